@@ -10,7 +10,7 @@ SAMPLE ?= 0
 FIRST  ?= 1
 SEED   ?= 1
 MINUTES ?= 10
-# Lanes within one process take all cores, test by test. Those that start servers go file by file, two at once:
+# Lanes within one process take all cores, test by test. Those that start servers go file by file, three at once:
 # they wait more than they compute, and each has a ZooKeeper or a JVM of some 500 MB.
 INSIDE  := tidy unit property contract crash simulation
 # `browser` is for itself: it needs Chromium, and some minutes in which Dagster has the machine alone.
@@ -53,7 +53,7 @@ dev: $(READY) ## ZooKeeper, two servers, Spark and Dagster's UI, until Ctrl-C
 
 test: lint ## everything that must hold before a change lands
 	$(BIN)/python -m pytest -n auto --dist worksteal $(INSIDE:%=tests/%)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(SERVERS:%=tests/%)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(SERVERS:%=tests/%)
 
 $(LANES:%=test-%): test-%: $(READY)
 	$(BIN)/python -m pytest tests/$*

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import urllib3
 
-from tests.support.ports import free_port
+from examples.flights.ports import free_port
 
 CLIENTS_MAX = 64
 

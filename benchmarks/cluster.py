@@ -15,10 +15,10 @@ from typing import Self
 import urllib3
 
 from benchmarks.asking import Relay
+from examples.flights.ports import free_port
 from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
-from tests.support.ports import free_port
 
 _CONFIG = """
 [zookeeper]

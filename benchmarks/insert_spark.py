@@ -26,6 +26,7 @@ from benchmarks.merges import (
     title,
     verdict,
 )
+from examples.flights.ports import free_port
 from rmt_pipeline.compute.insert.spark import stage_dataframe, stage_parquet
 from rmt_pipeline.compute.insert.stage import StagePlan
 from rmt_pipeline.compute.jobs.spark import SparkSessions
@@ -33,7 +34,6 @@ from rmt_pipeline.processes.java import find_java
 from rmt_pipeline.processes.spark import ConnectServer, import_path
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.store.staging import StagedPart
-from tests.support.ports import free_port
 
 FILES = 10
 ROUNDS = 3

@@ -27,12 +27,12 @@ import urllib3
 
 from benchmarks.cluster import Cluster
 from benchmarks.insert import definition, wait_active
+from examples.flights.ports import free_port
 from rmt_pipeline.dagster import instance, names
 from rmt_pipeline.dagster.ledger import Recorder
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.table import Table
-from tests.support.ports import free_port
 
 TABLE = "default.many"
 SERVER = "r1"

@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from examples.flights.ports import free_port  # noqa: E402
 from rmt_pipeline.compute.jobs.merge import SparkMerger  # noqa: E402  after the path is set
 from rmt_pipeline.compute.jobs.spark import SparkSessions  # noqa: E402
 from rmt_pipeline.compute.merge.job import MergeDone, MergeJob, Merger, SourcePart  # noqa: E402  after the path is set
@@ -47,7 +48,6 @@ from rmt_pipeline.store.hashes.rows import hash_table  # noqa: E402
 from rmt_pipeline.store.manifest import Manifest, PartColumn, PartFile  # noqa: E402
 from rmt_pipeline.store.parquet import to_parquet  # noqa: E402
 from rmt_pipeline.system import RandomIds, SystemClock  # noqa: E402
-from tests.support.ports import free_port  # noqa: E402
 from tests.support.protocol import select_merge  # noqa: E402
 
 ROUNDS = 5

@@ -271,9 +271,9 @@ def drop_on_servers(servers: Servers, asked: argparse.Namespace) -> None:
     print(f"  {asked_of_it} packets to ZooKeeper")
 
 
-def of_size(size: int) -> pa.Table:
+def of_size(size: int, text_bytes: int = TEXT_BYTES) -> pa.Table:
     """As `small`, but so many bytes that nothing compresses."""
-    values = [os.urandom(TEXT_BYTES // 2).hex() for _ in range(size // (TEXT_BYTES // 2))]
+    values = [os.urandom(text_bytes // 2).hex() for _ in range(size // (text_bytes // 2))]
     count = len(values)
     return pa.table({"k": [*range(count)], "v": values, "p": [1] * count})
 

@@ -20,6 +20,7 @@ from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import GetPart
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.batches import batches
 from rmt_pipeline.zookeeper.keeper import Create, Op
@@ -30,8 +31,11 @@ BYTES = 512 * 1024
 
 
 def fill(table: Table, parts: int, entries: int) -> None:
-    """Copies of the table's only part, by hard links, and fetches of parts that nobody has."""
-    replica, store = table.replica, table.store
+    """Copies of the table's only part, by hard links and without fsync, and fetches of parts that
+    nobody has.
+    """
+    replica = table.replica
+    store = PartStore(table.store.disk, ids=replica.ids, durable=False)
     keeper = replica.keeper
     [first] = store.parts()
     header = store.manifest(first).header().encode()

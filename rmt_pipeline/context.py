@@ -221,7 +221,6 @@ class ServerContext:
             frozen=self.frozen_parts(definition),
             peers=lambda: closing(self.peers(definition)),
             clock=self.clock,
-            ids=self.ids,
         )
 
     def shadow(self) -> "Shadow":

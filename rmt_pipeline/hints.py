@@ -45,7 +45,3 @@ class Hints(Generic[K, V]):
         with self._lock:
             for key in keys:
                 self._found.pop(key, None)
-
-    def forget_all(self) -> None:
-        with self._lock:
-            self._found.clear()

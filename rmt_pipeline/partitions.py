@@ -4,7 +4,7 @@ What a call needs beyond this is imported when it is made, for start-up time.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from rmt_pipeline.replica.insert.result import InsertResult
 from rmt_pipeline.replica.partitions.drop import drop_part, drop_partitions
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.manifest import Manifest
+from rmt_pipeline.store.part_log import PartEvent, PartEventType
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import EventWaker
 
@@ -62,6 +63,15 @@ class Partitions(ABC):
 
     def _living(self) -> Replica:
         return self.replica
+
+    def _note(self, command: str, kind: PartEventType, parts: Iterable[PartName]) -> None:
+        """For who looks, of what leaves nothing in the log."""
+        replica = self.replica
+        now_s, entry_id = replica.clock.now_s(), replica.new_entry_id()
+        self.store.part_log.note(
+            PartEvent(kind, str(part), now_s, command=command, entry_id=entry_id)
+            for part in parts
+        )
 
     def drop_partitions(
         self,
@@ -269,7 +279,9 @@ class Partitions(ABC):
         """
         query = query_settings(settings)
         with self._pinned(partition, query) as parts:
-            return self.frozen_parts.freeze(self.store, self.definition, parts, name)
+            frozen = self.frozen_parts.freeze(self.store, self.definition, parts, name)
+        self._note("FREEZE PARTITION", "FreezePart", (part for part, _ in parts))
+        return frozen
 
     def unfreeze(self, name: str, partition: str | None = None) -> "list[InSnapshot]":
         """UNFREEZE [PARTITION (an id)] WITH NAME: what the snapshot has of this table is removed;
@@ -297,7 +309,9 @@ class Partitions(ABC):
 
         query = query_settings(settings)
         meant = part.partition if part is not None else partition
-        return FromPath(self._living, self._new_peers, path, meant, query, part).fetch()
+        fetched = FromPath(self._living, self._new_peers, path, meant, query, part).fetch()
+        self._note("FETCH PARTITION", "DownloadPart", fetched.parts)
+        return fetched
 
     def drop_detached(
         self, partition: str | None = None, *, name: str | None = None

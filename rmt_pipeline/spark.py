@@ -9,6 +9,7 @@ one insert. A stream's micro-batch is an insert with the token `<token>/<batch i
 carries out again after a crash is a duplicate.
 """
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -35,6 +36,8 @@ from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.protocol.inserts.ids import insert_id_of_parts
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.replica.insert.result import Slowed
+from rmt_pipeline.replica.insert.throttle import throttle_insert
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.table import Table
 
@@ -82,9 +85,9 @@ class Target:
 
 
 class RmtDataSource(DataSource):  # type: ignore[misc]
-    """Options: `server`, of rmt.toml; `config`, the file (else RMT_CONFIG, else the default);
-    `token`, which names an insert, and without which equal rows are the same insert; settings of
-    inserts, e.g. `insert_quorum`. The path is the table.
+    """Options: `server`, of rmt.toml; `config`, the file (else RMT_CONFIG, else ./rmt.toml, else
+    the default); `token`, which names an insert, and without which equal rows are the same insert;
+    settings of inserts, e.g. `insert_quorum`. The path is the table.
     """
 
     @classmethod
@@ -104,16 +107,22 @@ class RmtDataSource(DataSource):  # type: ignore[misc]
 
     def streamWriter(self, schema: Any, overwrite: bool) -> "RmtStreamWriter":  # noqa: N802
         del schema
-        target, plan = _plan(self.options, overwrite=overwrite)
+        target, plan, slowed = _plan(self.options, overwrite=overwrite)
         if not target.token:
             raise UserError(
                 'a stream into format rmt needs a name for its inserts: say option("token", …), '
                 "another one for each stream"
             )
-        return RmtStreamWriter(target, plan)
+        return RmtStreamWriter(target, plan, slowed)
 
 
-def _plan(options: Mapping[str, str], *, overwrite: bool) -> tuple[Target, StagePlan]:
+class InsertSlowed(UserWarning):
+    """An insert waited before it began, because the table has many parts. On the standard error of
+    Spark's driver.
+    """
+
+
+def _plan(options: Mapping[str, str], *, overwrite: bool) -> tuple[Target, StagePlan, Slowed]:
     if overwrite:
         raise UserError(
             'format rmt only appends: say mode("append"). Partitions are replaced by INSERT '
@@ -121,7 +130,7 @@ def _plan(options: Mapping[str, str], *, overwrite: bool) -> tuple[Target, Stage
         )
     target = Target.of(options)
     with target.opened() as table:
-        return target, table.stage_plan(target.token, target.settings)
+        return target, *table.stage_plan(target.token, target.settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,15 +173,26 @@ class _Staged(WriterCommitMessage):  # type: ignore[misc]
 class _Writer:
     """What batches and streams have in common."""
 
-    def __init__(self, target: Target, plan: StagePlan) -> None:
+    def __init__(self, target: Target, plan: StagePlan, slowed: Slowed) -> None:
+        """`slowed`: before it was planned."""
         self._target = target
         self._plan = plan
+        self._slowed = slowed
 
     def _commit(self, messages: Sequence[_Staged | None], token: str) -> None:
         results = [result for message in messages if message for result in message.results]
         if staged := all_staged(results, self._plan):
-            with self._target.opened() as table:
-                table.commit(staged, token=token, settings=self._target.settings)
+            target = self._target
+            with target.opened() as table:
+                slowed = self._throttled(table)
+                result = table.commit(staged, token=token, settings=target.settings)
+            if slowed.seconds:
+                words = replace(result, slowed=slowed).words()
+                warnings.warn(f"{target.table}: {words}", InsertSlowed, stacklevel=2)
+
+    def _throttled(self, table: Table) -> Slowed:
+        del table
+        return self._slowed
 
     def _abort(self, messages: Sequence[_Staged | None]) -> None:
         """What a task that Spark ended has staged, is left for the sweep."""
@@ -220,6 +240,10 @@ class RmtStreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[mis
     def abort(self, messages: Sequence[_Staged | None], batchId: int) -> None:  # noqa: N803
         del batchId
         self._abort(messages)
+
+    def _throttled(self, table: Table) -> Slowed:
+        """Planned once, for all batches: each waits by itself."""
+        return throttle_insert(table.replica, self._target.settings)
 
     def _token(self, batch_id: int) -> str:
         return f"{self._target.token}/{batch_id}"

@@ -73,7 +73,7 @@ from rmt_pipeline.store.frozen import FrozenParts
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
-from rmt_pipeline.system import Clock, EventWaker, IdSource, Waker
+from rmt_pipeline.system import Clock, EventWaker, Waker
 from rmt_pipeline.zookeeper.snapshot import parts_now
 
 if TYPE_CHECKING:
@@ -125,7 +125,6 @@ class Table(Partitions):
         frozen: FrozenParts,
         peers: Callable[[], AbstractContextManager[Peers]],
         clock: Clock,
-        ids: IdSource,
         new_waker: Callable[[], Waker] = EventWaker,
     ) -> None:
         """`replica` gives a Replica with a living session, `reader` one for who would rather read
@@ -140,7 +139,6 @@ class Table(Partitions):
         self._replica = replica
         self._reader = reader or replica
         self._clock = clock
-        self._ids = ids
         self._new_waker = new_waker
 
     @property
@@ -274,20 +272,17 @@ class Table(Partitions):
         if quorum is not None:
             query = replace(query, insert_quorum=str(quorum))
         token = token or query.insert_deduplication_token
-        plan, slowed = self._slowed_plan(token, query, run_id)
+        plan, slowed = self.stage_plan(token, query, run_id)
         result = self.commit(stage(plan), token=token, settings=query, run_id=run_id)
         return replace(result, slowed=slowed)
 
-    def stage_plan(self, token: str, query: QuerySettings, run_id: str = "") -> "StagePlan":
-        """What tasks of somebody else's scheduler need to stage rows of one insert, which `commit`
-        is for then. Raises what is to be known before: nonsense in settings, too many parts.
-        """
-        return self._slowed_plan(token, query, run_id)[0]
-
-    def _slowed_plan(
-        self, token: str, query: QuerySettings, run_id: str
+    def stage_plan(
+        self, token: str, query: QuerySettings, run_id: str = ""
     ) -> tuple["StagePlan", Slowed]:
-        """And how the insert was slowed down."""
+        """What tasks of somebody else's scheduler need to stage rows of one insert, which `commit`
+        is for then, and how it was slowed down. Raises what is to be known before: nonsense in
+        settings, too many parts.
+        """
         from rmt_pipeline.compute.insert.stage import StagePlan  # noqa: PLC0415  start-up
 
         Quorum.of(query)
@@ -522,8 +517,9 @@ class Table(Partitions):
         age_s = max(0.0, self._clock.now_s() - seen.seen_s)
         warnings.warn(
             f"{self.definition.full_name} is read without ZooKeeper ({error}): these are the parts "
-            f"that its server saw last, {age_s:.0f} s ago; what was inserted or dropped since "
-            "then, elsewhere or here while the server was away, does not show",
+            f"that its server saw last, and noted when they last changed, {age_s:.0f} s ago; what "
+            "was inserted or dropped elsewhere since it saw them, or here while it was away, does "
+            "not show",
             ReadWithoutZooKeeper,
             stacklevel=2,
         )

@@ -1,8 +1,10 @@
 """Fixtures that several lanes need. What one lane needs lives beside its tests."""
 
+import gc
 import itertools
 import os
 import re
+import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+from examples.flights.ports import free_port
 from rmt_pipeline.config import Config, load_config
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from rmt_pipeline.system import SystemClock
@@ -18,7 +21,6 @@ from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
 from rmt_pipeline.zookeeper.keeper import Keeper
 from tests.support.fake_keeper import FakeKeeper, FakeZooKeeper
-from tests.support.ports import free_port
 from tests.support.time_limit import time_limit
 
 # A property holds or not, whatever else the machine does meanwhile: examples have no time limit.
@@ -30,6 +32,13 @@ settings.load_profile("any machine")
 # Tests ask little of the many JVMs that they start: the second compiler would take a third of all
 # processor time for what ends before it pays.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+# Nor compile, in each of the hundreds of Pythons that they start, all that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+# What is imported never becomes garbage: the collector need not look at it all the time.
+gc.set_threshold(20_000, 20, 10)
 
 _chroots = itertools.count()
 
@@ -149,8 +158,10 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
         return (yield)
 
 
-SHARED = ("site", "connect_server", "two_servers")
-"""Fixtures that start a great deal once for all tests: whoever needs one runs in one process."""
+SHARED = {"site": "tests/dagster/", "two_servers": "tests/", "connect": "tests/spark/"}
+"""Fixtures that start a great deal once for all tests, and where each is one: whoever needs it runs
+in one process.
+"""
 
 
 class _ByServers(LoadFileScheduling):
@@ -158,8 +169,15 @@ class _ByServers(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        words = set(re.findall(r"\w+", (self.config.rootpath / file).read_text()))
-        return next((name for name in SHARED if name in words), file)
+        text = (self.config.rootpath / file).read_text()
+        return next((name for name in SHARED if _shares(file, text, name)), file)
+
+
+def _shares(file: str, text: str, name: str) -> bool:
+    """A fixture of its own with the same name is not that."""
+    if not file.startswith(SHARED[name]) or f"\ndef {name}(" in text:
+        return False
+    return re.search(rf"\b{name}\b", text) is not None
 
 
 @pytest.hookimpl(optionalhook=True)

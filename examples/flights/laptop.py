@@ -1,14 +1,13 @@
 """A deployment on one laptop: its rmt.toml on free ports, and `rmt up` with all that it starts."""
 
-import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Self
 
+from examples.flights.ports import free_port
 from rmt_pipeline.config import Config, load_config
 
 WORKSPACE = Path(__file__).with_name("workspace.yaml")
@@ -88,17 +87,16 @@ def _kill_group(leader: int) -> bool:
 
 def write_config(directory: Path) -> Config:
     """A new rmt.toml on free ports in an empty `directory`."""
-    ports = iter(_free_ports(5))
     lines = [
         "[zookeeper]",
-        f"port = {next(ports)}",
+        f"port = {free_port()}",
         'data = "zookeeper"',
         f"connect_timeout_s = {ZOOKEEPER_WITHIN_S:g}",
         "[spark]",
-        f"port = {next(ports)}",
+        f"port = {free_port()}",
         'data = "spark"',
         "[dagster]",
-        f"port = {next(ports)}",
+        f"port = {free_port()}",
         'home = "dagster"',
         f'workspace = "{WORKSPACE}"',
     ]
@@ -106,20 +104,9 @@ def write_config(directory: Path) -> Config:
         lines += [
             f"[servers.{server}]",
             f'data = "{server}"',
-            f'listen = "127.0.0.1:{next(ports)}"',
+            f'listen = "127.0.0.1:{free_port()}"',
             f'macros = {{shard = "01", replica = "{server}"}}',
         ]
     file = directory / "rmt.toml"
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return load_config(file)
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on. They are free again at return: somebody else might take one
-    before we do, and then `rmt up` says so.
-    """
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]

@@ -321,8 +321,9 @@ class CatalogContents:
         return [one for one in found if one is not None]
 
     def _detached(self, database: str, name: str) -> DetachedTable | None:
+        served = self._file(database, name)
         for suffix in (PERMANENT_SUFFIX, DETACHED_SUFFIX):
-            file = self._file(database, name).with_suffix(suffix)
+            file = served.with_suffix(suffix)
             with suppress(FileNotFoundError):  # or attached since it was listed
                 definition = read_table(file, database, name)
                 return DetachedTable(definition, suffix == PERMANENT_SUFFIX, file)

@@ -14,7 +14,7 @@ from rmt_pipeline.protocol.table import (
     TableDefinition,
 )
 
-FORMAT = 4  # Bump when the JSON changes; keep reading every older number.
+FORMAT = 5  # Bump when the JSON changes; keep reading every older number.
 
 
 def encode_definition(definition: TableDefinition) -> bytes:

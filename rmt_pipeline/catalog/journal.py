@@ -24,7 +24,9 @@ _REMEDY = (
 def decide(
     journal: Path, staged: Path, replaced: Mapping[Path, Path], gone: Iterable[Path]
 ) -> None:
-    """`replaced` has the staged file by the file that it becomes; `staged` is where the journal is
+    """Write the journal (steps 1 and 2): from then on the change will be made. `complete` makes it.
+
+    `replaced` has the staged file by the file that it becomes; `staged` is where the journal is
     written first. Raises DiskFull; nothing is decided then.
     """
     root = journal.parent

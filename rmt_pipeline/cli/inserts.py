@@ -7,6 +7,7 @@ from rmt_pipeline.cli.watch import opened_servers, tables_of
 from rmt_pipeline.config import Config
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.protocol.inserts.ids import insert_id_of_token
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.insert.report import InsertReport, InsertState, again_words
 from rmt_pipeline.replica.partitions.undo import UndoPlan, UnknownInsert
 from rmt_pipeline.table import Table
@@ -65,9 +66,16 @@ def insert_words(report: InsertReport) -> str:
         words += f"; {record.rows_there} rows are in, {again_words(record)} for the others"
     if report.awaiting:
         words += f"; waits for its quorum: {', '.join(map(str, report.awaiting[:NAMED_MAX]))}"
-    named = ", ".join(map(str, report.parts[:NAMED_MAX]))
-    more = f" and {len(report.parts) - NAMED_MAX} more" if len(report.parts) > NAMED_MAX else ""
-    return f"{words}; in {named}{more}" if named else f"{words}; its rows were dropped since"
+    if report.parts:
+        words += f"; in {_named(report.parts)}"
+    if report.coming:
+        words += f"; not here yet: {_named(report.coming)}"
+    return words if report.parts or report.coming else f"{words}; its rows were dropped since"
+
+
+def _named(parts: Sequence[PartName]) -> str:
+    named = ", ".join(map(str, parts[:NAMED_MAX]))
+    return f"{named} and {len(parts) - NAMED_MAX} more" if len(parts) > NAMED_MAX else named
 
 
 def run_undo(

@@ -23,8 +23,8 @@ HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="The rmt.toml. Else RMT_CONFIG names it, else the embedded default: ZooKeeper and two "
-    "servers below ./rmt-data.",
+    help="The rmt.toml. Else RMT_CONFIG names it, else it is ./rmt.toml, else the embedded "
+    "default: ZooKeeper and two servers below ./rmt-data.",
 )
 @click.version_option(
     __version__, message="rmt_pipeline %(version)s", help="Print the version."

@@ -378,7 +378,9 @@ def _quorum_lines(replica: Replica) -> Iterator[str]:
 def _log_words(replica: Replica) -> str:
     lag = lag_of(replica)
     words = f"{lag.entries} entries behind" if lag.entries else "up to date"
-    return f"{words}, {lag.seconds:.0f} s" if lag.seconds else words
+    if lag.seconds:
+        words += f"; the oldest part that it lacks is {lag.seconds:.0f} s old"
+    return words
 
 
 def _queue_lines(found: QueueStatus, now_s: float) -> Iterator[str]:

@@ -235,7 +235,8 @@ def clean_queue(
     tasks_max: int,
     first_needed: Callable[[], int] | None = None,
 ) -> list[str]:
-    """Remove the tasks that are too old, or too many; not one that a server is at. Their names.
+    """Remove tasks that are older than `lifetime_s`, and the oldest when there are more than
+    `tasks_max`; never one that a server is at. Returns the names of those removed.
 
     Of too many those stay that come at `first_needed` or after it, which is asked for when there
     are any.

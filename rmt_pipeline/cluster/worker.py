@@ -5,7 +5,7 @@
 
 Who dies in between begins again with the same task. What has happened of it by then is found out
 by what was noted in `begun`, which is written once, before anything happens; what changes a
-replicated table says so itself (`zookeeper/marked.py`). So each happens once on each server:
+replicated table says so itself (`zookeeper/through.py`). So each happens once on each server:
 
 1. A begins DROP TABLE t, and notes which table t is. It drops it, and dies.
 2. Somebody creates another table t.
@@ -50,7 +50,9 @@ class Carrier(Protocol):
         ...
 
     def carry_out(self, keeper: LivingKeeper, begun: BegunTask) -> TaskOutcome:
-        """Raises Unavailable, ReplicaRetired, OutcomeUnknown: then it is begun again."""
+        """Carry the statement out on this server: what came of it, an error of the statement
+        included. Raises Unavailable, ReplicaRetired, OutcomeUnknown: then it is begun again.
+        """
         ...
 
 

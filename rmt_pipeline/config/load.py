@@ -28,16 +28,20 @@ from rmt_pipeline.config.sections import (
 from rmt_pipeline.protocol.errors import BadConfiguration, RmtError
 
 ENVIRONMENT_VARIABLE = "RMT_CONFIG"
+FILE_NAME = "rmt.toml"
 
 _log = logging.getLogger(__name__)
 
 
 def load_config(path: Path | str | None = None) -> Config:
-    """Read `path`, else the file that RMT_CONFIG names, else the embedded default.
+    """Read `path`, else the file that RMT_CONFIG names, else the rmt.toml of the current directory,
+    else take the embedded default.
 
     Raises BadConfiguration naming the file, the key and what it should be.
     """
     given = path or os.environ.get(ENVIRONMENT_VARIABLE)
+    if not given and Path(FILE_NAME).exists():
+        given = FILE_NAME
     if not given:
         return _validated(_embedded_default(), base=Path.cwd(), path=None)
     file = Path(given).absolute()

@@ -304,7 +304,7 @@ class Config:
         return self.zookeeper.hosts or f"127.0.0.1:{self.zookeeper.port}"
 
     def server(self, name: str) -> ServerConfig:
-        """Raises UserError listing the servers there are."""
+        """The section [servers.NAME]. Raises UserError listing the servers there are."""
         found = self.servers.get(name)
         if found is None:
             known = ", ".join(sorted(self.servers)) or "none"

@@ -7,14 +7,17 @@ what it needs, `rmt.RmtIOManager` stores assets in tables. One module each for w
 `location` puts all together; `component` is the same in YAML; `replicas` (assets), `checks`,
 `workers`, `clean_up` and `maintenance` (jobs; checks and clean-up with their schedules), `runs` and
 `presence` (which workers live), `sensors` (with `watching`), `ledger` (what runs write down about
-parts), `io_manager`, `exports` (for other programs), `engine` and `spark` (resources), `instance`
-(a new DAGSTER_HOME).
+parts, by `storage`; `untold`, what killed ones did not), `io_manager`, `exports` (for other
+programs), `engine` and `spark` (resources), `instance` (a new DAGSTER_HOME).
 
 The engine knows nothing of this: of rmt_pipeline only the command line may import it.
 """
 
+import gc
 import importlib
 from typing import Any
+
+gc.freeze()  # Dagster's half a million objects stay: looking through them is a third of a load
 
 _HOMES = {
     "EngineResource": "engine",

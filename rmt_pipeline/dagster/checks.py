@@ -5,22 +5,27 @@ to an asset of their own that nothing materializes: Dagster forgets what a check
 as its asset is materialized again, which parts are with each flush.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import dagster as dg
 
+from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource, table_named
 from rmt_pipeline.dagster.ledger import first_of
 from rmt_pipeline.dagster.plots import Line, PartShown, picture_of_parts, picture_over_time
 from rmt_pipeline.dagster.replicas import DELAY_MAX_S
+from rmt_pipeline.protocol.nodes.records import LostPart
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.mutations.progress import MutationProgress, mutation_progress
 from rmt_pipeline.replica.partitions.detached import DetachedDirectory, detached_directories
 from rmt_pipeline.replica.upkeep.compare import compare_replicas
 from rmt_pipeline.replica.upkeep.lag import lag_of
 from rmt_pipeline.replica.upkeep.lost import lost_parts
 from rmt_pipeline.replica.work.queue_status import queue_status
-from rmt_pipeline.table import ActivePart
+from rmt_pipeline.table import ActivePart, Table
 
 CHECKS_CRON = "17 * * * *"
 """Hourly: reading every byte of a large table is not for every minute."""
@@ -29,6 +34,8 @@ QUEUE_AGE_MAX_S = 600
 DAY_S = 24 * 3600
 LOST_TOLD_S = 7 * DAY_S
 """What was lost stays in ZooKeeper; a check that is red for ever is looked at by nobody."""
+ACKNOWLEDGED = "acknowledged"
+"""In the metadata of an observation of a table's health: the losses that a person has seen."""
 REMEDY = "remedy"
 """What to do, in the metadata of each check."""
 NOTHING_TO_DO = "none"
@@ -58,19 +65,57 @@ _DETACHED_SCHEMA = dg.TableSchema(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class CheckQuestion:
+    """The table that a check is about, seen from one server."""
+
+    name: str
+    server: str
+    opened: ServerContext
+    table: Table
+    instance: dg.DagsterInstance
+
+
+class _Check(NamedTuple):
+    """How it is answered, and what it says in Dagster."""
+
+    look: Callable[[CheckQuestion], dg.AssetCheckResult]
+    description: str
+
+
 def checks_of(table: str, server: str) -> list[dg.AssetChecksDefinition]:
     """The asset checks of one table on one server."""
-    return [
-        _replicas_equal(table, server),
-        _queue_age(table, server),
-        _parts_per_partition(table, server),
-        _checksums(table, server),
-        mutations_check(table, server),
-        _stopped_by_hand(table, server),
-        _delay(table, server),
-        _detached(table, server),
-        _lost(table, server),
-    ]
+    return [check_of(name, table, server) for name in CHECKS]
+
+
+def check_of(check_name: str, table: str, server: str) -> dg.AssetChecksDefinition:
+    """One of `CHECKS`, of one table on one server."""
+    look, description = CHECKS[check_name]
+
+    @dg.asset_check(
+        asset=names.health_key(table, server), name=check_name, description=description
+    )
+    def check(
+        context: dg.AssetCheckExecutionContext, engine: EngineResource
+    ) -> dg.AssetCheckResult:
+        with engine.server(server, purpose="check") as opened:
+            found = table_named(opened, table)
+            return look(CheckQuestion(table, server, opened, found, context.instance))
+
+    return check
+
+
+def _answer(
+    passed: bool, found: Mapping[str, Any], remedy: str, *, warns: bool = False
+) -> dg.AssetCheckResult:
+    """`found` is shown, and `remedy` when there is something to mend. What only `warns` is worth a
+    look, and no alarm.
+    """
+    return dg.AssetCheckResult(
+        passed=passed,
+        severity=dg.AssetCheckSeverity.WARN if warns else dg.AssetCheckSeverity.ERROR,
+        metadata={**found, REMEDY: NOTHING_TO_DO if passed else remedy},
+    )
 
 
 def checks_schedule(server: str) -> dg.ScheduleDefinition:
@@ -92,103 +137,64 @@ def checks_schedule(server: str) -> dg.ScheduleDefinition:
     )
 
 
-def _replicas_equal(name: str, server: str) -> dg.AssetChecksDefinition:
-    @dg.asset_check(
-        asset=names.health_key(name, server),
-        name="replicas_equal",
-        description="Every replica holds the same rows of every partition, by row hashes.",
+def _replicas_equal(asked: CheckQuestion) -> dg.AssetCheckResult:
+    comparison = compare_replicas(asked.table.replica)
+    return _answer(
+        not comparison.different,
+        {
+            "replicas": ", ".join(comparison.replicas),
+            "behind": ", ".join(comparison.behind) or "none",
+            "partitions": len(comparison.held),
+            "different": ", ".join(comparison.different[:SHOWN_MAX]) or "none",
+        },
+        "wait for those that are behind: their queue says what for"
+        if comparison.behind
+        else f"`rmt check {asked.name}` on each of them: what is broken is fetched again",
+        # Those that are behind differ until they caught up.
+        warns=bool(comparison.behind),
     )
-    def check(engine: EngineResource) -> dg.AssetCheckResult:
-        with engine.server(server, purpose="check") as opened:
-            comparison = compare_replicas(table_named(opened, name).replica)
-        return dg.AssetCheckResult(
-            passed=not comparison.different,
-            # Those that are behind differ until they caught up: worth a look, not an alarm.
-            severity=dg.AssetCheckSeverity.WARN
-            if comparison.behind
-            else dg.AssetCheckSeverity.ERROR,
-            metadata={
-                "replicas": ", ".join(comparison.replicas),
-                "behind": ", ".join(comparison.behind) or "none",
-                "partitions": len(comparison.held),
-                "different": ", ".join(comparison.different[:SHOWN_MAX]) or "none",
-                REMEDY: NOTHING_TO_DO
-                if not comparison.different
-                else "wait for those that are behind: their queue says what for"
-                if comparison.behind
-                else f"`rmt check {name}` on each of them: what is broken is fetched again",
-            },
-        )
-
-    return check
 
 
-def _queue_age(name: str, server: str) -> dg.AssetChecksDefinition:
-    @dg.asset_check(
-        asset=names.health_key(name, server),
-        name="queue_age",
-        description=f"No entry of the queue is older than {QUEUE_AGE_MAX_S} s.",
+def _queue_age(asked: CheckQuestion) -> dg.AssetCheckResult:
+    seen = queue_status(asked.table.replica)
+    age_s = 0.0
+    if seen.oldest_s is not None:
+        age_s = max(0.0, asked.opened.clock.now_s() - seen.oldest_s)
+    reasons = [f"{entry.entry}: {entry.reason}" for entry in seen.waiting[:SHOWN_MAX]]
+    return _answer(
+        age_s <= QUEUE_AGE_MAX_S,
+        {
+            "oldest entry, seconds": round(age_s, 1),
+            "ready to run": sum(seen.ready.values()),
+            "waiting": len(seen.waiting),
+            "why they wait": "\n".join(reasons) or "none waits",
+        },
+        f"the last tick of log_{names.dagster_name(asked.server)} says who works the queue; "
+        "of an entry that waits or fails, what is above",
     )
-    def check(engine: EngineResource) -> dg.AssetCheckResult:
-        with engine.server(server, purpose="check") as opened:
-            seen = queue_status(table_named(opened, name).replica)
-            age_s = 0.0
-            if seen.oldest_s is not None:
-                age_s = max(0.0, opened.clock.now_s() - seen.oldest_s)
-        reasons = [f"{entry.entry}: {entry.reason}" for entry in seen.waiting[:SHOWN_MAX]]
-        return dg.AssetCheckResult(
-            passed=age_s <= QUEUE_AGE_MAX_S,
-            metadata={
-                "oldest entry, seconds": round(age_s, 1),
-                "ready to run": sum(seen.ready.values()),
-                "waiting": len(seen.waiting),
-                "why they wait": "\n".join(reasons) or "none waits",
-                REMEDY: NOTHING_TO_DO
-                if age_s <= QUEUE_AGE_MAX_S
-                else f"the last tick of log_{names.dagster_name(server)} says who works the queue; "
-                "of an entry that waits or fails, what is above",
-            },
-        )
-
-    return check
 
 
-def _parts_per_partition(name: str, server: str) -> dg.AssetChecksDefinition:
-    partitions = names.partitions_key(name, server)
-
-    @dg.asset_check(
-        asset=names.health_key(name, server),
-        name="parts_per_partition",
-        description="No partition has so many parts that inserts are slowed down.",
+def _parts_per_partition(asked: CheckQuestion) -> dg.AssetCheckResult:
+    delay = asked.table.replica.settings.parts_to_delay_insert
+    held: dict[str, list[ActivePart]] = {}
+    for part in asked.table.parts():
+        held.setdefault(part.name.partition, []).append(part)
+    counts = {partition: len(parts) for partition, parts in held.items()}
+    fullest = max(counts, key=lambda partition: counts[partition], default="")
+    partitions = names.partitions_key(asked.name, asked.server)
+    return _answer(
+        counts.get(fullest, 0) < delay,
+        {
+            "fullest partition": fullest or "none",
+            "its parts": counts.get(fullest, 0),
+            "parts_to_delay_insert": delay,
+            "parts": sum(counts.values()),
+            "picture": dg.MetadataValue.md(_picture(fullest, held.get(fullest, []))),
+            "parts over time": dg.MetadataValue.md(_history(asked.instance, partitions)),
+        },
+        "larger inserts, fewer of them; the last tick of "
+        f"merges_{names.dagster_name(asked.server)} says why no merge is worth it",
     )
-    def check(
-        context: dg.AssetCheckExecutionContext, engine: EngineResource
-    ) -> dg.AssetCheckResult:
-        with engine.server(server, purpose="check") as opened:
-            table = table_named(opened, name)
-            delay = table.replica.settings.parts_to_delay_insert
-            held: dict[str, list[ActivePart]] = {}
-            for part in table.parts():
-                held.setdefault(part.name.partition, []).append(part)
-        counts = {partition: len(parts) for partition, parts in held.items()}
-        fullest = max(counts, key=lambda partition: counts[partition], default="")
-        return dg.AssetCheckResult(
-            passed=counts.get(fullest, 0) < delay,
-            metadata={
-                "fullest partition": fullest or "none",
-                "its parts": counts.get(fullest, 0),
-                "parts_to_delay_insert": delay,
-                "parts": sum(counts.values()),
-                REMEDY: NOTHING_TO_DO
-                if counts.get(fullest, 0) < delay
-                else "larger inserts, fewer of them; the last tick of "
-                f"merges_{names.dagster_name(server)} says why no merge is worth it",
-                "picture": dg.MetadataValue.md(_picture(fullest, held.get(fullest, []))),
-                "parts over time": dg.MetadataValue.md(_history(context.instance, partitions)),
-            },
-        )
-
-    return check
 
 
 def _history(instance: dg.DagsterInstance, key: dg.AssetKey) -> str:
@@ -218,117 +224,61 @@ def _picture(partition: str, parts: Sequence[ActivePart]) -> str:
     )
 
 
-def _checksums(name: str, server: str) -> dg.AssetChecksDefinition:
-    @dg.asset_check(
-        asset=names.health_key(name, server),
-        name="checksums",
-        description="The bytes of every active part are those that its manifest has hashes of. "
-        "What is broken is fetched again.",
+def _checksums(asked: CheckQuestion) -> dg.AssetCheckResult:
+    checked = list(asked.table.check())
+    broken = [f"{found.part}: {found.problem}" for found in checked if found.problem]
+    return _answer(
+        not broken,
+        {
+            "parts": len(checked),
+            "bytes verified": sum(found.size_bytes for found in checked),
+            "broken": "\n".join(broken[:SHOWN_MAX]) or "none",
+        },
+        f"they are fetched again: `rmt queue {asked.name}` shows it. More than one in "
+        "years is a disk to replace",
     )
-    def check(engine: EngineResource) -> dg.AssetCheckResult:
-        with engine.server(server, purpose="check") as opened:
-            table = table_named(opened, name)
-            checked = list(table.check())
-        broken = [f"{found.part}: {found.problem}" for found in checked if found.problem]
-        return dg.AssetCheckResult(
-            passed=not broken,
-            metadata={
-                "parts": len(checked),
-                "bytes verified": sum(found.size_bytes for found in checked),
-                "broken": "\n".join(broken[:SHOWN_MAX]) or "none",
-                REMEDY: f"they are fetched again: `rmt queue {name}` shows it. More than one in "
-                "years is a disk to replace"
-                if broken
-                else NOTHING_TO_DO,
-            },
-        )
-
-    return check
 
 
-def _stopped_by_hand(name: str, server: str) -> dg.AssetChecksDefinition:
-    @dg.asset_check(
-        asset=names.health_key(name, server),
-        name="stopped_by_hand",
-        description="Nothing that the server does by itself is stopped with SYSTEM STOP.",
+def _stopped_by_hand(asked: CheckQuestion) -> dg.AssetCheckResult:
+    marks, now_s = asked.table.store.marks, asked.opened.clock.now_s()
+    stopped = {
+        what.value: round(now_s - (marks.stopped_s(what) or now_s))
+        for what in sorted(marks.stopped(), key=lambda one: one.value)
+    }
+    ages = ", ".join(f"{what} for {age} s" for what, age in stopped.items())
+    return _answer(
+        not stopped,
+        {"stopped": ages or "nothing"},
+        "; ".join(f"SYSTEM START {what} {asked.name}" for what in stopped),
+        warns=True,
     )
-    def check(engine: EngineResource) -> dg.AssetCheckResult:
-        with engine.server(server, purpose="check") as opened:
-            marks, now_s = table_named(opened, name).store.marks, opened.clock.now_s()
-            stopped = {
-                what.value: round(now_s - (marks.stopped_s(what) or now_s))
-                for what in sorted(marks.stopped(), key=lambda one: one.value)
-            }
-        return dg.AssetCheckResult(
-            passed=not stopped,
-            severity=dg.AssetCheckSeverity.WARN,
-            metadata={
-                "stopped": ", ".join(f"{what} for {age} s" for what, age in stopped.items())
-                or "nothing",
-                REMEDY: "; ".join(f"SYSTEM START {what} {name}" for what in stopped)
-                or NOTHING_TO_DO,
-            },
-        )
-
-    return check
 
 
-def _delay(name: str, server: str) -> dg.AssetChecksDefinition:
-    @dg.asset_check(
-        asset=names.health_key(name, server),
-        name="delay",
-        description="What others have inserted is here: the oldest of what is missing is less than "
-        f"{DELAY_MAX_S:.0f} s old.",
+def _delay(asked: CheckQuestion) -> dg.AssetCheckResult:
+    lag = lag_of(asked.table.replica)
+    return _answer(
+        lag.seconds < DELAY_MAX_S,
+        {"delay, seconds": round(lag.seconds, 1), "log entries behind": lag.entries},
+        f"the last tick of log_{names.dagster_name(asked.server)} says why nothing is "
+        f"fetched, `rmt queue {asked.name}` what each entry waits for",
     )
-    def check(engine: EngineResource) -> dg.AssetCheckResult:
-        with engine.server(server, purpose="check") as opened:
-            lag = lag_of(table_named(opened, name).replica)
-        passed = lag.seconds < DELAY_MAX_S
-        return dg.AssetCheckResult(
-            passed=passed,
-            metadata={
-                "delay, seconds": round(lag.seconds, 1),
-                "log entries behind": lag.entries,
-                REMEDY: NOTHING_TO_DO
-                if passed
-                else f"the last tick of log_{names.dagster_name(server)} says why nothing is "
-                f"fetched, `rmt queue {name}` what each entry waits for",
-            },
-        )
-
-    return check
 
 
-def _detached(name: str, server: str) -> dg.AssetChecksDefinition:
-    @dg.asset_check(
-        asset=names.health_key(name, server),
-        name="detached",
-        description="Nothing is set aside in detached/: disk space that nobody reads and nobody "
-        "removes by itself, and rows that may be nowhere else.",
+def _detached(asked: CheckQuestion) -> dg.AssetCheckResult:
+    found, now_s = detached_directories(asked.table.replica), asked.opened.clock.now_s()
+    safe = [one.directory for one in found if one.is_safe]
+    records = [_detached_record(one, now_s) for one in found[:SHOWN_MAX]]
+    return _answer(
+        not found,
+        {
+            "directories": len(found),
+            "bytes": sum(one.size_bytes for one in found),
+            "detached": dg.MetadataValue.table(records, schema=_DETACHED_SCHEMA),
+        },
+        f"those that are safe to delete, {len(safe)} of {len(found)}: ALTER TABLE "
+        f"{asked.name} DROP DETACHED PART '…'; of each other one the table says why it is kept",
+        warns=True,
     )
-    def check(engine: EngineResource) -> dg.AssetCheckResult:
-        with engine.server(server, purpose="check") as opened:
-            found = detached_directories(table_named(opened, name).replica)
-            now_s = opened.clock.now_s()
-        safe = [one.directory for one in found if one.is_safe]
-        return dg.AssetCheckResult(
-            passed=not found,
-            severity=dg.AssetCheckSeverity.WARN,
-            metadata={
-                "directories": len(found),
-                "bytes": sum(one.size_bytes for one in found),
-                "detached": dg.MetadataValue.table(
-                    [_detached_record(one, now_s) for one in found[:SHOWN_MAX]],
-                    schema=_DETACHED_SCHEMA,
-                ),
-                REMEDY: f"those that are safe to delete, {len(safe)} of {len(found)}: ALTER TABLE "
-                f"{name} DROP DETACHED PART '…'; of each other one the table says why it is kept"
-                if found
-                else NOTHING_TO_DO,
-            },
-        )
-
-    return check
 
 
 def _detached_record(one: DetachedDirectory, now_s: float) -> dg.TableRecord:
@@ -343,69 +293,56 @@ def _detached_record(one: DetachedDirectory, now_s: float) -> dg.TableRecord:
     )
 
 
-def _lost(name: str, server: str) -> dg.AssetChecksDefinition:
-    @dg.asset_check(
-        asset=names.health_key(name, server),
-        name="lost",
-        description="No rows were lost on all replicas in the last "
-        f"{LOST_TOLD_S // DAY_S} days. An empty part stands for a part that was.",
+def _lost(asked: CheckQuestion) -> dg.AssetCheckResult:
+    ever, since_s = lost_parts(asked.table.replica), asked.opened.clock.now_s() - LOST_TOLD_S
+    seen = _acknowledged(asked)
+    lately = {
+        part: one
+        for part, one in ever.items()
+        if one.replaced_s >= since_s and loss_name(part, one) not in seen
+    }
+    inserts = sorted({insert for one in lately.values() for insert in one.inserts})
+    return _answer(
+        not lately,
+        {
+            "lost parts": first_of(sorted(lately), SHOWN_MAX, between=", ") or "none",
+            "lost parts ever": len(ever),
+        },
+        "insert again what had rows in them, as far as it is known: "
+        + (first_of(inserts, SHOWN_MAX, between=" ") or "it is not")
+        + f"; then tell acknowledge_lost_{names.dagster_name(asked.server)} that you have",
     )
-    def check(engine: EngineResource) -> dg.AssetCheckResult:
-        with engine.server(server, purpose="check") as opened:
-            ever = lost_parts(table_named(opened, name).replica)
-            since_s = opened.clock.now_s() - LOST_TOLD_S
-        lately = {part: one for part, one in ever.items() if one.replaced_s >= since_s}
-        inserts = sorted({insert for one in lately.values() for insert in one.inserts})
-        return dg.AssetCheckResult(
-            passed=not lately,
-            metadata={
-                "lost parts": first_of(sorted(lately), SHOWN_MAX, between=", ") or "none",
-                "lost parts ever": len(ever),
-                REMEDY: "insert again what had rows in them, as far as it is known: "
-                + (first_of(inserts, SHOWN_MAX, between=" ") or "it is not")
-                if lately
-                else NOTHING_TO_DO,
-            },
-        )
-
-    return check
 
 
-def mutations_check(name: str, server: str) -> dg.AssetChecksDefinition:
-    """The check that every mutation of the table is finished on this server."""
+def loss_name(part: PartName, lost: LostPart) -> str:
+    """One and the same for a loss; of a part that is lost once more another one."""
+    return f"{part} {lost.replaced_s}"
 
-    @dg.asset_check(
-        asset=names.health_key(name, server),
-        name="mutations",
-        description="Every mutation is finished on this server. One that only takes its time "
-        "is a warning, one with a part that fails is an error.",
+
+def _acknowledged(asked: CheckQuestion) -> frozenset[str]:
+    """Each observation has all losses that there were."""
+    key = names.health_key(asked.name, asked.server)
+    for record in asked.instance.fetch_observations(key, limit=1).records:
+        event = record.asset_observation
+        if event is not None and ACKNOWLEDGED in event.metadata:
+            return frozenset(str(event.metadata[ACKNOWLEDGED].value).splitlines())
+    return frozenset()
+
+
+def _mutations(asked: CheckQuestion) -> dg.AssetCheckResult:
+    progress = mutation_progress(asked.table.replica)
+    unfinished = [one for one in progress if not one.is_done]
+    records = [_mutation_record(one) for one in unfinished[:MUTATIONS_SHOWN_MAX]]
+    return _answer(
+        not unfinished,
+        {
+            "unfinished": len(unfinished),
+            "parts to do": sum(one.parts_to_do for one in unfinished),
+            "mutations": dg.MetadataValue.table(records, schema=_MUTATIONS_SCHEMA),
+        },
+        f"wait (`rmt mutations {asked.name}` shows the pace); KILL MUTATION for one that fails",
+        warns=not any(one.report.failure or one.report.missing for one in unfinished),
     )
-    def check(engine: EngineResource) -> dg.AssetCheckResult:
-        with engine.server(server, purpose="check") as opened:
-            unfinished = [
-                one
-                for one in mutation_progress(table_named(opened, name).replica)
-                if not one.is_done
-            ]
-        failing = [one for one in unfinished if one.report.failure or one.report.missing]
-        return dg.AssetCheckResult(
-            passed=not unfinished,
-            severity=dg.AssetCheckSeverity.ERROR if failing else dg.AssetCheckSeverity.WARN,
-            metadata={
-                "unfinished": len(unfinished),
-                "parts to do": sum(one.parts_to_do for one in unfinished),
-                REMEDY: f"wait (`rmt mutations {name}` shows the pace); KILL MUTATION for one that "
-                "fails"
-                if unfinished
-                else NOTHING_TO_DO,
-                "mutations": dg.MetadataValue.table(
-                    [_mutation_record(one) for one in unfinished[:MUTATIONS_SHOWN_MAX]],
-                    schema=_MUTATIONS_SCHEMA,
-                ),
-            },
-        )
-
-    return check
 
 
 def _mutation_record(one: MutationProgress) -> dg.TableRecord:
@@ -421,3 +358,48 @@ def _mutation_record(one: MutationProgress) -> dg.TableRecord:
             "seconds_left": -1.0 if one.seconds_left is None else round(one.seconds_left, 1),
         }
     )
+
+
+CHECKS: Mapping[str, _Check] = {
+    "replicas_equal": _Check(
+        _replicas_equal,
+        "Every replica holds the same rows of every partition, by row hashes.",
+    ),
+    "queue_age": _Check(
+        _queue_age, f"No entry of the queue is older than {QUEUE_AGE_MAX_S} s."
+    ),
+    "parts_per_partition": _Check(
+        _parts_per_partition,
+        "No partition has so many parts that inserts are slowed down.",
+    ),
+    "checksums": _Check(
+        _checksums,
+        "The bytes of every active part are those that its manifest has hashes of. "
+        "What is broken is fetched again.",
+    ),
+    "mutations": _Check(
+        _mutations,
+        "Every mutation is finished on this server. One that only takes its time "
+        "is a warning, one with a part that fails is an error.",
+    ),
+    "stopped_by_hand": _Check(
+        _stopped_by_hand,
+        "Nothing that the server does by itself is stopped with SYSTEM STOP.",
+    ),
+    "delay": _Check(
+        _delay,
+        "What others have inserted is here: the oldest of what is missing is less than "
+        f"{DELAY_MAX_S:.0f} s old.",
+    ),
+    "detached": _Check(
+        _detached,
+        "Nothing is set aside in detached/: disk space that nobody reads and nobody "
+        "removes by itself, and rows that may be nowhere else.",
+    ),
+    "lost": _Check(
+        _lost,
+        "No rows were lost on all replicas in the last "
+        f"{LOST_TOLD_S // DAY_S} days, but what acknowledge_lost has been told of. An empty part "
+        "stands for a part that was.",
+    ),
+}

@@ -18,7 +18,7 @@ from rmt_pipeline.export.refresh import FORMATS, LEASE_S, Format
 
 _CONFIG_PATH = Field(
     default="",
-    description="The rmt.toml; empty: what RMT_CONFIG names, else the default. null: the "
+    description="The rmt.toml; empty: RMT_CONFIG's, else ./rmt.toml, else the default. null: the "
     "project gives the resources `engine` and `spark` itself.",
 )
 

@@ -1,6 +1,7 @@
 """The resource `engine`: from a configuration file to the servers in it."""
 
 import atexit
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ class _Standing:
                 self._forget(server)
                 known = ServerContext.open(config, server, purpose="sensor")
                 self._servers[server] = known
+                gc.freeze()  # what a location has loaded stays: no tick waits while it is looked at
             if (server, make) not in self._things:
                 self._things[server, make] = make(known)
             return self._things[server, make]
@@ -57,7 +59,7 @@ class EngineResource(dg.ConfigurableResource[None]):
 
     config_path: str = Field(
         default="",
-        description="The rmt.toml. Empty: what RMT_CONFIG names, else the default.",
+        description="The rmt.toml. Empty: RMT_CONFIG's, else ./rmt.toml, else the default.",
     )
 
     @contextmanager

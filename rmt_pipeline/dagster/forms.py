@@ -177,3 +177,9 @@ class UndoConfig(TableForm, _DryRun, _Waits):
         description="The insert's id, as in the event of its asset, system.inserts and "
         "`rmt inserts`."
     )
+
+
+class AcknowledgeConfig(TableForm):
+    """You know what was lost, on all replicas, so far: the check `lost` of this server is green."""
+
+    note: str = Field(default="", description="For who looks later: what became of the rows.")

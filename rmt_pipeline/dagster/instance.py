@@ -18,6 +18,8 @@ ENVIRONMENT = {
     # A run starts with an answer of its code location, which a busy machine has late: after the
     # default of 60 s the run is failed, and begins all the same.
     "DAGSTER_GRPC_TIMEOUT_SECONDS": "180",
+    # A backfill waits for a code location that is started again; else it fails, and ends its runs.
+    "DAGSTER_BACKFILL_RETRY_DEFINITION_CHANGED_ERROR": "yes",
     "DAGSTER_DISABLE_TELEMETRY": "yes",
 }
 """What every Dagster process of ours needs in its environment."""

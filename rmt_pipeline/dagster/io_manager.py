@@ -15,12 +15,13 @@ or by another run, are the same version.
 import datetime as dt
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, get_origin
 
 import dagster as dg
 import pyarrow as pa
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster.engine import EngineResource, table_named
@@ -33,7 +34,7 @@ from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.sql.formats.rows import Rows, record_batch
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.store.hashes.rows import hash_table
-from rmt_pipeline.table import Table
+from rmt_pipeline.table import Snapshot, Table
 from rmt_pipeline.types.escapes import quote_name, quote_text
 
 TABLE_METADATA = "rmt/table"
@@ -47,6 +48,33 @@ PARTITION_METADATA = "partition_expr"
 """As Dagster's other IO managers for databases call it."""
 
 
+class _HeldSnapshots:
+    """Tables as they were when a run first read them: nobody removes these parts meanwhile."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[Snapshot, ExitStack]] = {}
+
+    def of(self, table: Table) -> Snapshot:
+        """Raises MissingPart, Corruption."""
+        name = table.definition.full_name
+        if name not in self._held:
+            pinned = ExitStack()
+            self._held[name] = pinned.enter_context(table.snapshot()), pinned
+        return self._held[name][0]
+
+    def let_go(self, table: Table) -> None:
+        """It has, or is about to have, other rows that the run knows of."""
+        name = table.definition.full_name
+        if name in self._held:
+            _, pinned = self._held.pop(name)
+            pinned.close()
+
+    def close(self) -> None:
+        for _, pinned in self._held.values():
+            pinned.close()
+        self._held.clear()
+
+
 class RmtIOManager(dg.ConfigurableIOManager):
     """Stores assets in replicated tables and loads them from there.
 
@@ -54,8 +82,12 @@ class RmtIOManager(dg.ConfigurableIOManager):
     Spark DataFrames, lists of dicts; and, in a run of several partitions, a dict of one of these
     for each partition key. Loaded: what the input's annotation names of these, but no Spark (an
     op that has a session reads `table.spark(session)`), and a pyarrow Table when it names nothing.
-    They are the rows of one moment; of the partitions that are asked for, when the upstream
-    asset's metadata has a `partition_expr`. Engines that combine rows are read with FINAL.
+    They are those of the partitions that are asked for, when the upstream asset's metadata has a
+    `partition_expr`. Engines that combine rows are read with FINAL.
+
+    All that a run loads from a table is of one moment: the parts of its first input stay until the
+    run ends (with Dagster's multiprocess executor: the step), or until it stores rows in that table
+    itself, which what comes after them in the run sees.
 
     The table must be there: `rmt_table` declares it.
     """
@@ -68,6 +100,12 @@ class RmtIOManager(dg.ConfigurableIOManager):
         "majority. An asset's metadata rmt/quorum says it for that asset.",
     )
 
+    _held: _HeldSnapshots = PrivateAttr(default_factory=_HeldSnapshots)
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        del context
+        self._held.close()
+
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Raises UnknownTable; UserError when the object is none that can be stored; what
         `Table.insert` raises: a run that is retried is safe.
@@ -76,6 +114,7 @@ class RmtIOManager(dg.ConfigurableIOManager):
             return
         with self._opened() as server:
             table = table_named(server, _table_name(context))
+            self._held.let_go(table)
             quorum = str((context.definition_metadata or {}).get(QUORUM_METADATA, self.quorum))
             write = _WRITERS[_way_of_writing(context, table, quorum)]
             settings = QuerySettings.of({"insert_quorum": quorum})
@@ -108,7 +147,7 @@ class RmtIOManager(dg.ConfigurableIOManager):
             )
         with self._opened() as server:
             table = table_named(server, _table_name(upstream))
-            rows = _arrow_of(_select(server, table, _condition(context)))
+            rows = _arrow_of(_select(server, table, _condition(context), self._held.of(table)))
         return _LOADERS[wanted](rows)
 
     def _opened(self) -> Any:
@@ -410,12 +449,18 @@ def _moment(time: dt.datetime) -> str:
     return f"toDateTime({quote_text(f'{time:%Y-%m-%d %H:%M:%S}')})"
 
 
-def _select(server: ServerContext, table: Table, condition: str) -> Rows:
+def _select(
+    server: ServerContext, table: Table, condition: str, snapshot: Snapshot | None = None
+) -> Rows:
+    """Of these parts; None: of those that it has now."""
     definition = table.definition
     name = f"{quote_name(definition.database)}.{quote_name(definition.name)}"
     final = "" if definition.engine.kind == PLAIN else " FINAL"
     where = f" WHERE {condition}" if condition else ""
-    rows = Session(server).execute(f"SELECT * FROM {name}{final}{where}")  # noqa: S608  quoted
+    session = Session(server)
+    if snapshot is not None:
+        session.context.held[definition.full_name] = snapshot
+    rows = session.execute(f"SELECT * FROM {name}{final}{where}")  # noqa: S608  quoted
     assert isinstance(rows, Rows)
     return rows
 

@@ -38,9 +38,11 @@ from pathlib import Path
 from typing import Any
 
 from dagster import DagsterInstance, DagsterRun, DefaultRunLauncher, job, op
+from dagster._core.errors import DagsterUserCodeUnreachableError
 from dagster._core.launcher import CheckRunHealthResult, LaunchRunContext, WorkerStatus
 from dagster._core.remote_representation.code_location import GrpcServerCodeLocation
-from dagster._grpc.types import ExecuteRunArgs
+from dagster._core.workspace.context import IWorkspaceProcessContext
+from dagster._grpc.types import ExecuteRunArgs, GetCurrentRunsResult
 from dagster._serdes import ConfigurableClassData, deserialize_value, serialize_value
 from dagster._utils.hosted_user_process import recon_job_from_origin
 
@@ -66,10 +68,13 @@ class ForkingRunLauncher(DefaultRunLauncher):
         self._lock = threading.Lock()
         self._servers: dict[str, ForkServer] = {}
         self._retired: list[ForkServer] = []
+        self._workspace: IWorkspaceProcessContext[Any] | None = None
 
     def launch_run(self, context: LaunchRunContext) -> None:
         """Raises Unavailable when the run may have been started, and nobody knows."""
         run = context.dagster_run
+        if context.workspace is not None:
+            self._workspace = context.workspace.process_context
         server = self._fork_server_of(context)
         if server is not None and server.fork(run, self._instance):
             self._run_ids.add(run.run_id)
@@ -93,11 +98,42 @@ class ForkingRunLauncher(DefaultRunLauncher):
         return True
 
     def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
-        """Runs that were not forked count as running: as with Dagster's launcher, nobody knows."""
+        """A run of which nobody knows counts as running, as all do with Dagster's launcher."""
         process = run.tags.get(PROCESS_TAG)
-        if process is None or living_pid(process) is not None or not _is_of_this_host(process):
+        if process is None:
+            return self._health_in_its_code_server(run)
+        if living_pid(process) is not None or not _is_of_this_host(process):
             return CheckRunHealthResult(WorkerStatus.RUNNING)
         return CheckRunHealthResult(WorkerStatus.FAILED, f"its process {process} is gone")
+
+    def _health_in_its_code_server(self, run: DagsterRun) -> CheckRunHealthResult:
+        """Of a run that was not forked: a code server that was started again says that it has no
+        such run. One that can't be reached may have it; so may `dagster code-server`, which loads
+        code anew in another process, and does not answer this question. As long as this process has
+        not loaded the location again the run counts as running: it could not be retried.
+        """
+        if not self._has_loaded(run):
+            return CheckRunHealthResult(WorkerStatus.RUNNING)
+        client = self._get_grpc_client_for_termination(run.run_id)  # type: ignore[no-untyped-call]
+        if client is None:
+            return CheckRunHealthResult(WorkerStatus.RUNNING)
+        try:
+            found = deserialize_value(client.get_current_runs(), GetCurrentRunsResult)
+        except DagsterUserCodeUnreachableError:
+            return CheckRunHealthResult(WorkerStatus.RUNNING)
+        if found.serializable_error_info or run.run_id in found.current_runs:
+            return CheckRunHealthResult(WorkerStatus.RUNNING)
+        return CheckRunHealthResult(
+            WorkerStatus.FAILED,
+            "its code location was started again, and does not have this run any more",
+        )
+
+    def _has_loaded(self, run: DagsterRun) -> bool:
+        if self._workspace is None or run.remote_job_origin is None:
+            return True  # nothing was launched by this process: it was loaded when that began
+        name = run.remote_job_origin.location_name
+        entry = self._workspace.create_request_context().get_location_entry(name)
+        return entry is not None and entry.code_location is not None
 
     def dispose(self) -> None:
         with self._lock:
@@ -295,7 +331,8 @@ def other_threads() -> list[str]:
 
 
 def _import_all(args: ExecuteRunArgs) -> None:
-    """The code location, and what Dagster imports in the first run of a process only."""
+    """The code location, and what Dagster and Arrow import in a process's first run only."""
+    import pandas as pd  # noqa: F401, PLC0415  start-up: so does Arrow, for the first values
     from dagster._cli import api  # noqa: F401, PLC0415  start-up: the daemon never needs it
 
     @op

@@ -7,7 +7,7 @@ for a flush of parts, with a table in it, and one for each table partition that 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import median
 from types import MappingProxyType
 from typing import Protocol
@@ -15,6 +15,7 @@ from typing import Protocol
 import dagster as dg
 
 from rmt_pipeline.dagster import names
+from rmt_pipeline.dagster.storage import one_transaction
 from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.insert.report import Origin, Origins
@@ -27,8 +28,13 @@ from rmt_pipeline.table import ActivePart, Table
 AssetEvent = dg.AssetMaterialization | dg.AssetObservation
 EventMetadata = dict[str, int | float | str | dg.TableMetadataValue | dg.TableSchema]
 
-PARTS_PER_EVENT_MAX = 1000
-"""An event is one row in Dagster's storage; a thousand parts are about 150 kB of it."""
+PARTS_PER_EVENT_MAX = 50
+"""The page of an asset's events reads a hundred of them with all they hold: 5,000 rows, in a second
+or so.
+"""
+
+EVENTS_AT_ONCE = 200
+"""In one transaction, part of a second: nobody else writes meanwhile."""
 
 SOURCES_SHOWN_MAX = 3
 ORIGINS_SHOWN_MAX = 2
@@ -101,27 +107,38 @@ class Recorder:
     def parts(self, done: Sequence[PartDone]) -> None:
         """One materialization for what was made, one observation for what failed.
 
-        More of them, when there is more than one event should hold.
+        More of them, when there is more than one event should hold. The tables of what was made
+        are written last: what is in one of them is told in full, see `untold`.
         """
         made = [part for part in done if not part.error]
         failed = [part for part in done if part.error]
         key = names.parts_key(self.name, self.server)
-        for some in _split(failed):
-            self.context.log_event(dg.AssetObservation(key, metadata=failures_metadata(some)))
+        events: list[AssetEvent] = [
+            dg.AssetObservation(key, metadata=failures_metadata(some))
+            for some in _split(failed)
+        ]
         if not made:
+            self._write(events)
             return
         active, origins = self.table.parts(), self._origins_of(made)
-        for event in mutated_parts(self.table, self.server, made):
-            self.context.log_event(event)
+        held = self._held({part.part.partition for part in made}, active)
+        events += mutated_parts(self.table, self.server, made)
+        events += self._swept(made)
+        events += self._partitions(held)
+        has_now = table_metadata(active)
         for some in _split(made):  # the last one is what the asset's page shows
-            metadata = {**table_metadata(active), **parts_metadata(some, origins)}
+            metadata = {**has_now, **parts_metadata(some, origins)}
             words = _flush_in_words(some)
-            self.context.log_event(
-                dg.AssetMaterialization(key, description=words, metadata=metadata)
-            )
-        for swept in self._swept(made):
-            self.context.log_event(swept)
-        self._partitions({part.part.partition for part in made}, active)
+            events.append(dg.AssetMaterialization(key, description=words, metadata=metadata))
+        self._write(events)
+        self._forget_empty(held)
+
+    def _write(self, events: Sequence[AssetEvent]) -> None:
+        """In this order."""
+        for start in range(0, len(events), EVENTS_AT_ONCE):
+            with one_transaction(self.context.instance):
+                for event in events[start : start + EVENTS_AT_ONCE]:
+                    self.context.log_event(event)
 
     def _origins_of(self, made: Sequence[PartDone]) -> Mapping[PartName, Sequence[Origin]]:
         """The work is done: without an answer its event says less."""
@@ -133,42 +150,50 @@ class Recorder:
         except RmtError:
             return {}
 
+    def asked(self, commands: Sequence[PartDone]) -> None:
+        """Commands that this server was asked for and has carried out at once, each of a partition:
+        `came` are its parts, of which `parts` tells too, `sources` those that went.
+        """
+        emptied = {one.part.partition for one in commands if one.sources and not one.came}
+        held = self._held(emptied, self.table.parts()) if emptied else {}
+        self._write([*self._partitions(held), *map(self._command_event, commands)])
+        self._forget_empty(held)
+
     def _swept(self, made: Sequence[PartDone]) -> Iterator[dg.AssetObservation]:
         """What commands on partitions and parts did here, whoever asked for them and through which
-        server: an event of each one's partition.
+        server: an event of each one's partition. Of what was asked for here, and done at once, the
+        log sensor tells (`unrecorded`).
         """
-        key = names.partitions_key(self.name, self.server)
-        for done in [part for part in made if part.kind in SWEEPING][:SWEPT_EVENTS_MAX]:
-            part = self._with_what_went(done)
-            yield dg.AssetObservation(
-                key,
-                partition=part.part.partition,
-                description=f"{part.kind} {part.part}, asked for through {part.source_replica}",
-                metadata={
-                    "command": part.kind,
-                    "user": part.asked_by or "not known",
-                    "asked for through": part.source_replica,
-                    "seconds since": round(part.lag_s, 3),
-                    "parts that went": len(part.sources),
-                    "rows that went": part.rows_in,
-                    "bytes that went": part.bytes_in,
-                    "rows that came": self._rows_of(part.came),
-                    "which went": _some(map(str, part.sources)) or "none",
-                    "which came": _some(map(str, part.came)) or "none",
-                },
-            )
+        swept = [part for part in made if part.kind in SWEEPING][:SWEPT_EVENTS_MAX]
+        mine = self.table.definition.engine.replica
+        noted: set[str] = set()
+        if any(part.source_replica == mine for part in swept):
+            events = self.table.store.part_log.events()
+            noted = {event.entry_id for event in events if event.command}
+        for part in swept:
+            if part.entry_id not in noted:
+                yield self._command_event(part)
 
-    def _with_what_went(self, done: PartDone) -> PartDone:
-        """Whoever asked for a replacement has carried it out already, and noted what it took."""
-        if done.sources or not done.entry_id:
-            return done
-        noted = self.table.store.part_log.events()
-        went = [event for event in noted if event.entry_id == done.entry_id]
-        return replace(
-            done,
-            sources=tuple(PartName.parse(event.part) for event in went),
-            rows_in=sum(event.rows for event in went),
-            bytes_in=sum(event.size_bytes for event in went),
+    def _command_event(self, part: PartDone) -> dg.AssetObservation:
+        partition = part.part.partition
+        return dg.AssetObservation(
+            names.partitions_key(self.name, self.server),
+            partition=partition,
+            description=(
+                f"{part.kind}, partition {partition}, asked for through {part.source_replica}"
+            ),
+            metadata={
+                "command": part.kind,
+                "user": part.asked_by or "not known",
+                "asked for through": part.source_replica,
+                "seconds since": round(part.lag_s, 3),
+                "parts that went": len(part.sources),
+                "rows that went": part.rows_in,
+                "bytes that went": part.bytes_in,
+                "rows that came": part.rows or self._rows_of(part.came),
+                "which went": _some(map(str, part.sources)) or "none",
+                "which came": _some(map(str, part.came)) or "none",
+            },
         )
 
     def _rows_of(self, parts: Iterable[PartName]) -> int:
@@ -183,10 +208,12 @@ class Recorder:
         """What was done to whole partitions, an event of each. `rows`: how many more it has, or
         fewer.
         """
-        for partition, holds in self._held(rows, self.table.parts()).items():
-            self.context.log_event(
+        key = names.partitions_key(self.name, self.server)
+        held = self._held(rows, self.table.parts())
+        self._write(
+            [
                 dg.AssetObservation(
-                    names.partitions_key(self.name, self.server),
+                    key,
                     partition=partition,
                     description=f"{command}, partition {partition}",
                     metadata={
@@ -196,18 +223,19 @@ class Recorder:
                         "rows more or fewer": rows[partition],
                     },
                 )
-            )
-            self._forget_empty(partition, holds)
+                for partition, holds in held.items()
+            ]
+        )
+        self._forget_empty(held)
 
-    def _partitions(self, touched: Iterable[str], active: Sequence[ActivePart]) -> None:
+    def _partitions(
+        self, held: Mapping[str, Sequence[Manifest]]
+    ) -> Iterator[dg.AssetMaterialization]:
         """What each touched partition holds now, as its own Dagster partition."""
         key = names.partitions_key(self.name, self.server)
-        for partition, holds in self._held(touched, active).items():
+        for partition, holds in held.items():
             metadata = partition_metadata(holds)
-            self.context.log_event(
-                dg.AssetMaterialization(key, partition=partition, metadata=metadata)
-            )
-            self._forget_empty(partition, holds)
+            yield dg.AssetMaterialization(key, partition=partition, metadata=metadata)
 
     def _held(
         self, touched: Iterable[str], active: Sequence[ActivePart]
@@ -224,11 +252,12 @@ class Recorder:
             instance.add_dynamic_partitions(name, new)
         return held
 
-    def _forget_empty(self, partition: str, holds: Sequence[Manifest]) -> None:
+    def _forget_empty(self, held: Mapping[str, Sequence[Manifest]]) -> None:
         """One that was dropped is none of the table's any more: its events stay."""
-        if not holds:
-            of_table = names.partitions_name(self.name)
-            self.context.instance.delete_dynamic_partition(of_table, partition)
+        of_table = names.partitions_name(self.name)
+        for partition, holds in held.items():
+            if not holds:
+                self.context.instance.delete_dynamic_partition(of_table, partition)
 
 
 def parts_table(
@@ -276,14 +305,16 @@ def parts_metadata(
     made: Sequence[PartDone],
     origins: Mapping[PartName, Sequence[Origin]] = MappingProxyType({}),
 ) -> EventMetadata:
-    """Numbers become plots over time in the UI; the table, last, lists every part."""
-    lags_ms = [part.lag_s * 1000 for part in made if part.kind == "FETCH"]
+    """Numbers become plots over time in the UI; the table, last, lists every part. What went into a
+    merge that its own worker did not tell is not known, and no zero.
+    """
+    lags_ms = [part.lag_s * 1000 for part in made if part.kind == "FETCH" and part.lag_s]
     metadata: EventMetadata = {
         "rows": sum(part.rows for part in made),
         "bytes": sum(part.size_bytes for part in made),
         **{f"parts {kind}": count for kind, count in sorted(_by_kind(made).items())},
     }
-    merges = [part for part in made if part.kind == "MERGE_PARTS"]
+    merges = [part for part in made if part.kind == "MERGE_PARTS" and part.bytes_in]
     if merges:
         metadata |= {
             "merge rows in": sum(part.rows_in for part in merges),

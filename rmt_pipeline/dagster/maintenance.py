@@ -15,16 +15,19 @@ import dagster as dg
 from rmt_pipeline.config import expand
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import forms, names
+from rmt_pipeline.dagster.checks import ACKNOWLEDGED, loss_name
 from rmt_pipeline.dagster.engine import EngineResource, table_named
 from rmt_pipeline.dagster.ledger import Recorder, first_of
 from rmt_pipeline.protocol.errors import RmtError, UnknownTable, UserError
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.life.drop import drop_dead_replica
 from rmt_pipeline.replica.mutations.plan import PartitionPlan, plan_mutation
+from rmt_pipeline.replica.upkeep.lost import lost_parts
 from rmt_pipeline.replica.wait import SyncMode
 from rmt_pipeline.sql.run.alter import commands_for
 from rmt_pipeline.sql.run.partitions import part_of
 from rmt_pipeline.syntax.mutation import parse_commands
+from rmt_pipeline.system import account
 from rmt_pipeline.table import ActivePart, Table
 from rmt_pipeline.types.escapes import quote_text
 from rmt_pipeline.zookeeper.paths import TablePaths
@@ -397,6 +400,19 @@ def _undo_insert(run: Doing, config: forms.UndoConfig) -> _Told:
     return {"rows": undone.rows, "bytes": undone.size_bytes, "parts": _few(undone.parts)}
 
 
+def _acknowledge_lost(run: Doing, config: forms.AcknowledgeConfig) -> _Told:
+    table = run.table(config.table)
+    name, lost = table.definition.full_name, lost_parts(table.replica)
+    if not lost:
+        _refuse_value("table", config.table, "no part of it was ever lost on all replicas")
+    losses = [loss_name(part, one) for part, one in sorted(lost.items())]
+    told = {ACKNOWLEDGED: "\n".join(losses), "user": account(), "note": config.note or "none"}
+    key = names.health_key(name, run.server.server.name)
+    run.context.log_event(dg.AssetObservation(key, metadata=told))
+    run.say("the check `lost` is about what is lost after these: %s", _few(sorted(lost)))
+    return {"lost parts": len(lost), "which": _few(sorted(lost))}
+
+
 # --- jobs -------------------------------------------------------------------------------------
 
 
@@ -460,6 +476,11 @@ VERBS = (
         "SYSTEM DROP REPLICA: another server is gone for good.",
     ),
     _Verb(_undo_insert, forms.UndoConfig, "Undo an insert: its rows, and no others, go."),
+    _Verb(
+        _acknowledge_lost,
+        forms.AcknowledgeConfig,
+        "What was lost on all replicas is known: the check `lost` need not say it any more.",
+    ),
 )
 
 

@@ -26,6 +26,8 @@ _COLOURS = (
     "#5f3dc4",
 )
 """Of levels 0, 1, …: from parts that were just inserted to those that were merged often."""
+_LINE_COLOURS = [_COLOURS[place] for place in (0, 6, 4, 1, 7, 5, 3, 2)]
+"""Those of lines are to be told apart."""
 
 
 class PartShown(NamedTuple):
@@ -72,7 +74,7 @@ def picture_over_time(title: str, lines: Sequence[Line]) -> str:
     note = f", the highest {len(shown)} of {len(lines)}" if left_out else ""
     times = [at for line in shown for at, _ in line.points]
     first, last = min(times, default=0.0), max(times, default=0.0)
-    top, bottom = max(_highest(shown), 1.0), _TOP + _BARS_HEIGHT
+    top, bottom = max(2.0, 2 * math.ceil(_highest(shown) / 2)), _TOP + _BARS_HEIGHT
     per_s = (WIDTH - _LEFT - 8) / max(last - first, 1.0)
     drawn = [_text(8, 20, f"{title}{note}", size=14)]
     for share in (0.0, 0.5, 1.0):
@@ -82,12 +84,10 @@ def picture_over_time(title: str, lines: Sequence[Line]) -> str:
         drawn.append(
             _text(x, bottom + 14, f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}")
         )
-    for place, line in enumerate(shown):
-        drawn.append(_steps(line, _COLOURS[place], (first, last), per_s, _BARS_HEIGHT / top))
+    for place, (line, colour) in enumerate(zip(shown, _LINE_COLOURS, strict=False)):
+        drawn.append(_steps(line, colour, (first, last), per_s, _BARS_HEIGHT / top))
         y = bottom + _LINE * (place + 2)
-        drawn.append(
-            f'<rect x="{_LEFT}" y="{y - 9}" width="12" height="9" fill="{_COLOURS[place]}"/>'
-        )
+        drawn.append(f'<rect x="{_LEFT}" y="{y - 9}" width="12" height="9" fill="{colour}"/>')
         words = f"{line.name}: {line.points[-1][1]:.10g}, at most {_highest([line]):.10g}"
         drawn.append(_text(_LEFT + 20, y, words))
     return _markdown(title, drawn, bottom + _LINE * (len(shown) + 2))

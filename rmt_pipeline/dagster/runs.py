@@ -3,12 +3,13 @@ be asked for again.
 """
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 import dagster as dg
 
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
-from rmt_pipeline.dagster.presence import present_runs
+from rmt_pipeline.dagster.presence import nodes_present
 from rmt_pipeline.replica.work.pools import POOLS, Pool
 
 START_MAX_S = 120.0
@@ -37,6 +38,17 @@ OVER = [
 _FAILED = (dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.RUN_FAILURE)
 
 
+def ended_badly(instance: dg.DagsterInstance, job: str) -> list[dg.RunRecord]:
+    """The last runs of the job, newest first, without one among them that has ended well."""
+    over = dg.RunsFilter(job_name=job, statuses=OVER)
+    return list(
+        takewhile(
+            lambda record: record.dagster_run.status != dg.DagsterRunStatus.SUCCESS,
+            instance.get_run_records(over, limit=FAILURES_LOOKED_AT),
+        )
+    )
+
+
 class WorkerRuns:
     """Of one server. Remembers since when a run's worker is missing, so it lives as long as what
     watches.
@@ -62,11 +74,11 @@ class WorkerRuns:
             for record in instance.get_run_records(found)
             if record.dagster_run.tags.get(names.WORKER_TAG) in tags
         ]
-        present = present_runs(self._server.keeper(), name) if records else frozenset()
+        alive = nodes_present(self._server.keeper(), name) if records else frozenset()
         living = {}
         for record in records:
             run = record.dagster_run
-            if self._lives(record, present, now_s):
+            if self._lives(record, alive, now_s):
                 living[tags[run.tags[names.WORKER_TAG]]] = run.run_id
             elif end_dead:
                 self._missing_since_s.pop(run.run_id, None)
@@ -82,14 +94,10 @@ class WorkerRuns:
         when one is.
         """
         job = names.worker_job_name(self._server.server.name, pool)
-        over = dg.RunsFilter(job_name=job, statuses=OVER)
-        records = instance.get_run_records(over, limit=FAILURES_LOOKED_AT)
-        failed = 0
-        while failed < len(records) and _has_failed(records[failed]):
-            failed += 1
-        if not failed:
+        failures = list(takewhile(_has_failed, ended_badly(instance, job)))
+        if not failures:
             return ""
-        last = records[0]
+        failed, last = len(failures), failures[0]
         ended_s = last.end_time or last.update_timestamp.timestamp()
         pause_s = min(PAUSE_S * 2 ** (failed - 1), PAUSE_MAX_S)
         left_s = ended_s + pause_s - self._server.clock.now_s()
@@ -100,12 +108,12 @@ class WorkerRuns:
             f"{_error(instance, last.dagster_run.run_id)}; the next may start in {left_s:.0f} s"
         )
 
-    def _lives(self, record: dg.RunRecord, present: frozenset[str], now_s: float) -> bool:
+    def _lives(self, record: dg.RunRecord, alive: frozenset[str], now_s: float) -> bool:
         """A queued run needs no process: Dagster's daemon has it, and goes on with it after a
         restart. One that was launched has some time to begin.
         """
         run = record.dagster_run
-        if run.status == dg.DagsterRunStatus.QUEUED or run.run_id in present:
+        if run.status == dg.DagsterRunStatus.QUEUED or run.run_id in alive:
             self._missing_since_s.pop(run.run_id, None)
             return True
         if run.status in (dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING):

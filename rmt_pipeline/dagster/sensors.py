@@ -11,13 +11,17 @@ import dagster as dg
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource
-from rmt_pipeline.dagster.inserts import UntoldInserts
+from rmt_pipeline.dagster.presence import Watchers
 from rmt_pipeline.dagster.runs import WorkerRuns
+from rmt_pipeline.dagster.unrecorded import Unrecorded
 from rmt_pipeline.dagster.watching import MergeWatch, MutationWatch, QueueWatch, few_of
 from rmt_pipeline.replica.work.pools import Pool
 
 TICK_S = 5
 """Dagster's sensor loop is not faster than this, whatever a sensor asks for."""
+TWICE = (
+    "nothing is done twice, and it costs twice; let one location have the server (RMT_REPLICA)"
+)
 
 
 def sensors_of(server: str, workers: Sequence[dg.JobDefinition]) -> list[dg.SensorDefinition]:
@@ -34,25 +38,28 @@ def _log_sensor(server: str, workers: Sequence[dg.JobDefinition]) -> dg.SensorDe
         description=(
             f"Copies new entries of every table's log into its queue on server {server}, and "
             "starts a worker for each pool that has work and no worker; ends runs whose worker "
-            "is gone. Records the inserts of that server that no Dagster run made. Waits for "
-            "ZooKeeper for up to 40 s; when nothing is to be done, the tick says why."
+            "is gone. Records what was inserted, and which commands were carried out, through that "
+            "server by no Dagster run. Waits for ZooKeeper for up to 40 s; when nothing is to be "
+            "done, the tick says why."
         ),
     )
     def log(context: dg.SensorEvaluationContext, engine: EngineResource) -> dg.SensorResult:
         runs = engine.standing(server, WorkerRuns)
         queues = engine.standing(server, QueueWatch)
-        inserts = UntoldInserts(queues.server, context.instance, context.cursor)
+        others = engine.standing(server, Watchers).others(context)
+        unrecorded = Unrecorded(queues.server, context.instance, context.cursor)
         watched = queues.wait(
-            lambda: runs.active(context.instance, end_dead=True), until=inserts.there
+            lambda: runs.active(context.instance, end_dead=True), until=unrecorded.there
         )
         pauses = {need.pool: runs.pause(context.instance, need.pool) for need in watched.needed}
         requests = [_request(server, pool) for pool, pause in pauses.items() if not pause]
         words = None
-        events = inserts.told()
+        events = unrecorded.told()
         if not requests:
-            words = few_of([*inserts.words, *pauses.values(), *watched.reasons])
+            watchers = [f"{other} watches {server} too: {TWICE}" for other in others]
+            words = few_of([*watchers, *unrecorded.words, *pauses.values(), *watched.reasons])
         return dg.SensorResult(
-            requests, skip_reason=words, cursor=inserts.cursor(), asset_events=events
+            requests, skip_reason=words, cursor=unrecorded.cursor(), asset_events=events
         )
 
     return log

@@ -19,9 +19,11 @@ from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource, table_named
 from rmt_pipeline.dagster.ledger import Recorder
 from rmt_pipeline.dagster.presence import Presence
+from rmt_pipeline.dagster.runs import ended_badly
 from rmt_pipeline.dagster.spark import SparkResource
+from rmt_pipeline.dagster.untold import untold
 from rmt_pipeline.dagster.watching import QueueWatch
-from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.protocol.errors import RmtError, ZooKeeperUnreachable
 from rmt_pipeline.replica.assign.explain import Explained, ExplainedRange, explain_merges
 from rmt_pipeline.replica.work.carry import Tools
 from rmt_pipeline.replica.work.pools import Pool
@@ -142,7 +144,6 @@ class Team:
         self._pool: Pool = pool
         self._spark = spark
         self._stop = threading.Event()
-        self._waker = EventWaker()
         self._members: dict[str, _Member] = {}
         self._ends_s = server.clock.monotonic_s() + config.max_s
 
@@ -159,6 +160,8 @@ class Team:
         lingers_until_s = clock.monotonic_s() + self._config.linger_s
         with ThreadPoolExecutor(TABLES_MAX, thread_name_prefix="worker") as threads:
             try:
+                presence.renew()
+                self._tell_of_the_dead()
                 while True:
                     presence.renew()
                     self._record()
@@ -180,6 +183,28 @@ class Team:
                 self._record()
                 presence.close()
 
+    def _tell_of_the_dead(self) -> None:
+        """What the workers before this one did and could not tell any more, of whichever table."""
+        runs = ended_badly(self._context.instance, self._context.job_name)
+        server = self._server.server.name
+        for table in self._server.tables() if runs else ():
+            try:
+                parts = untold(table, server, self._context.instance, runs)
+                Recorder(self._context, table, server).parts(parts)
+            except ZooKeeperUnreachable:
+                raise
+            except RmtError as error:  # the next one tries again if this one fails too
+                name = table.definition.full_name
+                self._context.log.warning("%s: its last worker's parts: %s", name, error)
+                continue
+            if parts:
+                ended = ", ".join(record.dagster_run.run_id[:8] for record in runs)
+                self._context.log.info(
+                    "told %d parts for workers that ended before they could: %s",
+                    len(parts),
+                    ended,
+                )
+
     def _begin(self, threads: ThreadPoolExecutor, ready: Collection[str]) -> None:
         for name in list(ready)[: TABLES_MAX - len(self._members)]:
             table = table_named(self._server, name)
@@ -196,7 +221,12 @@ class Team:
         with closing(self._server.peers(table.definition, self._stop.is_set)) as peers:
             return work(
                 lambda: table.replica,
-                Tools(peers, merger=self._spark, mutator=self._spark),
+                Tools(
+                    peers,
+                    merger=self._spark,
+                    mutator=self._spark,
+                    run_id=self._context.run_id,
+                ),
                 self._pool,
                 waker=EventWaker(),
                 linger_s=self._config.linger_s,

@@ -151,7 +151,7 @@ def encode_file_head(file: PartFile) -> bytes:
 
 
 def answer_bytes(manifest_text: bytes, files: Sequence[PartFile]) -> int:
-    """The length of the whole answer."""
+    """How many bytes an answer has with this manifest and these files, heads of files included."""
     heads = sum(len(encode_file_head(file)) for file in files)
     contents = sum(file.size + HASH_BYTES for file in files)
     return _HEAD.size + len(manifest_text) + HASH_BYTES + heads + contents

@@ -45,9 +45,11 @@ class DeltaExport:
         return self._table is not None and self._table.schema() == wanted
 
     def generation(self, names: Names, /) -> str:
-        """Files have other paths when the columns are others. The library removes all paths in the
-        commit that has other columns, and no commit of a Delta table may both add and remove one:
-        readers which take its actions in their order (Spark's) would not find the file.
+        """A name for the files of exports with these columns: with others, files have other paths.
+
+        The library removes all paths in the commit that has other columns, and no commit of a Delta
+        table may both add and remove one: readers which take its actions in their order (Spark's)
+        would not find the file.
         """
         return digest_of([(one.name, one.type) for one in exported_schema(names.columns)])
 

@@ -146,7 +146,7 @@ def refuse_used_port(
 
 
 def accepts(address: str, port: int) -> bool:
-    """Whether anybody listens there."""
+    """Whether a program listens on this port: it takes a connection."""
     try:
         socket.create_connection((address, port), PROBE_TIMEOUT_S).close()
     except OSError:

@@ -102,7 +102,7 @@ class EmbeddedZooKeeper(ChildServer):
 
     @property
     def hosts(self) -> str:
-        """What clients connect to."""
+        """`address:port`, for clients."""
         return f"{self.client_address}:{self.port}"
 
     @property

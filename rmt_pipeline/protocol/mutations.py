@@ -63,7 +63,9 @@ class FinishedMutations:
         return FinishedMutations(pointer, frozenset(beyond))
 
     def encode_beyond(self) -> bytes:
-        """`R/finished_mutations`. More than a node takes are left out: they are found out anew."""
+        """What `R/finished_mutations` holds. What is too much for a node is left out: whoever reads
+        it finds out again that those are finished.
+        """
         ids = sorted(self.beyond)[:FINISHED_BEYOND_MAX]
         lines = "".join(f"{one}\n" for one in ids)
         return f"finished mutations format version: {FORMAT}\n{lines}".encode()

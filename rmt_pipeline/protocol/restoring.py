@@ -8,11 +8,16 @@ that stays.
 
 Where that does not hold, somebody has to go without: parts of one name and other rows, or that
 overlap and neither contains the other, which no history explains; and parts that another replica
-knows to be dropped. These are given up by name, and their bytes stay in `detached/`.
+knows to be dropped. These are given up by name, and their bytes stay in `detached/`. So is a try of
+an insert that died before its part was announced, when the same block is there as another part:
+
+1. r1 gives the block a number and its part a name, and dies. 2. The client says it again on r2,
+which commits it under another number. 3. ZooKeeper is lost before r1 is back and sees that nobody
+knows its part.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.nodes.formats import PartHeader
@@ -52,8 +57,13 @@ def outermost(parts: Iterable[PartName]) -> tuple[PartSet, dict[PartName, PartNa
     return maximal, overlapping
 
 
-def unite(held: Promised, dropped: Mapping[str, Collection[PartName]]) -> United:
-    """`dropped`: what each replica knows to be dropped.
+def unite(
+    held: Promised,
+    dropped: Mapping[str, Collection[PartName]],
+    unseen: Collection[PartName] = (),
+) -> United:
+    """`dropped`: what each replica knows to be dropped. `unseen`: blocks that are known by their
+    rows, and of which the replica that has them does not know whether they were ever announced.
 
     Of parts of one name that are not equal, those that most replicas have stay; of as many, those
     of the replica whose name comes first: whoever asks, the answer is the same.
@@ -81,7 +91,32 @@ def unite(held: Promised, dropped: Mapping[str, Collection[PartName]]) -> United
         ]
         if part in maximal:
             parts[part] = first
+    alone = [one for one in unseen if one in parts and len(holders[one]) == 1]
+    contents = {
+        part: found[_chosen(found)[0]].hash_of_uncompressed_files
+        for part, found in holders.items()
+        if alone and part.blocks_count == 1 and part not in overlapping
+    }
+    for part, other in twice(contents, alone):
+        reason = f"the same block is there as {other}, and nobody has seen this one promised"
+        given_up.append(GivenUp(parts.pop(part), part, reason))
     return United(parts, tuple(given_up))
+
+
+def twice(
+    contents: Mapping[PartName, Hashable], unseen: Collection[PartName]
+) -> list[tuple[PartName, PartName]]:
+    """Blocks of the same content: those that are `unseen`, with the one that stays. What was seen
+    to be promised is no try that died: the same rows may be inserted again after a while.
+    """
+    unseen, known = frozenset(unseen), dict[Hashable, PartName]()
+    found: list[tuple[PartName, PartName]] = []
+    for part in sorted(contents, key=lambda one: (one in unseen, -one.block_min)):
+        block = part.partition, contents[part]
+        if block in known and part in unseen:
+            found.append((part, known[block]))
+        known.setdefault(block, part)
+    return found
 
 
 def _largest_first(part: PartName) -> tuple[int, int, int, PartName]:

@@ -46,7 +46,7 @@ class LogTrim:
     kept_because: tuple[str, ...] = ()
 
 
-def trim_log(
+def log_trim(
     entries: Sequence[int],
     replicas: Sequence[ReplicaLogFacts],
     *,
@@ -237,30 +237,14 @@ def _reason_to_keep(old: OldPart, lifetime_s: float) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class MutationRetention:
-    """Ids of mutations to remove, oldest first; the multi asserts that no replica was added."""
-
-    remove: tuple[str, ...]
-    kept_because: str
-
-
 def finished_mutations(
     ids: Iterable[str], by_replica: Mapping[str, FinishedMutations], *, keep: int
-) -> MutationRetention:
-    """Which mutations every replica, also an inactive one, has finished (spec §7.9, §16.8 U10)."""
-    if keep == 0:
-        return MutationRetention((), "finished_mutations_to_keep is 0: all are kept")
-    if not by_replica:
-        return MutationRetention((), "no replica has finished any mutation yet")
-    finished, behind = [], ""
-    for one in sorted(ids):
-        late = sorted(name for name, has in by_replica.items() if one not in has)
-        if not late:
-            finished.append(one)
-        elif not behind:
-            behind = f", and what {', '.join(late)} has not finished, first {one}"
-    return MutationRetention(
-        tuple(finished[: max(0, len(finished) - keep)]),
-        f"the newest {keep} finished ones are kept{behind}",
-    )
+) -> tuple[str, ...]:
+    """Which mutations may be removed, oldest first: those that every replica, also an inactive one,
+    has finished, but the newest `keep` of them; 0 keeps all (spec §7.9, §16.8 U10). The multi
+    asserts that no replica was added.
+    """
+    if keep == 0 or not by_replica:
+        return ()
+    finished = [one for one in sorted(ids) if all(one in has for has in by_replica.values())]
+    return tuple(finished[: max(0, len(finished) - keep)])

@@ -1,6 +1,7 @@
 """What a table is: columns, engine, keys, settings. Pure values; texts are in `formats`."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
@@ -153,6 +154,22 @@ class TableDefinition:
     """Of `metadata` in ZooKeeper: one more with each ALTER (spec §8.1)."""
     history: tuple[ColumnChange, ...] = ()
     """Columns that ALTERs renamed and dropped, ascending: what older parts are read with."""
+    restored: str = ""
+    """The last time that SYSTEM RESTORE REPLICA made its replica again; "" when it never did."""
+
+    @property
+    def creation(self) -> str:
+        """What its replica was made with, once: the name of a node. "" of one without uuid."""
+        return f"{self.uuid}.{self.restored}" if self.uuid and self.restored else self.uuid
+
+    def with_creation(self, name: str) -> Self:
+        uuid, _, restored = name.partition(".")
+        return replace(self, uuid=uuid, restored=restored)
+
+    def of_creation(self, names: Iterable[str]) -> Self | None:
+        """With the replica that has these creations; None when it is another table's."""
+        found = map(self.with_creation, names)
+        return next((one for one in found if one.uuid == self.uuid), None)
 
     @property
     def full_name(self) -> str:

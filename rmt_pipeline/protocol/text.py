@@ -122,7 +122,7 @@ def quote_all(texts: tuple[str, ...]) -> str:
 
 
 def unquote_all(text: str) -> tuple[str, ...]:
-    """The inverse of `quote_all`. Raises Corruption."""
+    """The texts that `quote_all` put into one. Raises Corruption when it did not write this."""
     texts: list[str] = []
     position = 0
     while position < len(text):

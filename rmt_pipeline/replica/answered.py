@@ -13,9 +13,10 @@ long as a session may live without one.
 
 
 def answered(replica: Replica, ops: Sequence[Op]) -> list[str]:
-    """Say it until there is an answer: only what may be said twice. What a session sends is carried
-    out in its order, so an answer decides also what was sent before. Raises OutcomeUnknown after
-    the last of the pauses.
+    """Send a multi again and again until ZooKeeper answers: for multis that may land twice.
+
+    ZooKeeper carries out what a session sends in its order, so the answer says also what became of
+    the tries before. Raises Refused; OutcomeUnknown when the last try had no answer either.
     """
     for pause_s in ANSWER_PAUSES_S:
         try:

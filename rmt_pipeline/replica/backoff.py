@@ -71,11 +71,6 @@ class Backoff:
         with self._lock:
             return bool(self.failures)
 
-    def waits(self, node: str, now_s: float) -> bool:
-        with self._lock:
-            failure = self.failures.get(node)
-        return failure is not None and now_s < failure.not_before_s
-
     def waiting(self, now_s: float) -> frozenset[str]:
         """All that wait now."""
         with self._lock:

@@ -179,14 +179,15 @@ def _paths_of_addresses(replica: Replica, names: Sequence[str]) -> list[str]:
 
 def _addresses(replica: Replica, names: Sequence[str], seen: SeenNodes) -> dict[str, bytes]:
     """Of those that are active, or were a moment ago: if one is not any more, its fetch fails and
-    the next try looks again.
+    the next try looks again. Who has become active since `seen` had no address then, if it was his
+    first time.
     """
     known, now = replica.memory.addresses.of(names), replica.clock.monotonic_s()
     stale = _stale(replica, names)
     reads = _read(replica, _paths_of_addresses(replica, stale), seen)
     for name, active, host in zip(stale, reads[0::2], reads[1::2], strict=True):
         known.pop(name, None)
-        if active is not None and host is not None:
+        if active is not None and host is not None and host[0]:
             known[name] = (now, host[0])
     replica.memory.addresses.learn(known)
     replica.memory.addresses.forget(name for name in stale if name not in known)

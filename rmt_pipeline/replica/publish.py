@@ -236,7 +236,7 @@ def _as_good(replica: Replica, part: PartName, staged: StagedPart) -> Iterator[b
             found = replica.store.verify(part).header()
         except Corruption:  # or there is none
             found = None
-        as_good = found == staged.manifest.header()
+        as_good = found is not None and found == staged.manifest.header()
         if not as_good:
             pinned.close()
         yield as_good

@@ -21,6 +21,7 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.background import Background, stopped_words
@@ -42,6 +43,7 @@ from rmt_pipeline.zookeeper.paths import last_name, log_entry_name, sequence_num
 from rmt_pipeline.zookeeper.snapshot import gone
 
 PUT_OFF_MAX = 64  # entries, until the pointer is moved behind them
+DECODED_MAX = 8 * PUT_OFF_MAX  # entries, of all tables of this process
 PUT_OFF_BYTES_MAX = limits.MULTI_BYTES_MAX // 4  # what comes then still fits with them
 PUT_OFF_S = 0.5  # since the first of them
 AHEAD = 4  # entries that are asked for before it is known whether they are there
@@ -316,10 +318,18 @@ class _Logged:
     @classmethod
     def of(cls, replica: Replica, text: bytes) -> "_Logged":
         try:
-            entry = decode(text)
+            entry = _decoded(text)
         except Corruption:
             return cls(text, None, None)
         return cls(text, entry, _brought(entry, replica.name))
+
+
+@lru_cache(DECODED_MAX)
+def _decoded(text: bytes) -> LogEntry:
+    """What was put off is read again by each who acts on some partitions alone. Raises
+    Corruption.
+    """
+    return decode(text)
 
 
 def part_brought(text: bytes, author: str) -> PartName | None:

@@ -13,12 +13,13 @@ from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.kills import Kills
 from rmt_pipeline.replica.together import Together
+from rmt_pipeline.replica.total import Total
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import Clock, IdSource
-from rmt_pipeline.zookeeper.bound import BoundKeeper
 from rmt_pipeline.zookeeper.keeper import Keeper, Op, Stat
 from rmt_pipeline.zookeeper.known import CountedChildren, KnownQueue
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
+from rmt_pipeline.zookeeper.through import BoundKeeper
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +127,11 @@ class Memory:
     """Peers that were active, when (monotonic), and their addresses. A fetch from an old one fails
     and is tried again.
     """
+    inserted: Total = field(default_factory=Total)
+    """Parts that this process has inserted."""
     parts_counted: tuple[float, PartCounts, int] | None = None
-    """When parts were counted last (monotonic), how many there were, and how many this process has
-    inserted since: to slow inserts down.
+    """When parts were counted last (monotonic), how many there were, and how many had been
+    `inserted` before: to slow inserts down.
     """
     active: tuple[float, tuple[str, ...]] | None = None
     """When it was asked last (monotonic) which replicas are active, and the answer: to choose who
@@ -202,15 +205,19 @@ class Replica:
     other_store: OtherStore = _no_other_tables
     user: str = ""
 
+    creation: str = field(init=False)
+    """The node that says which replica is meant; "" of a definition that no catalog has."""
+
     def __post_init__(self) -> None:
+        name = self.definition.creation
+        self.creation = self.paths.creation(name) if name else ""
         if self.creation:
             self.keeper = BoundKeeper(self.session, self.paths.root, self.creation)
 
-    @property
-    def creation(self) -> str:
-        """The node that says which replica is meant; "" of a definition that no catalog has."""
-        uuid = self.definition.uuid
-        return self.paths.creation(uuid) if uuid else ""
+    def become(self, definition: TableDefinition) -> None:
+        """Its nodes were made again: nothing that is remembered of those before is true of them."""
+        self.definition, self.memory = definition, Memory()
+        self.__post_init__()
 
     @property
     def session(self) -> Keeper:
@@ -258,7 +265,7 @@ class Replica:
         )
 
     def new_holder(self) -> str:
-        """A name for who holds a number or a claim, for people; no other one is called so."""
+        """A new name, unlike all others, for who takes a block number or a claim."""
         return f"{self.worker} {self.ids.new_id()}"
 
     def new_entry_id(self) -> str:

@@ -34,7 +34,6 @@ class Scrub:
         """`replicas` gives the active ones."""
         self._replicas = replicas
         self._on_broken = on_broken
-        self._clock = clock
         self._stop = threading.Event()
         self._limit = 0
         self._rate = Bandwidth(lambda: self._limit, clock)

@@ -75,8 +75,8 @@ class ServedTable:
     store: PartStore
     state: Active | ReadOnly
     wake: Callable[[], None] = lambda: None
-    watching: bool = False
-    """A watch on `is_active` is set and has not fired."""
+    verify_at_s: float = 0.0
+    """When (monotonic) to look at `is_active`, unless a watch tells of it before."""
     renamed: bool = False
     """Its `host` in ZooKeeper has still the old name."""
 
@@ -97,7 +97,7 @@ class ServedTable:
 
     def look_again(self) -> None:
         """What a watch on `is_active` calls. From any thread."""
-        self.watching = False
+        self.verify_at_s = 0.0
         self.wake()
 
     def alter(self, definition: TableDefinition) -> None:
@@ -214,7 +214,7 @@ class Tables:
         now_s = self.clock.monotonic_s()
         self._drops_due_s = self._detached_due_s = self._removals_due_s = now_s
         for table in wanted.values():
-            table.watching = False  # a table dropped and made again has lost its `is_active`
+            table.verify_at_s = 0.0  # a table dropped and made again has lost its `is_active`
 
     def _say_damaged(self, problems: list[str]) -> None:
         """Once each."""
@@ -232,7 +232,7 @@ class Tables:
         if self._has_come(self._removals_due_s):
             self._removals_due_s = self._remove_dropped(keeper)
         for table in self._tables.values():
-            if isinstance(table.state, Active) and not table.watching:
+            if isinstance(table.state, Active) and self._has_come(table.verify_at_s):
                 self._verify(table, keeper)
             if isinstance(table.state, Active) and table.renamed:
                 self._announce(table, table.state.replica)
@@ -252,7 +252,6 @@ class Tables:
         """The session is over: nothing may be written until the next one."""
         for table in self._tables.values():
             table.state = ReadOnly(reason)
-            table.watching = False
 
     def _finish_drops(self, keeper: Keeper) -> float | None:
         """Go on with every DROP that was cut off. When to try again; None when none is left."""
@@ -387,15 +386,16 @@ class Tables:
         table.state = ReadOnly(str(error), self.clock.monotonic_s() + retry_s, error)
 
     def _verify(self, table: ServedTable, keeper: Keeper) -> None:
-        """Whether `is_active` is still ours; and hear of it when it changes."""
+        """Whether `is_active` is still ours; and hear of it when it changes, or ask again."""
         replica = table.replica
         assert replica is not None
 
-        table.watching = True
+        period_s = replica.settings.zookeeper_session_expiration_check_period
+        table.verify_at_s = self.clock.monotonic_s() + period_s
         try:
             stat = keeper.exists(replica.paths.is_active, table.look_again)
         except RmtError as error:
-            table.watching = False
+            table.verify_at_s = 0.0
             log.debug("is_active was not read", table=str(replica), error=str(error))
             return
         if stat is None or stat.ephemeral_owner != keeper.session_id:

@@ -17,8 +17,15 @@ from rmt_pipeline.protocol.retention import HYSTERESIS
 from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.upkeep.clean_up import CleanedUp, carry_out, plan_clean_up
-from rmt_pipeline.replica.upkeep.settled import Read, Settled, is_settled, nodes_to_read
+from rmt_pipeline.replica.upkeep.clean_up import (
+    CleanedUp,
+    Read,
+    Settled,
+    carry_out,
+    is_settled,
+    nodes_to_read,
+    plan_clean_up,
+)
 from rmt_pipeline.server.log import get_log
 from rmt_pipeline.system import Clock
 

@@ -102,7 +102,8 @@ class DetachedParts:
         try:
             for file in manifest.files:
                 target = layout.join(self._root, staging.directory, file.name)
-                self._disk.link(self._path(str(name), file.name), target)
+                source = self._path(str(name), file.name)
+                self._disk.link_from(self._disk, source, target)
             return staging.seal(manifest)
         except BaseException as error:
             staging.abandon()

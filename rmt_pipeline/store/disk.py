@@ -49,8 +49,12 @@ class FileStamp(NamedTuple):
 
     inode: int
     size: int
+    written_ns: int
+    """Its bytes (mtime). A program may set it back, as those that copy files do."""
+    links: int
+    """How many names the file has."""
     changed_ns: int
-    """Of the inode (ctime), which no program can set."""
+    """Its inode (ctime), by a write or when a name came or went; no program can set it."""
 
 
 class Disk(Protocol):
@@ -107,13 +111,10 @@ class Disk(Protocol):
         """
         ...
 
-    def link(self, source: str, target: str) -> None:
-        """A second name for the same file. Raises FileExistsError, FileNotFoundError."""
-        ...
-
-    def link_from(self, other: "Disk", source: str, target: str) -> bool:
-        """As `link`, of a file of another table's disk. False when it had to be copied, because no
-        link leads from there to here. Raises FileExistsError, FileNotFoundError, DiskFull.
+    def link_from(self, disk: "Disk", source: str, target: str) -> bool:
+        """A second name for the same file, of this disk or of another table's. False when it had to
+        be copied, because no link leads from there to here. Raises FileExistsError,
+        FileNotFoundError, DiskFull.
         """
         ...
 
@@ -141,7 +142,7 @@ class Disk(Protocol):
         ...
 
     def stamp(self, path: str) -> FileStamp | None:
-        """None when there is no such file; when it was changed so recently that a further change
+        """None when there is no such file; when it was written so recently that a further write
         might not show; and on a disk that can't tell.
         """
         ...
@@ -245,7 +246,8 @@ class LocalDisk:
 
     def read(self, path: str) -> bytes | None:
         try:
-            return Path(self.local_path(path)).read_bytes()
+            with open(self.local_path(path), "rb", buffering=0) as file:
+                return file.read()
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -284,20 +286,16 @@ class LocalDisk:
                 raise FileExistsError(errno.EEXIST, message, self.local_path(target)) from error
             raise
 
-    def link(self, source: str, target: str) -> None:
-        with naming_a_full_disk(self.local_path(target)):
-            os.link(self.local_path(source), self.local_path(target))
-
-    def link_from(self, other: Disk, source: str, target: str) -> bool:
+    def link_from(self, disk: Disk, source: str, target: str) -> bool:
         try:
             with naming_a_full_disk(self.local_path(target)):
-                os.link(other.local_path(source), self.local_path(target))
+                os.link(disk.local_path(source), self.local_path(target))
         except OSError as error:
             if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK):
                 raise
         else:
             return True
-        self.write(target, other.chunks(source))
+        self.write(target, disk.chunks(source))
         return False
 
     def list(self, path: str) -> list[str]:
@@ -350,9 +348,11 @@ class LocalDisk:
             found = os.stat(self.local_path(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        if now_ns - found.st_ctime_ns < SETTLED_NS:
+        if now_ns - found.st_mtime_ns < SETTLED_NS:
             return None
-        return FileStamp(found.st_ino, found.st_size, found.st_ctime_ns)
+        return FileStamp(
+            found.st_ino, found.st_size, found.st_mtime_ns, found.st_nlink, found.st_ctime_ns
+        )
 
     def free_bytes(self) -> int:
         found = os.statvfs(self.root)

@@ -20,7 +20,10 @@ from rmt_pipeline.store.tally import EventCounts, total
 
 FILE_BYTES_MAX = 8 << 20  # of each of the two files
 
-PartEventType = Literal["NewPart", "MergeParts", "DownloadPart", "RemovePart", "MutatePart"]
+PartEventType = Literal[
+    "NewPart", "MergeParts", "DownloadPart", "RemovePart", "MutatePart", "FreezePart"
+]
+"""The original's, and the last, which is ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +43,10 @@ class PartEvent:
     error: str = ""
     differs: bool = False
     """What was made is not what another replica has published."""
+    command: str = ""
+    """What somebody asked for through this server that did it at once: REPLACE PARTITION, say."""
     entry_id: str = ""
-    """Of the log entry that took the part; "" of other events."""
+    """Of that command, or of its log entry, with the account behind it (`LogEntry.entry_id`)."""
 
 
 class PartLog:
@@ -56,7 +61,7 @@ class PartLog:
         self.counts = EventCounts(disk, root)
 
     def note(self, events: Iterable[PartEvent]) -> None:
-        """If it can't be noted, the parts are none the worse for it."""
+        """Add events to the log. A disk that refuses is no error: the parts are as good."""
         events = tuple(events)
         lines = "".join(f"{json.dumps(_fields(event))}\n" for event in events).encode()
         if not lines:
@@ -123,8 +128,11 @@ def _fields(event: PartEvent) -> dict[str, Any]:
 
 
 def _counted(event: PartEvent) -> dict[ProfileEvent, int]:
+    """Nothing of parts that a command takes from elsewhere: no row is inserted."""
     failed, differs = bool(event.error), int(event.differs)
     match event.event_type:
+        case _ if event.command:
+            return {}
         case "NewPart":
             return {
                 ProfileEvent.INSERTED_PARTS: 1,
@@ -141,7 +149,7 @@ def _counted(event: PartEvent) -> dict[ProfileEvent, int]:
         case "MutatePart":
             done, fails = ProfileEvent.MUTATIONS, ProfileEvent.MUTATIONS_FAILED
             return {(fails if failed else done): 1, ProfileEvent.MUTATIONS_DIFFER: differs}
-        case "RemovePart":
+        case "RemovePart" | "FreezePart":
             return {}
 
 

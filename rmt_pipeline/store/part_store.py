@@ -31,7 +31,7 @@ from rmt_pipeline.store.marks import Marks
 from rmt_pipeline.store.part_log import PartLog
 from rmt_pipeline.store.staging import FetchNote, StagedPart, Staging
 from rmt_pipeline.store.tally import ErrorCounts, PostponedEntries
-from rmt_pipeline.store.whole_parts import WholeParts
+from rmt_pipeline.store.whole_parts import WholeParts, says_the_same
 from rmt_pipeline.system import IdSource
 
 MANIFESTS_CACHED_MAX = (
@@ -40,6 +40,7 @@ MANIFESTS_CACHED_MAX = (
 _UNREADABLE = (errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.ENOENT, errno.EISDIR)
 _WRITTEN_WHOLE: tuple[layout.StageKind, ...] = ("insert", "merge", "fetch")
 HELD_TOGETHER_MAX = 256  # locks, each a file descriptor
+NOTED_BYTES_MIN = 128 << 10  # what can be hashed in the time that it takes to write a note
 
 Sure = Callable[[Sequence[PartName]], Collection[PartName]]
 """Of parts that nobody else can take away now, those that may go."""
@@ -63,7 +64,7 @@ class PartStore:
         self.detached_parts = DetachedParts(disk, root, durable=durable)
         self._cache: OrderedDict[PartName, tuple[float | None, Manifest]] = OrderedDict()
         self._cache_lock = threading.Lock()
-        self._whole = WholeParts(disk)
+        self.whole = WholeParts(disk)
         self.marks = Marks(disk, root, durable=durable)
         self.part_log = PartLog(disk, root)
         self.errors = ErrorCounts(disk, root)
@@ -155,16 +156,34 @@ class PartStore:
     def _new_name(self, kind: layout.StageKind, hint: str) -> str:
         return str(layout.StagedName(kind, hint, self._ids.new_id()))
 
-    def clone_into(self, staging: Staging, part: PartName, manifest: Manifest) -> StagedPart:
-        """The same rows as `part`, staged again in an empty `staging` without copying bytes: hard
-        links. `manifest` tells its story, of the same files. Raises MissingPart, DiskFull.
+    def clone_into(
+        self,
+        staging: Staging,
+        part: PartName,
+        manifest: Manifest,
+        *,
+        of: "PartStore | None" = None,
+    ) -> StagedPart:
+        """The same rows as `part`, of this table or another, staged again in an empty `staging`:
+        hard links, where the disks allow it. `manifest` tells its story, of the same files, which
+        are as whole as they were known to be. Raises MissingPart, DiskFull.
         """
+        store, target = of or self, self._path(staging.directory)
         try:
-            self._link_files(part, staging.directory, [file.name for file in manifest.files])
-            return replace(staging.seal(manifest), is_clone=True)
+            source = layout.join(store.root, str(part))
+            before = store.whole.note_now(source, manifest)
+            is_known = store.whole.is_known(source, before)
+            names = [file.name for file in manifest.files]
+            linked = self._link_files(part, staging.directory, names, of=store)
+            staged = replace(staging.seal(manifest), is_clone=linked)
         except BaseException:
             staging.abandon()
             raise
+        is_small = manifest.bytes_on_disk < NOTED_BYTES_MIN
+        note = None if is_small else self.whole.note_now(target, manifest)
+        if is_known and before and note and says_the_same(before, note):
+            self.whole.learn(target, note, store.whole.read_s(source))
+        return staged
 
     # Publishing
 
@@ -225,18 +244,21 @@ class PartStore:
 
     def _note_whole(self, staged: StagedPart) -> None:
         """Its bytes were compared with their hashes while they were written: the first who reads
-        it need not do so again. What may be links to another part's files was not.
+        it need not do so again. What may be links to another part's files was not. What is small
+        is as soon read as noted, and most of it is merged before anybody reads it.
         """
         name = layout.parse_staged(staged.directory)
-        if staged.is_clone or name is None or name.kind not in _WRITTEN_WHOLE:
+        is_small = staged.manifest.bytes_on_disk < NOTED_BYTES_MIN
+        if is_small or staged.is_clone or name is None or name.kind not in _WRITTEN_WHOLE:
             return
         directory = self._path(staged.directory)
-        self._whole.learn(directory, self._whole.note_now(directory, staged.manifest))
+        self.whole.learn(directory, self.whole.note_now(directory, staged.manifest))
 
     def withdraw(
         self, part: PartName, staged: StagedPart, sure: Callable[[], bool] | None = None
     ) -> bool:
-        """The inverse of `publish`, for a part that was not announced. Idempotent.
+        """Undo `publish` of a part that is not in ZooKeeper: its directory gets its temporary name
+        again. Idempotent.
 
         False when `sure`, which is asked while nobody else can take the part away, says no, or
         when somebody has it pinned: it is not only ours any more.
@@ -444,10 +466,10 @@ class PartStore:
     def verify_changed(self, part: PartName) -> Manifest:
         """As `verify`; no byte is read of a part that is known to be whole."""
         manifest, directory = self.manifest(part), self._path(str(part))
-        note = self._whole.note_now(directory, manifest)
-        if not self._whole.is_known(directory, note):
+        note = self.whole.note_now(directory, manifest)
+        if not self.whole.is_known(directory, note):
             self.verify(part)
-            self._whole.learn(directory, note)
+            self.whole.learn(directory, note)
         return manifest
 
     def verify_again(
@@ -455,16 +477,14 @@ class PartStore:
     ) -> Manifest:
         """As `verify`, whatever is known of it; from now on it was read whole now."""
         manifest, directory = self.manifest(part), self._path(str(part))
-        note = self._whole.note_now(directory, manifest)
+        note = self.whole.note_now(directory, manifest)
         self.verify(part, paced)
-        self._whole.learn(directory, note)
+        self.whole.learn(directory, note)
         return manifest
 
     def verified_s(self, part: PartName) -> float:
-        """When somebody of this host read the part whole last, in seconds since the epoch; 0 when
-        nobody has said so.
-        """
-        return self._disk.modified_s(self._path(str(part), layout.WHOLE)) or 0.0
+        """As `WholeParts.read_s`."""
+        return self.whole.read_s(self._path(str(part)))
 
     @contextlib.contextmanager
     def _reading(self, part: PartName) -> Iterator[None]:
@@ -651,7 +671,7 @@ class PartStore:
             return copied
         staging = self.begin("attach", str(part))
         try:
-            self._link_files(part, staging.directory, names)
+            self._link_files(part, staging.directory, names, of=self)
             if self._durable:
                 self._disk.fsync_trees([(self._path(staging.directory), names)])
             target = set_aside(self._disk, self._root, staging.directory, part, reason)
@@ -759,14 +779,18 @@ class PartStore:
                 "dropped?"
             ) from error
 
-    def _link_files(self, part: PartName, directory: str, names: Iterable[str]) -> None:
+    def _link_files(
+        self, part: PartName, directory: str, names: Iterable[str], *, of: "PartStore"
+    ) -> bool:
+        """False when any had to be copied."""
+        there, linked = layout.join(of.root, str(part)), True
         try:
             for name in names:
-                self._disk.link(self._path(str(part), name), self._path(directory, name))
+                source, target = layout.join(there, name), self._path(directory, name)
+                linked &= self._disk.link_from(of.disk, source, target)
         except FileNotFoundError as error:
-            raise MissingPart(
-                f"{self._shown(str(part))} has lost a file: {error}", part=part
-            ) from error
+            raise MissingPart(f"{there} has lost a file: {error}", part=part) from error
+        return linked
 
 
 def _at_a_pace(chunks: Iterator[bytes], paced: Callable[[int], None]) -> Iterator[bytes]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rmt_pipeline.protocol.errors import MissingPart
 from rmt_pipeline.store import layout
 from rmt_pipeline.store.disk import Disk
-from rmt_pipeline.store.hashes.checksums import HashingChunks, hash_of_chunks
+from rmt_pipeline.store.hashes.checksums import HashingChunks
 from rmt_pipeline.store.manifest import Manifest, PartFile
 
 
@@ -100,11 +100,6 @@ class Staging:
     def local_path(self, name: str) -> str:
         """Where another writer (Parquet's) shall put the data file `name`."""
         return self._disk.local_path(layout.join(self._path, name))
-
-    def written(self, name: str) -> PartFile:
-        """Size and hash of a data file that another writer put at `local_path`."""
-        size, file_hash = hash_of_chunks(self._disk.chunks(layout.join(self._path, name)))
-        return PartFile(name, size, file_hash)
 
     def seal(self, manifest: Manifest) -> StagedPart:
         """Everything is written; the manifest comes last. Raises DiskFull, MissingPart.

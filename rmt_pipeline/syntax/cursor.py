@@ -113,9 +113,9 @@ class Cursor:
 
     def at_words(self, first: str, *others: str) -> bool:
         """Whether the next tokens are all of these words, in this order."""
-        if self.current.upper != first:  # as a rule: a statement asks this a hundred times
-            return False
-        return all(self.ahead(count).upper == word for count, word in enumerate(others, 1))
+        return self.current.upper == first and all(
+            self.ahead(count).upper == word for count, word in enumerate(others, 1)
+        )
 
     def at_query(self, after: int = 0) -> bool:
         """Whether a SELECT comes, possibly within parentheses."""

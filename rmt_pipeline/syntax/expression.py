@@ -4,14 +4,15 @@ From weak to strong: `->`, `? :`, OR, AND, NOT, IS NULL, BETWEEN, comparison wit
 `||`, `+ -`, `* / % DIV MOD`, unary minus, then `. [ ] ::`. All are left-associative.
 """
 
-from collections.abc import Callable
-
 from rmt_pipeline.syntax.cursor import CLAUSE_WORDS, DEPTH_MAX, Cursor
 from rmt_pipeline.syntax.lexer import Token
 from rmt_pipeline.syntax.nodes import Aliased, Call, Lambda, Literal, Name, Node
 from rmt_pipeline.syntax.primary import primary
 from rmt_pipeline.syntax.special_forms import cast_node, number
 from rmt_pipeline.syntax.types import read_type
+
+# Priorities of operators, from weak to strong.
+OR, AND, NOT, IS, BETWEEN, COMPARISON, CONCATENATION, ADDITIVE, MULTIPLICATIVE = range(1, 10)
 
 _COMPARISONS = {
     "=": "equals",
@@ -25,10 +26,27 @@ _COMPARISONS = {
     "<=>": "isNotDistinctFrom",
 }
 _ADDITIVE = {"+": "plus", "-": "minus"}
-_MULTIPLICATIVE = {"*": "multiply", "/": "divide", "%": "modulo"}
-_WORD_MULTIPLICATIVE = {"DIV": "intDiv", "MOD": "modulo"}
+_MULTIPLICATIVE = {
+    "*": "multiply",
+    "/": "divide",
+    "%": "modulo",
+    "DIV": "intDiv",
+    "MOD": "modulo",
+}
+_BINARY = {**_COMPARISONS, **_ADDITIVE, **_MULTIPLICATIVE}
 _LIKES = {"LIKE": "like", "ILIKE": "ilike", "REGEXP": "match", "RLIKE": "match"}
 _NEGATED = {"like": "notLike", "ilike": "notILike"}
+_WORD_COMPARISONS = frozenset((*_LIKES, "IN", "GLOBAL"))
+_PRIORITIES = {
+    "OR": OR,
+    "AND": AND,
+    "IS": IS,
+    "BETWEEN": BETWEEN,
+    "||": CONCATENATION,
+    **dict.fromkeys((*_COMPARISONS, *_WORD_COMPARISONS), COMPARISON),
+    **dict.fromkeys(_ADDITIVE, ADDITIVE),
+    **dict.fromkeys(_MULTIPLICATIVE, MULTIPLICATIVE),
+}
 
 
 def parse_expression(text: str) -> Node:
@@ -63,7 +81,7 @@ def _operator(name: str, *arguments: Node) -> Call:
 
 def _ternary(c: Cursor) -> Node:
     start = c.place
-    node = _or(c)
+    node = _operation(c, OR)
     if c.at("->"):
         return _lambda(c, node, start)
     if not c.take("?"):
@@ -84,108 +102,110 @@ def _lambda(c: Cursor, left: Node, start: int) -> Node:
     return Lambda(tuple(names), expression(c))
 
 
-def _or(c: Cursor) -> Node:
-    return _chain(c, "OR", "or", _and)
+def _operation(c: Cursor, weakest: int) -> Node:
+    """What operators of this priority, and of stronger ones, make of the operands that follow. One
+    that binds more strongly than the last one has its left side already, or there is none.
+    """
+    negated = weakest <= NOT and c.at_word("NOT")
+    node = _negation(c) if negated else _unary(c)
+    strongest = NOT if negated else MULTIPLICATIVE
+    while (priority := _priority(c)) and weakest <= priority <= strongest:
+        if priority in (OR, AND):
+            node = _chain(c, node, priority)
+        elif priority == IS:
+            node = _is(c, node)
+        elif priority == BETWEEN:
+            node = _between(c, node)
+        elif priority == CONCATENATION:
+            node = _concatenation(c, node)
+        elif (function := _binary_at(c)) is not None:
+            c.advance()
+            right = _operation(c, priority + 1)
+            node = Call(function, (node, right), operator=function != "intDiv")
+        else:
+            node = _word_comparison(c, node)
+        # In `a IS NULL = b` the comparison takes all that was read so far.
+        strongest = COMPARISON if priority == IS else priority
+    return node
 
 
-def _and(c: Cursor) -> Node:
-    return _chain(c, "AND", "and", _not)
+def _priority(c: Cursor) -> int:
+    """Of the operator that stands here; 0 when none does."""
+    token = c.current
+    if token.kind == "mark":
+        return _PRIORITIES.get(token.text, 0)
+    word = token.upper
+    if word == "NOT":
+        word = c.ahead().upper
+        return BETWEEN if word == "BETWEEN" else COMPARISON if word in _WORD_COMPARISONS else 0
+    if word == "IN" and c.ahead().upper == "PARTITION" and _value_follows(c.ahead(2)):
+        return 0  # of a mutation: UPDATE a = 1 IN PARTITION ID 'x'
+    if word == "GLOBAL" and c.ahead().upper not in {"IN", "NOT"}:
+        return 0  # GLOBAL JOIN
+    return _PRIORITIES.get(word, 0)
 
 
-def _chain(c: Cursor, word: str, function: str, read: Callable[[Cursor], Node]) -> Node:
-    nodes = [read(c)]
+def _binary_at(c: Cursor) -> str | None:
+    token = c.current
+    return _BINARY.get(token.text if token.kind == "mark" else token.upper)
+
+
+def _chain(c: Cursor, first: Node, priority: int) -> Node:
+    """`a AND b AND c` is one call of three arguments."""
+    word = c.current.upper
+    nodes = [first]
     while c.take_words(word):
-        nodes.append(read(c))
-    return nodes[0] if len(nodes) == 1 else _operator(function, *nodes)
+        nodes.append(_operation(c, priority + 1))
+    return _operator(word.lower(), *nodes)
 
 
-def _not(c: Cursor) -> Node:
+def _negation(c: Cursor) -> Node:
     count = 0
     while c.take_words("NOT"):
         count += 1
         if count > DEPTH_MAX:
             raise c.expected("fewer NOTs")
-    node = _is_null(c)
+    node = _operation(c, IS)
     for _ in range(count):
         node = _operator("not", node)
     return node
 
 
-def _is_null(c: Cursor) -> Node:
-    node = _between(c)
-    while c.at_word("IS"):
-        if c.take_words("IS", "NULL"):
-            node = _operator("isNull", node)
-        elif c.take_words("IS", "NOT", "NULL"):
-            node = _operator("isNotNull", node)
-        elif c.take_words("IS", "NOT", "DISTINCT", "FROM"):
-            node = _operator("isNotDistinctFrom", node, _between(c))
-        elif c.take_words("IS", "DISTINCT", "FROM"):
-            node = _operator("isDistinctFrom", node, _between(c))
-        else:
-            raise c.expected("IS [NOT] NULL or IS [NOT] DISTINCT FROM")
-        # In `a IS NULL = b` the comparison takes all that was read so far as its left side.
-        node = _comparison_rest(c, node)
-    return node
+def _is(c: Cursor, node: Node) -> Node:
+    if c.take_words("IS", "NULL"):
+        return _operator("isNull", node)
+    if c.take_words("IS", "NOT", "NULL"):
+        return _operator("isNotNull", node)
+    if c.take_words("IS", "NOT", "DISTINCT", "FROM"):
+        return _operator("isNotDistinctFrom", node, _operation(c, BETWEEN))
+    if c.take_words("IS", "DISTINCT", "FROM"):
+        return _operator("isDistinctFrom", node, _operation(c, BETWEEN))
+    raise c.expected("IS [NOT] NULL or IS [NOT] DISTINCT FROM")
 
 
-def _between(c: Cursor) -> Node:
-    node = _comparison(c)
-    while True:
-        if c.take_words("BETWEEN"):
-            low, high = _bounds(c)
-            least, most = ("greaterOrEquals", "lessOrEquals")
-            node = _operator("and", _operator(least, node, low), _operator(most, node, high))
-        elif c.take_words("NOT", "BETWEEN"):
-            low, high = _bounds(c)
-            node = _operator(
-                "or", _operator("less", node, low), _operator("greater", node, high)
-            )
-        else:
-            return node
-
-
-def _bounds(c: Cursor) -> tuple[Node, Node]:
-    low = _comparison(c)
+def _between(c: Cursor, node: Node) -> Node:
+    negated = c.take_words("NOT")
+    c.expect_words("BETWEEN")
+    low = _operation(c, COMPARISON)
     c.expect_words("AND")
-    return low, _comparison(c)
+    high = _operation(c, COMPARISON)
+    if negated:
+        return _operator("or", _operator("less", node, low), _operator("greater", node, high))
+    least, most = _operator("greaterOrEquals", node, low), _operator("lessOrEquals", node, high)
+    return _operator("and", least, most)
 
 
-def _comparison(c: Cursor) -> Node:
-    return _comparison_rest(c, _concatenation(c))
-
-
-def _comparison_rest(c: Cursor, node: Node) -> Node:
-    while True:
-        if c.at(*_COMPARISONS):
-            function = _COMPARISONS[c.advance().text]
-            node = _operator(function, node, _concatenation(c))
-            continue
-        found = _word_comparison(c, node)
-        if found is None:
-            return node
-        node = found
-
-
-def _word_comparison(c: Cursor, node: Node) -> Node | None:
-    """LIKE, ILIKE, REGEXP, [GLOBAL] IN, each with NOT; None when something else comes."""
-    negated = c.at_word("NOT")
-    word = c.ahead(int(negated)).upper
-    if word not in {*_LIKES, "IN", "GLOBAL"}:
-        return None
-    if word == "IN" and c.ahead().upper == "PARTITION" and _value_follows(c.ahead(2)):
-        return None  # of a mutation: UPDATE a = 1 IN PARTITION ID 'x'
-    if word == "GLOBAL" and c.ahead(int(negated) + 1).upper not in {"IN", "NOT"}:
-        return None  # GLOBAL JOIN
-    for _ in range(1 + negated):
-        c.advance()
+def _word_comparison(c: Cursor, node: Node) -> Node:
+    """LIKE, ILIKE, REGEXP, [GLOBAL] IN, each with NOT."""
+    negated = c.take_words("NOT")
+    word = c.advance().upper
     if word == "GLOBAL":
         negated = c.take_words("NOT") or negated
         c.expect_words("IN")
     if word in {"GLOBAL", "IN"}:
         return _operator("notIn" if negated else "in", node, _in_list(c))
     function = _LIKES[word]
-    right = _concatenation(c)
+    right = _operation(c, CONCATENATION)
     if c.at_word("ESCAPE"):
         c.not_supported("LIKE with ESCAPE")
     if function in _NEGATED:
@@ -212,34 +232,15 @@ def _in_list(c: Cursor) -> Node:
         if not c.at(".", "[", "::"):
             return _operator("tuple", *nodes)
         c.place = start
-    return _concatenation(c)
+    return _operation(c, CONCATENATION)
 
 
-def _concatenation(c: Cursor) -> Node:
-    nodes = [_additive(c)]
+def _concatenation(c: Cursor, first: Node) -> Node:
+    """`a || b || c` is one call of three arguments."""
+    nodes = [first]
     while c.take("||"):
-        nodes.append(_additive(c))
-    return nodes[0] if len(nodes) == 1 else Call("concat", tuple(nodes))
-
-
-def _additive(c: Cursor) -> Node:
-    node = _multiplicative(c)
-    while c.at(*_ADDITIVE):
-        function = _ADDITIVE[c.advance().text]
-        node = _operator(function, node, _multiplicative(c))
-    return node
-
-
-def _multiplicative(c: Cursor) -> Node:
-    node = _unary(c)
-    while True:
-        if c.at(*_MULTIPLICATIVE):
-            function = _MULTIPLICATIVE[c.advance().text]
-        elif c.at_word(*_WORD_MULTIPLICATIVE):
-            function = _WORD_MULTIPLICATIVE[c.advance().upper]
-        else:
-            return node
-        node = Call(function, (node, _unary(c)), operator=function != "intDiv")
+        nodes.append(_operation(c, ADDITIVE))
+    return Call("concat", tuple(nodes))
 
 
 def _unary(c: Cursor) -> Node:

@@ -10,7 +10,7 @@ import re
 from typing import Literal, NamedTuple
 
 from rmt_pipeline.protocol.errors import SyntaxProblem
-from rmt_pipeline.types.escapes import unescape
+from rmt_pipeline.types.escapes import unescape_literal
 
 EXCERPT_MAX = 60
 
@@ -128,7 +128,7 @@ def token_value(text: str) -> str:
         return body
     if any(cut[0] == "\\x" for cut in _CUT_BYTE.finditer(body)):
         raise SyntaxProblem(rf"\x wants two hexadecimal digits: {excerpt(text)}")
-    return unescape(body)
+    return unescape_literal(body)
 
 
 def _unreadable(source: str, at: int) -> SyntaxProblem:
@@ -151,7 +151,7 @@ def excerpt(text: str) -> str:
 
 
 def problem(source: str, at: int, what: str) -> SyntaxProblem:
-    """To be raised: what is wrong, where, and the text from there on."""
+    """The error to raise: `what` is wrong at this character, and how the text goes on there."""
     near = excerpt(source[at : at + 4 * EXCERPT_MAX])
     where = place(source, at)
     return SyntaxProblem(

@@ -128,7 +128,7 @@ def commands_text(commands: tuple[Command, ...]) -> str:
 
 
 def in_partition(command: Command, partition_id: str) -> bool:
-    """Whether the command is for rows of this partition at all."""
+    """Whether the command, by its IN PARTITION if it has one, is for rows of this partition."""
     match command.partition:
         case None:
             return True

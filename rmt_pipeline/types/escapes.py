@@ -13,7 +13,7 @@ _MEANINGS = {**UNESCAPES, "N": "", **{chr(code): chr(code) for code in range(32)
 _IN_BACKTICKS = str.maketrans({**ESCAPES, "'": "'", "`": "\\`"})
 
 
-def unescape(text: str) -> str:
+def unescape_literal(text: str) -> str:
     r"""The original's backslash escapes, as in its string literals and TSV.
 
     A backslash before a character that has no such meaning stays (`\%`). `\xNN` are bytes:
@@ -61,7 +61,7 @@ def in_backticks(name: str) -> str:
 
 
 def duckdb_name(name: str) -> str:
-    """A name as DuckDB quotes it, whatever is in it."""
+    """A name in double quotes, as DuckDB reads it, whatever characters it has."""
     return '"' + name.replace('"', '""') + '"'
 
 

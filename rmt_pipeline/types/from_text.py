@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 
 from rmt_pipeline.types.data_type import DataType
-from rmt_pipeline.types.escapes import shown_text, unescape
+from rmt_pipeline.types.escapes import shown_text, unescape_literal
 from rmt_pipeline.types.time_text import read_date, read_time
 
 DIGITS_MAX = 400  # Python refuses to read integers of thousands of digits
@@ -196,7 +196,7 @@ def _nested_element(data_type: DataType, piece: str) -> object:
     if piece.startswith("'"):
         if len(piece) < 2 or not piece.endswith("'"):
             raise ValueError(f"the quote of {shown_text(piece)} is not closed")
-        return parse_value(data_type.plain, unescape(piece[1:-1]))
+        return parse_value(data_type.plain, unescape_literal(piece[1:-1]))
     plain = data_type.plain
     if plain.is_string or plain.is_enum or plain.family in {"UUID", "IPv4", "IPv6"}:
         raise ValueError(

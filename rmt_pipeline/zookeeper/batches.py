@@ -35,8 +35,8 @@ def cut(
 
 
 def op_bytes(op: Op, frame: int = limits.OP_BYTES_OVERHEAD) -> int:
-    """The most bytes that an operation takes of a packet. `frame` is what it takes besides its path
-    and data.
+    """The most bytes that an operation takes in a request of ZooKeeper. `frame` is what it takes
+    besides its path and data.
     """
     data = len(op.data) if isinstance(op, Create | SetData) else 0
     return len(op.path.encode()) + data + frame

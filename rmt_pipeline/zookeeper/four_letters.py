@@ -34,7 +34,7 @@ class ServerLoad:
         return cls(mode[1], *counts, asked_s)
 
     def requests_per_s(self, earlier: "ServerLoad") -> float:
-        """Since it was asked before; of one that was started again in between, since then."""
+        """Received since `earlier`; by a server that was restarted in between, since then."""
         seconds = max(self.asked_s - earlier.asked_s, 1e-9)
         new = self.received - earlier.received
         return (new if new >= 0 else self.received) / seconds

@@ -277,10 +277,10 @@ class KazooKeeper:
         return None if stat is None else _stat(stat)
 
     def exists_many(self, paths: Sequence[str]) -> list[Stat | None]:
-        return [
-            None if stat is None else _stat(stat)
-            for stat in self._read_many(self._client.exists_async, paths)
-        ]
+        """By reading them: ZooKeeper has a request that reads many nodes, and none that asks of
+        many whether they are there. Either needs the right to read.
+        """
+        return [None if found is None else found[1] for found in self.get_many(paths)]
 
     def children(self, path: str, watch: Watch | None = None) -> list[str]:
         return sorted(self._read(self._client.get_children_async, path, watch))

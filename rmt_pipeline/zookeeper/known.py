@@ -14,7 +14,7 @@ from rmt_pipeline.zookeeper.paths import ReplicaPaths
 
 KnownEntries = Hints[str, LogEntry]
 """Queue entries read before. A queue node never changes, and its name is not used again as long as
-the queue is there. One that is made in its place counts from 0 (`KnownQueue.is_of`).
+the queue is there. One that is made in its place is another replica's (`zookeeper.through`).
 """
 
 
@@ -121,19 +121,6 @@ class KnownQueue:
     entries: KnownEntries = field(default_factory=KnownEntries)
     parts: Hints[str, Listed] = field(default_factory=Hints)
     nodes: Hints[str, Queued] = field(default_factory=Hints)
-    made: Hints[str, int] = field(default_factory=Hints)
-    """The transaction that made each queue, by its path."""
-
-    def is_of(self, replica: ReplicaPaths, created_zxid: int) -> bool:
-        """Whether the entries that are known may be of the queue that this transaction has made. If
-        they are of one that was there before it, they are forgotten: SYSTEM RESTORE REPLICA makes
-        another queue in the same session, and in it nodes have the same names.
-        """
-        before = self.made.of([replica.queue]).get(replica.queue, created_zxid)
-        if before != created_zxid:
-            self.entries.forget_all()
-        self.made.learn({replica.queue: created_zxid})
-        return before == created_zxid
 
     def queued(self, replica: ReplicaPaths) -> Queued | None:
         """What is known of its queue. To be asked as `listed` is."""

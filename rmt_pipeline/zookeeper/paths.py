@@ -5,6 +5,7 @@
 
 import re
 from dataclasses import dataclass
+from typing import Protocol
 from urllib.parse import quote, unquote
 
 SEQUENCE_DIGITS = 10
@@ -31,6 +32,23 @@ def log_entry_name(number: int) -> str:
     return f"log-{number:010d}"
 
 
+class _Rooted(Protocol):
+    @property
+    def root(self) -> str: ...
+
+
+class _Below:
+    """The path of the node at a fixed place below the root."""
+
+    __slots__ = ("_place",)
+
+    def __init__(self, place: str) -> None:
+        self._place = f"/{place}"
+
+    def __get__(self, paths: _Rooted, kind: type) -> str:
+        return paths.root + self._place
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaPaths:
     """`R`: what one replica promises and has to do."""
@@ -41,114 +59,54 @@ class ReplicaPaths:
     def name(self) -> str:
         return last_name(self.root)
 
-    @property
-    def host(self) -> str:
-        return f"{self.root}/host"
-
-    @property
-    def is_active(self) -> str:
-        return f"{self.root}/is_active"
-
-    @property
-    def is_lost(self) -> str:
-        return f"{self.root}/is_lost"
-
-    @property
-    def log_pointer(self) -> str:
-        return f"{self.root}/log_pointer"
-
-    @property
-    def queue(self) -> str:
-        return f"{self.root}/queue"
+    host = _Below("host")
+    is_active = _Below("is_active")
+    is_lost = _Below("is_lost")
+    log_pointer = _Below("log_pointer")
+    queue = _Below("queue")
 
     def queue_entry(self, node: str) -> str:
         return f"{self.root}/queue/{node}"
 
-    @property
-    def queue_prefix(self) -> str:
-        return f"{self.root}/queue/queue-"
-
-    @property
-    def executing(self) -> str:
-        """Parent of the claims; its data version is what serialises claiming (design §4)."""
-        return f"{self.root}/executing"
+    queue_prefix = _Below("queue/queue-")
+    executing = _Below("executing")
+    """Parent of the claims; its data version is what serialises claiming (design §4)."""
 
     def claim(self, node: str) -> str:
         return f"{self.root}/executing/{node}"
 
-    @property
-    def attempts(self) -> str:
-        return f"{self.root}/attempts"
+    attempts = _Below("attempts")
 
     def attempts_of(self, node: str) -> str:
         return f"{self.root}/attempts/{node}"
 
-    @property
-    def parts(self) -> str:
-        return f"{self.root}/parts"
+    parts = _Below("parts")
 
     def part(self, part: object) -> str:
         return f"{self.root}/parts/{part}"
 
-    @property
-    def flags(self) -> str:
-        return f"{self.root}/flags"
+    flags = _Below("flags")
+    force_restore_data = _Below("flags/force_restore_data")
+    """A flag that people set: the next start sets aside whatever ZooKeeper does not know."""
+    metadata = _Below("metadata")
+    columns = _Below("columns")
+    metadata_version = _Below("metadata_version")
+    mutation_pointer = _Below("mutation_pointer")
+    finished_mutations = _Below("finished_mutations")
+    """Those after the pointer that are finished all the same; absent while there are none."""
+    min_unprocessed_insert_time = _Below("min_unprocessed_insert_time")
+    max_processed_insert_time = _Below("max_processed_insert_time")
+    creator_info = _Below("creator_info")
+    creations = _Below("creation")
+    """Its one child is named after what the replica was made with. Ours."""
 
-    @property
-    def force_restore_data(self) -> str:
-        """A flag that people set: the next start sets aside whatever ZooKeeper does not know."""
-        return f"{self.flags}/force_restore_data"
+    def creation(self, name: str) -> str:
+        return f"{self.root}/creation/{name}"
 
-    @property
-    def metadata(self) -> str:
-        return f"{self.root}/metadata"
-
-    @property
-    def columns(self) -> str:
-        return f"{self.root}/columns"
-
-    @property
-    def metadata_version(self) -> str:
-        return f"{self.root}/metadata_version"
-
-    @property
-    def mutation_pointer(self) -> str:
-        return f"{self.root}/mutation_pointer"
-
-    @property
-    def finished_mutations(self) -> str:
-        """Those after the pointer that are finished all the same; absent while there are none."""
-        return f"{self.root}/finished_mutations"
-
-    @property
-    def min_unprocessed_insert_time(self) -> str:
-        return f"{self.root}/min_unprocessed_insert_time"
-
-    @property
-    def max_processed_insert_time(self) -> str:
-        return f"{self.root}/max_processed_insert_time"
-
-    @property
-    def creator_info(self) -> str:
-        return f"{self.root}/creator_info"
-
-    @property
-    def creations(self) -> str:
-        """Its one child is named after what the replica was made with. Ours."""
-        return f"{self.root}/creation"
-
-    def creation(self, uuid: str) -> str:
-        return f"{self.root}/creation/{uuid}"
-
-    @property
-    def detached(self) -> str:
-        """There while the replica's server does not serve it because it was told so. Ours."""
-        return f"{self.root}/detached"
-
-    @property
-    def dropping(self) -> str:
-        """Held by whoever removes the replica. Ours."""
-        return f"{self.root}/dropping"
+    detached = _Below("detached")
+    """There while the replica's server does not serve it because it was told so. Ours."""
+    dropping = _Below("dropping")
+    """Held by whoever removes the replica. Ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,35 +115,20 @@ class TablePaths:
 
     root: str
 
-    @property
-    def metadata(self) -> str:
-        return f"{self.root}/metadata"
-
-    @property
-    def columns(self) -> str:
-        return f"{self.root}/columns"
-
-    @property
-    def log(self) -> str:
-        return f"{self.root}/log"
-
-    @property
-    def log_prefix(self) -> str:
-        return f"{self.root}/log/log-"
+    metadata = _Below("metadata")
+    columns = _Below("columns")
+    log = _Below("log")
+    log_prefix = _Below("log/log-")
 
     def log_entry(self, name: str) -> str:
         return f"{self.root}/log/{name}"
 
-    @property
-    def blocks(self) -> str:
-        return f"{self.root}/blocks"
+    blocks = _Below("blocks")
 
     def block(self, block_id: str) -> str:
         return f"{self.root}/blocks/{block_id}"
 
-    @property
-    def inserts(self) -> str:
-        return f"{self.root}/inserts"
+    inserts = _Below("inserts")
 
     def insert(self, insert_id: str) -> str:
         return f"{self.root}/inserts/{insert_id}"
@@ -194,9 +137,7 @@ class TablePaths:
         """What one commit of an insert that is too large for one put into the table."""
         return f"{self.root}/inserts/{insert_id}/{number:0{SEQUENCE_DIGITS}d}"
 
-    @property
-    def block_numbers(self) -> str:
-        return f"{self.root}/block_numbers"
+    block_numbers = _Below("block_numbers")
 
     def partition(self, partition_id: str) -> str:
         return f"{self.root}/block_numbers/{partition_id}"
@@ -217,90 +158,52 @@ class TablePaths:
     def other_lock_data(self, holder: str) -> bytes:
         return f"{self.root}/temp/abandonable_lock-other\n{holder}".encode()
 
-    @property
-    def quorum(self) -> str:
-        return f"{self.root}/quorum"
-
-    @property
-    def quorum_status(self) -> str:
-        return f"{self.root}/quorum/status"
-
-    @property
-    def quorum_parallel(self) -> str:
-        return f"{self.root}/quorum/parallel"
+    quorum = _Below("quorum")
+    quorum_status = _Below("quorum/status")
+    quorum_parallel = _Below("quorum/parallel")
 
     def quorum_of(self, part: object) -> str:
         """The node of a part that waits for its quorum beside others."""
         return f"{self.root}/quorum/parallel/{part}"
 
-    @property
-    def quorum_last_part(self) -> str:
-        return f"{self.root}/quorum/last_part"
-
-    @property
-    def quorum_failed_parts(self) -> str:
-        return f"{self.root}/quorum/failed_parts"
+    quorum_last_part = _Below("quorum/last_part")
+    quorum_failed_parts = _Below("quorum/failed_parts")
 
     def quorum_failed(self, part: object) -> str:
         return f"{self.root}/quorum/failed_parts/{part}"
 
-    @property
-    def mutations(self) -> str:
-        return f"{self.root}/mutations"
+    mutations = _Below("mutations")
 
     def mutation(self, mutation_id: str) -> str:
         return f"{self.root}/mutations/{mutation_id}"
 
-    @property
-    def alters(self) -> str:
-        """What each ALTER did to the names of columns. Ours: its version orders ALTERs."""
-        return f"{self.root}/alters"
+    alters = _Below("alters")
+    """What each ALTER did to the names of columns. Ours: its version orders ALTERs."""
 
     def alter(self, version: int) -> str:
         """The ALTER that made this version of the metadata."""
         return f"{self.root}/alters/{version:0{SEQUENCE_DIGITS}d}"
 
-    @property
-    def alter_partition_version(self) -> str:
-        return f"{self.root}/alter_partition_version"
-
-    @property
-    def lost_part_count(self) -> str:
-        return f"{self.root}/lost_part_count"
-
-    @property
-    def lost_parts(self) -> str:
-        """Which they were, and whose rows. Ours."""
-        return f"{self.root}/lost_parts"
+    alter_partition_version = _Below("alter_partition_version")
+    lost_part_count = _Below("lost_part_count")
+    lost_parts = _Below("lost_parts")
+    """Which they were, and whose rows. Ours."""
 
     def lost_part(self, part: object) -> str:
         return f"{self.root}/lost_parts/{part}"
 
-    @property
-    def restoring(self) -> str:
-        """While the table is made again from the disks of its replicas: nobody is active. Ours."""
-        return f"{self.root}/restoring"
+    restoring = _Below("restoring")
+    """While the table is made again from the disks of its replicas: nobody is active. Ours."""
 
     def restoring_replica(self, name: str) -> str:
         """A replica that is waited for, and what it has announced."""
         return f"{self.root}/restoring/{name}"
 
-    @property
-    def restoring_lock(self) -> str:
-        """Held by whoever opens the table again."""
-        return f"{self.root}/restoring_lock"
-
-    @property
-    def replicas(self) -> str:
-        return f"{self.root}/replicas"
-
-    @property
-    def dropped(self) -> str:
-        return f"{self.root}/dropped"
-
-    @property
-    def dropped_lock(self) -> str:
-        return f"{self.root}/dropped/lock"
+    restoring_lock = _Below("restoring_lock")
+    """Held by whoever opens the table again."""
+    replicas = _Below("replicas")
+    dropped = _Below("dropped")
+    dropped_lock = _Below("dropped/lock")
 
     def replica(self, name: str) -> ReplicaPaths:
         return ReplicaPaths(f"{self.root}/replicas/{name}")
@@ -316,40 +219,30 @@ class TaskPaths:
     def name(self) -> str:
         return last_name(self.root)
 
-    @property
-    def active(self) -> str:
-        return f"{self.root}/active"
+    active = _Below("active")
 
     def active_on(self, host: str) -> str:
         """Ephemeral: this server is at it."""
         return f"{self.root}/active/{host}"
 
-    @property
-    def finished(self) -> str:
-        return f"{self.root}/finished"
+    finished = _Below("finished")
 
     def finished_on(self, host: str) -> str:
         return f"{self.root}/finished/{host}"
 
-    @property
-    def synced(self) -> str:
-        return f"{self.root}/synced"
+    synced = _Below("synced")
 
     def synced_on(self, host: str) -> str:
         """It is done there, without an error."""
         return f"{self.root}/synced/{host}"
 
-    @property
-    def begun(self) -> str:
-        return f"{self.root}/begun"
+    begun = _Below("begun")
 
     def begun_on(self, host: str) -> str:
         """What the statement's names stood for there before it began. Ours."""
         return f"{self.root}/begun/{host}"
 
-    @property
-    def shards(self) -> str:
-        return f"{self.root}/shards"
+    shards = _Below("shards")
 
     def shard(self, table: TablePaths) -> str:
         """What the replicas of one table agree on: one of them carries the statement out."""
@@ -372,9 +265,7 @@ class TaskQueuePaths:
 
     root: str
 
-    @property
-    def task_prefix(self) -> str:
-        return f"{self.root}/query-"
+    task_prefix = _Below("query-")
 
     def task(self, name: str) -> TaskPaths:
         return TaskPaths(f"{self.root}/{name}")
@@ -402,25 +293,19 @@ class DatabasePaths:
         """Its log: the statements that every replica carries out."""
         return TaskQueuePaths(f"{self.root}/log")
 
-    @property
-    def metadata(self) -> str:
-        return f"{self.root}/metadata"
+    metadata = _Below("metadata")
 
     def table(self, name: str) -> str:
         """What the table is now."""
         return f"{self.root}/metadata/{_database_node(name)}"
 
-    @property
-    def replicas(self) -> str:
-        return f"{self.root}/replicas"
+    replicas = _Below("replicas")
 
     def replica(self, name: str) -> str:
         return f"{self.root}/replicas/{name}"
 
-    @property
-    def dropping(self) -> str:
-        """Ephemeral: held by whoever removes the database with its last replica."""
-        return f"{self.root}/dropping"
+    dropping = _Below("dropping")
+    """Ephemeral: held by whoever removes the database with its last replica."""
 
     def log_ptr(self, name: str) -> str:
         """The last statement that this replica is done with, one way or another."""

@@ -11,7 +11,9 @@ from rmt_pipeline.zookeeper.paths import SEQUENCE_DIGITS, ReplicaPaths, TablePat
 def begin_anew(
     table: TablePaths, first: str, awaited: Iterable[str], *, metadata: bytes, columns: bytes
 ) -> list[Op]:
-    """ZooKeeper has nothing of the table: its nodes, and who is waited for."""
+    """The multi that begins to restore a table of which ZooKeeper has nothing: its nodes, and one
+    for each replica that is waited for.
+    """
     return [
         *transactions.create_table(table, first, metadata, columns),
         Create(table.restoring, Restoring(0).encode()),

@@ -39,8 +39,6 @@ class QueueSnapshot:
     executing_version: int
     is_lost: bool
     is_lost_version: int
-    queue_made: int
-    """The transaction that made the queue."""
     beside: Mapping[str, tuple[bytes, Stat] | None] = field(default_factory=dict)
     """What was read `beside`, by its path."""
 
@@ -57,33 +55,32 @@ def queue_snapshot(
     beside: Sequence[str] = (),
     with_claims: bool = True,
 ) -> QueueSnapshot:
-    """The queue first, then the claims, then the parts. The watches are for changes of the queue,
-    and for claims that are taken or end. `is_lost` before all: who acts on what is *not* queued
-    asserts its version, so that a clone between these reads is noticed.
+    """The queue first, then the claims, then the parts: an entry moves from queue and claims to
+    parts in one multi, so it may be seen twice, which is harmless, but never not at all. One that
+    is missing from the queue, or was listed and is gone when it is read itself, was finished before
+    the parts were read. `is_lost` before all: who acts on what is *not* queued asserts its version,
+    so that a clone between these reads is noticed. The version of `executing` before the claims: if
+    somebody claims in between, our own claim is refused, and we read again. So none are listed when
+    that read says that there are none, and the parts' stat, which was read behind it, serves. The
+    watches are for changes of the queue, and for claims that are taken or end.
 
     `queue`: its names as the caller has just listed them, who acts on nothing but entries that are
     there, and asserts these; or who has read `is_lost` before it, and compares. Then `is_lost` is
     read later, and all is one request. So it is with one that is known: the stat says, before the
     claims and the parts are read, that it is what a listing would have given now; else it is
-    listed, and all is read anew. What is read `beside` is read with that request, in no order that
-    matters.
-
-    An entry moves from queue and claims to parts in one multi. Read in this order it may be seen
-    twice, which is harmless, but never not at all: an entry missing from the queue was finished
-    before the parts were read. So was one that was listed and is gone when it is read itself: all
-    entries are read before the parts as well. The version of `executing` is read before the claims:
-    if somebody claims in between, our own claim is refused, and we read again. So when that read
-    says that there are none, none are listed: one that is taken since is as one taken afterwards;
-    and the parts' stat, which was read behind it, serves.
+    listed, and all is read anew. `beside` is read with that request, in no order that matters.
 
     Entries that are there still are taken from `before`, which the caller has read earlier. What is
-    `known` saves reads and decides nothing: the entries of the names that were listed are
-    this call's own from the moment they were read, whatever other threads forget meanwhile.
+    `known` saves reads and decides nothing, whatever other threads forget meanwhile.
     """
     lost = None
     names = queue.names if isinstance(queue, Queued) else queue
     if names is None:
-        [lost], names = _listed(keeper, replica, known, watch, with_claims=with_claims)
+        [lost] = keeper.get_many([replica.is_lost])
+        if with_claims:
+            names = _children(keeper, replica, replica.queue, watch)
+        else:
+            names = list_queue(keeper, replica, known, watch)
     entries = _entries(keeper, replica, names, known.entries, before)
     listed = known.listed(replica)
     now_lost, queue_node, executing, parts_node, *rest = keeper.get_many(
@@ -92,13 +89,8 @@ def queue_snapshot(
     lost = lost or now_lost
     if lost is None or queue_node is None or executing is None or parts_node is None:
         raise gone(replica)
-    another = _is_another(replica, known, before, queue_node[1].created_zxid)
-    if another or (
-        isinstance(queue, Queued) and not is_as_known(keeper, replica, queue, queue_node)
-    ):
-        again = (
-            None if another or not with_claims else list_queue(keeper, replica, known, watch)
-        )
+    if isinstance(queue, Queued) and not is_as_known(keeper, replica, queue, queue_node):
+        again = list_queue(keeper, replica, known, watch) if with_claims else None
         return queue_snapshot(
             keeper, replica, known, watch, claims_watch, queue=again, with_claims=with_claims
         )
@@ -116,23 +108,8 @@ def queue_snapshot(
         executing_version=executing[1].version,
         is_lost=lost[0] == b"1",
         is_lost_version=lost[1].version,
-        queue_made=queue_node[1].created_zxid,
         beside=dict(zip(beside, rest, strict=True)),
     )
-
-
-def _listed(
-    keeper: Keeper,
-    replica: ReplicaPaths,
-    known: KnownQueue,
-    watch: Watch | None,
-    *,
-    with_claims: bool,
-) -> tuple[list[tuple[bytes, Stat] | None], Collection[str]]:
-    """`is_lost`, and after it the names of the queue."""
-    lost = keeper.get_many([replica.is_lost])
-    listing = _listed_queue if with_claims else list_queue
-    return lost, listing(keeper, replica, known, watch)
 
 
 def _parts_at(
@@ -141,15 +118,6 @@ def _parts_at(
     """As they are known, if this stat of their node says so, else as they are listed now."""
     still = as_listed(keeper, replica, known, listed, stat)
     return _list_parts(keeper, replica, known) if still is None else still
-
-
-def _is_another(
-    replica: ReplicaPaths, known: KnownQueue, before: QueueSnapshot | None, made: int
-) -> bool:
-    """Whether what is known, or was read before, is of a queue in whose place this one was made:
-    its names begin anew. `made`: the zxid that created this one.
-    """
-    return not known.is_of(replica, made) or (before is not None and before.queue_made != made)
 
 
 def sweep_snapshot(keeper: Keeper, replica: ReplicaPaths, known: KnownQueue) -> QueueSnapshot:
@@ -204,17 +172,9 @@ def list_queue(
         names, stat = keeper.children_stat(replica.queue, watch)
     except Refused as refused:
         raise gone(replica) from refused
-    known.is_of(replica, stat.created_zxid)
     found = Queued(stat.created_zxid, stat.children_version, dict.fromkeys(names))
     known.found(replica, found)
     return found.names
-
-
-def _listed_queue(
-    keeper: Keeper, replica: ReplicaPaths, _known: KnownQueue, watch: Watch | None
-) -> Collection[str]:
-    """As `list_queue`, of a queue that is listed at each look."""
-    return _children(keeper, replica, replica.queue, watch)
 
 
 def _children(
@@ -410,7 +370,9 @@ class NotedMutations:
 
 
 def noted_mutations(keeper: Keeper, replica: ReplicaPaths) -> NotedMutations:
-    """`is_lost` first: a replica that is cloned forgets what it had finished, and by then `is_lost`
+    """Which mutations the replica has noted as finished. The order of the reads matters.
+
+    `is_lost` first: a replica that is cloned forgets what it had finished, and by then `is_lost`
     has another version. The pointer before what is finished beyond it: when it moves in between,
     something that is finished may look unfinished, and never the other way round.
     """

@@ -558,7 +558,7 @@ def create_replica(
     columns: bytes,
     metadata_version: int,
     creator: bytes,
-    uuid: str,
+    creation: str,
 ) -> list[Op]:
     """One replica's nodes. One that joins a table is lost: it clones another (spec §11.1)."""
     return [
@@ -578,16 +578,16 @@ def create_replica(
         Create(replica.creator_info, creator),
         Create(replica.executing),
         Create(replica.attempts),
-        *note_creation(replica, uuid),
+        *note_creation(replica, creation),
     ]
 
 
-def note_creation(replica: ReplicaPaths, uuid: str) -> list[Op]:
-    """What everybody who writes for the replica asserts (`zookeeper.bound`). Without a uuid: of a
+def note_creation(replica: ReplicaPaths, creation: str) -> list[Op]:
+    """What everybody who writes for the replica asserts (`zookeeper.through`). Without a uuid: of a
     definition that no catalog has, nothing.
     """
-    nodes: list[Op] = [Create(replica.creations), Create(replica.creation(uuid))]
-    return nodes if uuid else []
+    nodes: list[Op] = [Create(replica.creations), Create(replica.creation(creation))]
+    return nodes if creation else []
 
 
 def announce_replica(table: TablePaths, replica_name: str, replicas_version: int) -> Op:

@@ -82,11 +82,11 @@ def test_a_link_is_a_second_name_of_the_same_file(disk: Disk) -> None:
     disk.make_directory("a")
     disk.make_directory("b")
     disk.write("a/f", [b"1"])
-    disk.link("a/f", "b/g")
+    disk.link_from(disk, "a/f", "b/g")
     with pytest.raises(FileExistsError):
-        disk.link("a/f", "b/g")
+        disk.link_from(disk, "a/f", "b/g")
     with pytest.raises(FileNotFoundError):
-        disk.link("a/no", "b/h")
+        disk.link_from(disk, "a/no", "b/h")
     disk.remove_tree("a")
     assert disk.read("b/g") == b"1"
 

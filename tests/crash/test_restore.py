@@ -268,7 +268,7 @@ def numbers_from_zero(patch: pytest.MonkeyPatch) -> None:
 def parts_of_one_disk(patch: pytest.MonkeyPatch) -> None:
     """What is in the log is what the first replica has."""
     right = restore_module.unite
-    wrong = lambda held, dropped: right({"r1": held["r1"]}, dropped)  # noqa: E731
+    wrong = lambda held, *more: right({"r1": held["r1"]}, *more)  # noqa: E731
     patch.setattr(restore_module, "unite", wrong)
 
 

@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import dagster as dg
 import pytest
 
 from examples.flights import source
@@ -12,8 +13,9 @@ from examples.flights.definitions import build_definitions
 from examples.flights.laptop import Everything, write_config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster.engine import EngineResource
-from rmt_pipeline.system import SystemClock
+from rmt_pipeline.replica.replica import Replica
 from tests.support.site import Site
+from tests.support.waiting import until
 
 os.environ["DAGSTER_DISABLE_TELEMETRY"] = "yes"
 
@@ -37,14 +39,20 @@ def site() -> Iterator[Site]:
 
 
 @pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.instance_for_test() as opened:
+        yield opened
+
+
+@pytest.fixture
 def nothing_to_do(site: Site) -> None:
     """Both replicas are active, and nothing of an earlier test is left in their queues."""
-    clock = SystemClock()
     for server in (site.r1, site.r2):
         replica = server.table(source.TABLE.name).replica
-        until_s = clock.monotonic_s() + 30
-        while replica.keeper.exists(replica.paths.is_active) is None:
+
+        def is_active(replica: Replica = replica) -> bool:
             site.processes.require_alive()
-            assert clock.monotonic_s() < until_s, "the server did not make its table active"
-            clock.sleep_s(0.1)
+            return replica.keeper.exists(replica.paths.is_active) is not None
+
+        until(is_active, lambda: "the server did not make its table active")
     site.work_off()

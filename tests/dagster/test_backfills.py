@@ -46,12 +46,6 @@ def visits(site: Site) -> Iterator[None]:
             server.drop_table("default", "visits")
 
 
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.instance_for_test() as opened:
-        yield opened
-
-
 def on(server: ServerContext) -> list[tuple[str, int]]:
     """The rows of one replica that has all there is."""
     table = server.table("visits")

@@ -1,6 +1,7 @@
 """What the checks of a table's health find, and that each says what to do about it."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,12 @@ import dagster as dg
 import pytest
 
 from rmt_pipeline.dagster import checks, names
-from rmt_pipeline.dagster.checks import NOTHING_TO_DO, REMEDY, checks_of
+from rmt_pipeline.dagster.checks import CHECKS, NOTHING_TO_DO, REMEDY, check_of
+from rmt_pipeline.dagster.maintenance import maintenance_jobs
 from rmt_pipeline.protocol.nodes.records import LostPart
 from rmt_pipeline.replica.upkeep.lag import Lag
 from rmt_pipeline.sql.run.session import Session
-from rmt_pipeline.zookeeper.keeper import Create
+from rmt_pipeline.zookeeper.keeper import Create, SetData
 from tests.support.local_engine import SERVERS, LocalEngine
 from tests.support.local_session import create, local_session
 from tests.support.local_work import working
@@ -32,14 +34,14 @@ def session(tmp_path: Path) -> Iterator[Session]:
         yield session
 
 
-def found(*only: str) -> dict[str, tuple[bool, dict[str, Any]]]:
-    """Of each check, or of `only` these, whether it passed, and its metadata."""
-    wanted = [
-        check
-        for check in checks_of(TABLE, SERVER)
-        if not only or next(iter(check.check_keys)).name in only
-    ]
-    with dg.instance_for_test() as instance:
+def found(
+    *only: str, knowing: dg.DagsterInstance | None = None
+) -> dict[str, tuple[bool, dict[str, Any]]]:
+    """Of each check, or of `only` these, whether it passed, and its metadata. By a new Dagster, or
+    one that was there before.
+    """
+    wanted = [check_of(name, TABLE, SERVER) for name in only or CHECKS]
+    with nullcontext(knowing) if knowing else dg.instance_for_test() as instance:
         result = dg.materialize(
             [dg.AssetSpec(names.health_key(TABLE, SERVER)), *wanted],
             resources={"engine": LocalEngine()},
@@ -79,28 +81,61 @@ def test_what_is_detached_is_listed_with_what_may_go(session: Session) -> None:
     assert found("detached")["detached"][0]
 
 
-def test_what_was_lost_is_said_for_a_week_with_the_inserts_to_repeat(session: Session) -> None:
-    session.execute("INSERT INTO t VALUES (1)")
+def lose(session: Session, part: str, age_s: float, *inserts: str) -> None:
     replica = session.context.server.table("t").replica
-    now_s = int(session.context.server.clock.now_s())
-
-    def lose(part: str, at_s: int, *inserts: str) -> None:
-        lost = LostPart(at_s, SERVER, inserts)
-        replica.keeper.multi([Create(replica.table.lost_part(part), lost.encode())])
-
     if replica.keeper.exists(replica.table.lost_parts) is None:
         replica.keeper.multi([Create(replica.table.lost_parts)])
-    lose("7_0_0_0", now_s - checks.LOST_TOLD_S - 60, "long ago")
+    lost = LostPart(int(replica.clock.now_s() - age_s), SERVER, inserts).encode()
+    before = replica.keeper.exists(replica.table.lost_part(part))
+    there = replica.table.lost_part(part)
+    replica.keeper.multi(
+        [Create(there, lost) if before is None else SetData(there, lost, before.version)]
+    )
+
+
+def test_what_was_lost_is_said_for_a_week_with_the_inserts_to_repeat(session: Session) -> None:
+    lose(session, "7_0_0_0", checks.LOST_TOLD_S + 60, "long ago")
     passed, metadata = found("lost")["lost"]
     assert passed
     assert metadata["lost parts ever"] == 1
-    lose("8_0_0_0", now_s - 60, "orders-2026-01-01")
+    lose(session, "8_0_0_0", 60, "orders-2026-01-01")
     passed, metadata = found("lost")["lost"]
     assert not passed
     assert metadata["lost parts"] == "8_0_0_0"
     assert "insert again" in metadata[REMEDY]
     assert "orders-2026-01-01" in metadata[REMEDY]
     assert "long ago" not in metadata[REMEDY]
+
+
+def acknowledge(instance: dg.DagsterInstance, **form: str) -> dg.ExecuteInProcessResult:
+    name = f"acknowledge_lost_{SERVER}"
+    [job] = [job for job in maintenance_jobs(SERVER) if job.name == name]
+    return job.execute_in_process(
+        run_config={"ops": {f"work_{name}": {"config": {"table": TABLE, **form}}}},
+        resources={"engine": LocalEngine()},
+        instance=instance,
+        raise_on_error=False,
+    )
+
+
+def test_a_loss_that_is_acknowledged_is_said_no_more_and_the_next_one_is(
+    session: Session,
+) -> None:
+    with dg.instance_for_test() as instance:
+        assert not acknowledge(instance).success, "nothing was lost"
+        lose(session, "8_0_0_0", 60, "orders-2026-01-01")
+        assert "acknowledge_lost_r1" in found("lost", knowing=instance)["lost"][1][REMEDY]
+        assert acknowledge(instance, note="sent again from the archive").success
+        assert found("lost", knowing=instance)["lost"][0]
+        [seen] = instance.fetch_observations(names.health_key(TABLE, SERVER), limit=9).records
+        assert seen.asset_observation is not None
+        assert seen.asset_observation.metadata["note"].value == "sent again from the archive"
+        lose(session, "9_0_0_0", 50)
+        assert found("lost", knowing=instance)["lost"][1]["lost parts"] == "9_0_0_0"
+        lose(session, "8_0_0_0", 40)  # its empty part, once more
+        passed, metadata = found("lost", knowing=instance)["lost"]
+        assert not passed
+        assert metadata["lost parts"] == "8_0_0_0, 9_0_0_0"
 
 
 def test_a_replica_that_is_late_says_where_to_look(

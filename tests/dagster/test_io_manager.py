@@ -20,7 +20,9 @@ from rmt_pipeline.dagster.ledger import Recorder
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.replica.insert.quorum import TooFewLiveReplicas
 from rmt_pipeline.replica.partitions.overwrite import RowsOutside
+from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.sql.run.session import Session
+from tests.support.local_work import working
 from tests.support.site import Site
 
 pytestmark = [pytest.mark.dagster, pytest.mark.zookeeper]
@@ -480,3 +482,48 @@ def test_a_materialization_can_mean_that_the_rows_are_on_two_hosts(
     with dg.instance_for_test() as instance, pytest.raises(TooFewLiveReplicas, match="wants 2"):
         materialize(io_manager, [on_two_hosts], instance)
     assert site.r1.table("stored").parts() == []
+
+
+def test_all_that_a_run_reads_of_a_table_is_of_one_moment_and_stays_until_it_ends(
+    site: Site, io_manager: RmtIOManager
+) -> None:
+    """Between two of its inputs rows come, parts are merged, and clean-up wants the old ones."""
+    session, table = Session(site.r1), site.r1.table("stored")
+    session.execute("ALTER TABLE stored MODIFY SETTING old_parts_lifetime = 0")
+    for number in range(2):
+        session.execute(f"INSERT INTO stored VALUES ('2026-01-05', {number}, 1.50)")
+    before = [part.name for part in table.parts()]
+    seen: list[list[int]] = []
+
+    def clean_up() -> None:
+        carry_out(table.replica, plan_clean_up(table.replica))
+
+    def meanwhile() -> None:
+        session.execute("INSERT INTO stored VALUES ('2026-01-05', 7, 1.50)")
+        session.execute("OPTIMIZE TABLE stored FINAL")
+        clean_up()
+        assert not set(before) & {part.name for part in table.parts()}, "they were merged"
+        assert all(table.store.has(part) for part in before), "and are there"
+
+    day = dg.DailyPartitionsDefinition("2026-01-05", end_date="2026-01-06")
+    source = dg.AssetSpec("stored", partitions_def=day, metadata={"partition_expr": "day"})
+
+    @dg.asset(partitions_def=day)
+    def first(stored: pa.Table) -> None:
+        seen.append(sorted(stored["id"].to_pylist()))
+        meanwhile()
+
+    @dg.asset(partitions_def=day, deps=[first])
+    def second(stored: list) -> None:  # type: ignore[type-arg]
+        seen.append(sorted(row["id"] for row in stored))
+
+    def run(*assets: Any) -> None:
+        materialize(io_manager, [source, *assets], instance, partition_key="2026-01-05")
+
+    with dg.instance_for_test() as instance, working(site.r1, table.definition):
+        run(first, second)
+        assert seen == [[0, 1], [0, 1]]
+        clean_up()
+        assert not any(table.store.has(part) for part in before), "nobody holds them any more"
+        run(second)
+        assert seen[-1] == [0, 1, 7], "the next run reads what is there then"

@@ -7,8 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
@@ -27,6 +26,7 @@ from dagster._serdes import serialize_value
 from rmt_pipeline.dagster import launcher
 from rmt_pipeline.dagster.launcher import PROCESS_TAG, ForkingRunLauncher, Forks, living_pid
 from rmt_pipeline.protocol.errors import Unavailable
+from tests.support.waiting import LIMIT_S, until
 
 CODE = """
 import os, time
@@ -50,14 +50,6 @@ from rmt_pipeline.dagster import launcher
 threading.Thread(target=threading.Event().wait, name="early", daemon=True).start()
 launcher.serve_forks(Connection(int(sys.argv[1])))
 """
-LIMIT_S = 120.0
-
-
-def until(condition: Callable[[], object]) -> None:
-    end_s = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < end_s, "not in time"
-        time.sleep(0.05)
 
 
 class Site:
@@ -169,7 +161,7 @@ def test_a_run_that_has_ended_is_not_cancelled(
 
 
 def test_runs_are_processes_of_their_own(site: Site) -> None:
-    runs = [site.launch(60.0) for _ in range(2)]
+    runs = [site.launch(LIMIT_S) for _ in range(2)]
     for one in runs:
         site.until_started(one)
     pids = [site.pid(one) for one in runs]
@@ -181,7 +173,7 @@ def test_runs_are_processes_of_their_own(site: Site) -> None:
 
 
 def test_a_run_whose_process_is_killed_fails_and_says_so(site: Site) -> None:
-    run_id = site.launch(60.0)
+    run_id = site.launch(LIMIT_S)
     site.until_started(run_id)
     pid = site.pid(run_id)
     assert pid is not None

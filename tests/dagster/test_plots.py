@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from rmt_pipeline.dagster import names
-from rmt_pipeline.dagster.checks import checks_of
+from rmt_pipeline.dagster.checks import check_of
 from rmt_pipeline.dagster.plots import (
     BARS_MAX,
     Line,
@@ -89,11 +89,7 @@ def test_sizes_are_said_in_words(size: int, text: str) -> None:
 
 
 def test_the_check_of_parts_has_a_picture_of_the_fullest_partition(tmp_path: Path) -> None:
-    [check] = [
-        one
-        for one in checks_of("default.t", "r1")
-        if next(iter(one.check_keys)).name == "parts_per_partition"
-    ]
+    check = check_of("parts_per_partition", "default.t", "r1")
     with local_session(tmp_path) as session, dg.DagsterInstance.ephemeral() as instance:
         SERVERS.append(session.context.server)
         create(

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from examples.flights.ports import free_port
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.processes.java import find_java
 from rmt_pipeline.processes.spark import ConnectServer
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.sql.run.session import Session
 from tests.support.ensemble import Ensemble
-from tests.support.ports import free_port
 from tests.support.postgres import Postgres, find_postgres
 from tests.support.production import SERVERS, Production, production
 from tests.support.spark_cluster import cluster

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from examples.flights.ports import free_port
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import RmtError
@@ -29,12 +30,9 @@ from tests.golden.scenario import (
     mutation_of,
     part_of,
 )
-from tests.support.ports import free_port
-from tests.support.waiting import until
+from tests.support.waiting import LIMIT_S, until
 
 REPLICAS = ("r1", "r2")
-START_S_MAX = 60.0
-STATEMENT_S_MAX = 120.0
 AS_RECORDED = (("optimize_on_insert", "0"),)  # 18.16 stored blocks as they came
 
 CONFIG = """
@@ -113,7 +111,7 @@ class CommandLine:
             capture_output=True,
             check=False,
             text=True,
-            timeout=STATEMENT_S_MAX,
+            timeout=LIMIT_S,
         )
         if done.returncode == 0:
             return done.stdout.splitlines()
@@ -158,7 +156,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 def _await_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
     clock = SystemClock()
-    deadline_s = clock.monotonic_s() + START_S_MAX
+    deadline_s = clock.monotonic_s() + LIMIT_S
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()

@@ -12,10 +12,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.clickhouse import ClickHouse
+from examples.flights.ports import free_port
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from tests.golden.cluster import AS_RECORDED, REPLICAS, StatementFailed, perform
 from tests.golden.scenario import Answered, Outcome, Run, steps_of
-from tests.support.ports import free_port
 
 CREATED = re.compile(r"CREATE TABLE (\w+)", re.IGNORECASE)
 

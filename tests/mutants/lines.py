@@ -25,6 +25,7 @@ BESIDE = "tests/simulation/test_scenarios_beside.py"
 FETCH = "tests/unit/replica/work/test_fetch_sources.py"
 BAD_PARTS = "tests/unit/replica/test_bad_parts.py"
 RESTORE = "tests/unit/replica/life/test_restore.py"
+BETWEEN = "tests/unit/replica/test_between_requests.py -k clone"
 CLONE = "tests/unit/replica/test_clone.py"
 AGAIN = "tests/unit/replica/life/test_created_again.py"
 ON_DISK = "tests/unit/replica/test_look_at_disk.py"
@@ -35,6 +36,7 @@ FINISHED = "tests/unit/protocol/mutations tests/property/test_finished_mutations
 NOTED = "tests/unit/replica/test_mutations.py"
 TOGETHER = "tests/unit/replica/test_publish_together.py"
 EXCHANGE = "tests/unit/exchange/test_together.py"
+FLIPPED = "tests/unit/replica/test_flipped_bytes.py"
 LYING = "tests/unit/replica/work/test_lying_peer.py"
 LOOKS = "tests/unit/replica/test_looks.py"
 PULL = "tests/unit/replica/test_pull_log.py"
@@ -288,7 +290,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "life: several writes at once do not say which replica they mean",
-        f"{ZOOKEEPER}/bound.py",
+        f"{ZOOKEEPER}/through.py",
         "self.session.multi_many([[self._creation, *ops] for ops in multis])",
         '[["", *one] if isinstance(one, list) else one for one in '
         "self.session.multi_many(multis)]",
@@ -296,7 +298,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "life: what was refused is another operation",
-        f"{ZOOKEEPER}/bound.py",
+        f"{ZOOKEEPER}/through.py",
         "refused.index - 1)",
         "refused.index)",
         INSERTS,
@@ -304,21 +306,21 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "life: a server serves the namesake of its replica",
         f"{REPLICA}/upkeep/rewound.py",
-        """replica.definition.uuid not in ("", *names):\n""",
+        "replica.definition.uuid and found is None:\n",
         "not names:\n",
         AGAIN,
     ),
     LineMutant(
         "life: a replica from before is dropped for good",
         f"{REPLICA}/upkeep/rewound.py",
-        "    return names is not None\n",
-        "    return names != []\n",
+        "    return found\n",
+        "    return found or replica.definition\n",
         AGAIN,
     ),
     LineMutant(
         "clone: of whoever has the name of the source by now",
         f"{REPLICA}/life/clone.py",
-        "            *(Check(self.paths.creation(uuid)) for uuid in self.creations),\n",
+        "            *(Check(self.paths.creation(one)) for one in self.creations),\n",
         "",
         AGAIN,
     ),
@@ -435,6 +437,27 @@ MUTANTS: tuple[LineMutant, ...] = (
         "        return _is_awaited(replica)\n",
         '        raise NothingToRestore(f"{replica} is in ZooKeeper")\n',
         RESTORE,
+    ),
+    LineMutant(
+        "restore: the replica that is made again is the one of before",
+        f"{REPLICA}/life/announce.py",
+        "replace(replica.definition, restored=replica.ids.new_id()).creation",
+        "replica.definition.creation",
+        "tests/unit/replica/life/test_after_restore.py",
+    ),
+    LineMutant(
+        "server: without its watch nobody asks whether a table is active",
+        "rmt_pipeline/server/tables.py",
+        "table.verify_at_s = self.clock.monotonic_s() + period_s",
+        'table.verify_at_s = float("inf")',
+        "tests/unit/server/test_is_active.py",
+    ),
+    LineMutant(
+        "inserts: what comes while parts are counted is forgotten",
+        f"{REPLICA}/insert/throttle.py",
+        "(now, found, inserted)",
+        "(now, found, replica.memory.inserted.value)",
+        "tests/unit/replica/insert/test_throttle.py",
     ),
     LineMutant(
         "wire: a name may lead elsewhere",
@@ -989,6 +1012,20 @@ MUTANTS: tuple[LineMutant, ...] = (
         CLONE,
     ),
     LineMutant(
+        "whole: any change of a file is a link that came or went",
+        "rmt_pipeline/store/whole_parts.py",
+        "    return line[0] == other[0] and line[1] != other[1]\n",
+        "    return line[0] == other[0]\n",
+        FLIPPED,
+    ),
+    LineMutant(
+        "whole: a clone is as whole as its source was",
+        "rmt_pipeline/store/part_store.py",
+        "if is_known and before and note and says_the_same(before, note):",
+        "if note:",
+        FLIPPED,
+    ),
+    LineMutant(
         "clean up: an old plan forgets what was inserted again since",
         f"{ZOOKEEPER}/transactions.py",
         '    return [SetData(parent, b"", version), *ops]\n',
@@ -1001,6 +1038,13 @@ MUTANTS: tuple[LineMutant, ...] = (
         "                    Check(source.paths.log_pointer, stat.version),\n",
         "",
         CLONE,
+    ),
+    LineMutant(
+        "clone: what goes while the queue of its source is read is fetched",
+        "rmt_pipeline/replica/life/clone.py",
+        "if node in there and read is not None",
+        "if read is not None",
+        BETWEEN,
     ),
     LineMutant(
         "clone: readers do not wait for what it leaves",
@@ -1194,14 +1238,14 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "clean-up: what comes into a table's directory is no change",
-        "rmt_pipeline/replica/upkeep/settled.py",
+        "rmt_pipeline/replica/upkeep/clean_up.py",
         "node_counts, reads)), hash(replica.store.names()), replica.settings\n",
         "node_counts, reads)), 0, replica.settings\n",
         TURNS,
     ),
     LineMutant(
         "clean-up: a setting that is altered is no change",
-        "rmt_pipeline/replica/upkeep/settled.py",
+        "rmt_pipeline/replica/upkeep/clean_up.py",
         "node_counts, reads)), hash(replica.store.names()), replica.settings\n",
         "node_counts, reads)), hash(replica.store.names()), None\n",
         TURNS,
@@ -1215,14 +1259,14 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "clean-up: what waits to grow old is clean",
-        "rmt_pipeline/replica/upkeep/settled.py",
+        "rmt_pipeline/replica/upkeep/clean_up.py",
         "    if done != CleanedUp() or plan.parts.kept or log",
         "    if done != CleanedUp() or log",
         TURNS,
     ),
     LineMutant(
         "clean-up: a log that somebody holds up is clean",
-        "rmt_pipeline/replica/upkeep/settled.py",
+        "rmt_pipeline/replica/upkeep/clean_up.py",
         "        log[1].children_count > settings.min_replicated_logs_to_keep\n",
         "        False\n",
         TURNS,
@@ -1272,7 +1316,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "inserts: what this process has inserted itself does not count",
         f"{REPLICA}/insert/insert.py",
-        "        count_inserted(replica, len(self._committing.blocks))\n",
+        "        replica.memory.inserted.add(len(self._committing.blocks))\n",
         "",
         "tests/unit/replica/insert/test_throttle.py",
     ),
@@ -1624,14 +1668,14 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "swap: what another engine has merged is merged",
         f"{REPLICA}/partitions/from_table.py",
-        "part.level if _merge_alike(here, there) else 0\n",
+        "part.level if merge_alike else 0\n",
         "part.level\n",
         f"{SWAPS}::test_what_another_engine_has_merged_is_to_be_merged_still",
     ),
     LineMutant(
         "swap: a copy has level 0",
         f"{REPLICA}/partitions/from_table.py",
-        "part.level if _merge_alike(here, there) else 0\n",
+        "part.level if merge_alike else 0\n",
         "0\n",
         SWAPS,
     ),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rmt_pipeline.protocol import restoring
 from rmt_pipeline.protocol.errors import OutcomeUnknown
 from rmt_pipeline.protocol.merges import predicate as merge_predicate
 from rmt_pipeline.protocol.queue import rules as queue_rules
@@ -15,14 +16,15 @@ from rmt_pipeline.replica import fetch, finish, publish, publish_batch, quorum
 from rmt_pipeline.replica.assign import merges as assign
 from rmt_pipeline.replica.insert import insert
 from rmt_pipeline.replica.insert.insert import Insertion
+from rmt_pipeline.replica.life import announce
 from rmt_pipeline.replica.quorum import Counted
 from rmt_pipeline.replica.work import carry, execute
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper import snapshot, transactions
-from rmt_pipeline.zookeeper.bound import BoundKeeper
 from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Op, SetData
 from rmt_pipeline.zookeeper.known import KnownEntries
 from rmt_pipeline.zookeeper.strays import Strays
+from rmt_pipeline.zookeeper.through import BoundKeeper
 from rmt_pipeline.zookeeper.transactions import Tagged
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -57,6 +59,12 @@ def with_arguments(module: Any, name: str, change: Callable[..., tuple[Any, Any]
 
 def instead(target: Any, name: str, wrong: Any) -> Plant:
     return lambda patch: patch.setattr(target, name, wrong)
+
+
+def no_block_is_known_to_be_there_twice(patch: pytest.MonkeyPatch) -> None:
+    """Neither on one disk, nor on several."""
+    for where in (announce, restoring):
+        patch.setattr(where, "twice", lambda *_: [])
 
 
 def creates(part_of_path: str) -> Callable[[Op], bool]:

@@ -15,7 +15,7 @@ from rmt_pipeline.protocol.nodes.formats import HASH_BYTES, PartHeader
 from rmt_pipeline.protocol.nodes.records import InsertRecord
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
-from rmt_pipeline.protocol.retention import LogTrim, MutationRetention
+from rmt_pipeline.protocol.retention import LogTrim
 from rmt_pipeline.replica import accounting, claims, readable
 from rmt_pipeline.replica.alter import apply as alter_apply
 from rmt_pipeline.replica.insert import insert
@@ -129,7 +129,7 @@ def active_replicas_do_not_pin(patch: pytest.MonkeyPatch) -> None:
     def wrong(entries: Any, replicas: Any, **kwargs: Any) -> LogTrim:
         return LogTrim(remove=tuple(entries[:-1]))
 
-    patch.setattr(clean_up, "trim_log", wrong)
+    patch.setattr(clean_up, "log_trim", wrong)
 
 
 def disk_before_zookeeper_on_removal(patch: pytest.MonkeyPatch) -> None:
@@ -220,8 +220,8 @@ class _AllParts(list[PartName]):
 # --- mutations ---
 
 
-def all_but_the_newest(ids: Any, pointers: Any, *, keep: int) -> MutationRetention:
-    return MutationRetention(tuple(sorted(ids)[:-1]), "")
+def all_but_the_newest(ids: Any, pointers: Any, *, keep: int) -> tuple[str, ...]:
+    return tuple(sorted(ids)[:-1])
 
 
 def mutated_again(patch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,11 @@ from typing import Literal
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import Corruption, OutcomeUnknown, Unavailable
+from rmt_pipeline.protocol.inserts.ids import BY_ROWS
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.life.restore import restore
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.check import refetch
 from rmt_pipeline.replica.work.execute import Executor
@@ -22,6 +24,7 @@ from tests.simulation.altering import add_column, alter
 from tests.simulation.dropping import WAITS, drop
 from tests.simulation.ledger import Change, ClientInsert, Read
 from tests.simulation.replacing import put, put_beside
+from tests.simulation.restoring import lose
 from tests.simulation.run import LATER_S
 from tests.simulation.scene import Scene, commits, fetch_step, locks, merging, publishes
 from tests.simulation.workload import Size, Workload, clean_up
@@ -55,7 +58,7 @@ def making(one: ClientInsert, *, quorum: int = 1) -> Callable[[Context], None]:
     def run(context: Context) -> None:
         now_s = int(context.clock.now_s())
         staged = [
-            stage_rows(context.store, partition, rows, created_s=now_s)
+            stage_rows(context.store, partition, rows, created_s=now_s, insert_id=BY_ROWS)
             for partition, rows in one.rows.items()
         ]
         one.answers.append(context.table().commit(staged, token=one.token, settings=settings))
@@ -328,6 +331,28 @@ def a_table_is_created_again_before_an_insert_commits(scene: Scene) -> None:
     scene.release(new)
 
 
+def zookeeper_loses_a_table(scene: Scene) -> None:
+    """Of which each replica has an insert that the other has yet to fetch."""
+    inserts(scene, 0)
+    inserts(scene, 1, at="r2")
+    all_is_restored(scene)
+
+
+def zookeeper_loses_a_table_of_which_a_try_of_an_insert_died(scene: Scene) -> None:
+    """When its parts had their names. The next try was answered."""
+    one = insert(scene, 0)
+    held = scene.hold("r1", making(one), commits)
+    scene.world.end_process(held.process, kill_others=True)
+    scene.do("r1", making(one))
+    all_is_restored(scene)
+
+
+def all_is_restored(scene: Scene) -> None:
+    lose(scene.cluster, scene.run.ledger)
+    for replica in scene.cluster.sites:
+        scene.do(replica, lambda context: restore(context.replica(), b"test"))
+
+
 def a_part_is_lost_before_its_server_starts(scene: Scene) -> None:
     inserts(scene, 0)
     scene.work("r1", "r2")
@@ -595,6 +620,8 @@ STORIES: dict[str, Story] = {
         what_is_between_comes_in_late,
         a_drop_comes_before_an_insert_commits,
         a_table_is_created_again_before_an_insert_commits,
+        zookeeper_loses_a_table,
+        zookeeper_loses_a_table_of_which_a_try_of_an_insert_died,
         a_part_is_lost_before_its_server_starts,
         a_replica_is_slow_and_the_log_is_cleaned,
         a_file_that_cannot_be_read_any_more,

@@ -6,6 +6,7 @@ from rmt_pipeline.protocol.inserts.interpret import Committed, NotCommitted
 from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.replica import publish, pull_log
 from rmt_pipeline.replica.insert import quorum as insert_quorum
+from rmt_pipeline.replica.life import restore
 from rmt_pipeline.replica.mutations import mutations
 from rmt_pipeline.replica.partitions import from_table, swap
 from rmt_pipeline.replica.upkeep import clean_up
@@ -121,6 +122,24 @@ MUTANTS: tuple[Mutant, ...] = (
         "insert: into whatever has the table's place",
         plants.writes_do_not_say_which_replica_they_mean,
         story="a_table_is_created_again_before_an_insert_commits",
+        first_by="who_writes_means_what_is_there",
+    ),
+    Mutant(
+        "restore: the first one waits for nobody",
+        plants.instead(restore, "_known_replicas", lambda replica: {replica.name}),
+        story="zookeeper_loses_a_table",
+        first_by="all_that_was_there_is_restored",
+    ),
+    Mutant(
+        "restore: a try that died is announced beside the one that did not",
+        plants.no_block_is_known_to_be_there_twice,
+        story="zookeeper_loses_a_table_of_which_a_try_of_an_insert_died",
+        first_by="what_is_restored_was_there",
+    ),
+    Mutant(
+        "life: writes do not say which replica they mean",
+        plants.writes_do_not_say_which_replica_they_mean,
+        seed=51,
     ),
     Mutant(
         "insert: ZooKeeper told before the disk",

@@ -3,7 +3,7 @@ and what the log says of rows and mutations, from which follows what must be the
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields
 
 from rmt_pipeline.protocol.nodes.formats import MutationEntry
@@ -156,6 +156,8 @@ class Ledger:
     """Rows that were in one of them."""
     removed: int = 0
     """Replicas that were dropped."""
+    restored: int = 0
+    """How often ZooKeeper has lost the table."""
     alone: set[PartName] = field(default_factory=set)
     """Blocks of which only a replica that was dropped had promised a part."""
     forgotten: set[PartName] = field(default_factory=set)
@@ -210,6 +212,16 @@ class Ledger:
         )
         for one in fields(self):
             setattr(self, one.name, getattr(new, one.name))
+        for insert in self.inserts:
+            insert.answers_before += insert.answers
+            insert.answers.clear()
+
+    def lose_zookeeper(self, known: set[PartName]) -> None:
+        """What is in the table stays. `known`: blocks whose ids the disks know, too. Inserts are
+        recorded as far as their parts tell.
+        """
+        self.restored += 1
+        self.forgotten |= self.all_blocks() - known
         for insert in self.inserts:
             insert.answers_before += insert.answers
             insert.answers.clear()
@@ -297,3 +309,34 @@ def fits(found: Sequence[str], forms: Sequence[set[str | None]]) -> bool:
 def inserted_as(text: str) -> str:
     """The row as it was inserted, whatever was appended since."""
     return text.partition(SUFFIX)[0]
+
+
+def answered_of(
+    result: InsertResult, blocks: Sequence[PartName], dropped: Collection[PartName]
+) -> list[PartName]:
+    """Those of a row's blocks which an insert's answer may be about: the last one that it names.
+    That rows were found by the record of an insert it may say without a name, when they came in
+    batches: then whatever was there at some time of this try, for it was found there before it was
+    dropped, and another try has inserted it again since.
+    """
+    named = [block for block in blocks if _names(result, block)]
+    found = [block for block in blocks if block not in dropped]
+    return named[-1:] or found or [*blocks[-1:]]
+
+
+def _names(result: InsertResult, block: PartName) -> bool:
+    """Whether an answer says that the insert made this block, or found it there, or is a duplicate
+    of what did.
+    """
+    first = result.duplicate_of
+    return (
+        block in result.parts
+        or (block.partition, str(block)) in result.duplicates
+        or (
+            first is not None
+            and any(
+                one.partition == block.partition and one.first <= block.block_min <= one.last
+                for one in first.partitions
+            )
+        )
+    )

@@ -1,6 +1,11 @@
 """DROP TABLE by a simulated operator, and CREATE of the same path."""
 
-from tests.support.cluster import Cluster, Site
+import random
+
+from tests.support.cluster import LASTING, Cluster, Site
+from tests.support.world import SESSION_TIMEOUT_S
+
+STOPPED = 0.5  # of what runs on a server while its table is dropped
 
 
 def remove_some(cluster: Cluster, times: int) -> None:
@@ -24,6 +29,7 @@ def remove_some(cluster: Cluster, times: int) -> None:
         while todo := [site for site in there if site.drops == before[site.replica]]:
             dropping = []
             for site in todo:
+                _stop_some(cluster, site)
                 dropping.append(cluster.drop_table(site))
                 while rng.random() < 0.7 and dropping[-1].is_alive:
                     world.sleep_s(0.05)
@@ -31,6 +37,19 @@ def remove_some(cluster: Cluster, times: int) -> None:
                 world.sleep_s(0.05)
         _create_again(cluster, rng.randint(0, len(there)))
     _create_again(cluster, len(cluster.sites))
+
+
+def _stop_some(cluster: Cluster, site: Site) -> None:
+    """What has the table in hand may go on when there is another one in its place, in a session
+    that lives.
+    """
+    world = cluster.world
+    rng = random.Random(f"{world.steps} {site.replica}")
+    for process in site.host.processes:
+        name = process.name.removeprefix(f"{cluster.root} ")
+        if name not in LASTING and rng.random() < STOPPED:
+            process.frozen_until_s = world.now_s + rng.uniform(0.5, SESSION_TIMEOUT_S)
+            world.note(str(process), "is stopped", "")
 
 
 def _is_beside_others(cluster: Cluster, site: Site) -> bool:

@@ -8,7 +8,8 @@ import argparse
 import gc
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.replica.assign import duty, merges
 from rmt_pipeline.replica.work import execute, worker
+from rmt_pipeline.table import ReadWithoutZooKeeper
 from rmt_pipeline.zookeeper import snapshot
 from rmt_pipeline.zookeeper.keeper import Stat
 from rmt_pipeline.zookeeper.known import KnownQueue, Listed, Queued
@@ -204,10 +206,12 @@ def forgetful() -> Iterator[None]:
     parts or queue asserts that he would find the same if he read and built it anew. And there is no
     safety net: who misses a watch waits for ever.
     """
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ReadWithoutZooKeeper)  # judged as every other one
         patch.setattr(snapshot, "FINISHED_KNOWN_MAX", 0)
         patch.setattr(snapshot, "as_listed", _compared(snapshot.as_listed))
         patch.setattr(snapshot, "is_as_known", _queue_compared(snapshot.is_as_known))
+        patch.setattr(snapshot, "_entries", _entries_compared(snapshot._entries))
         patch.setattr(execute, "QueueView", Compared)
         patch.setattr(merges, "QueueView", Compared)
         patch.setattr(worker, "SAFETY_NET_S", NEVER_S)
@@ -259,6 +263,27 @@ def _queue_compared(right: Callable[..., bool]) -> Callable[..., bool]:
         return is_right
 
     return compared_queue
+
+
+def _entries_compared(right: Callable[..., Any]) -> Callable[..., Any]:
+    """Whatever is known already, and whatever was read before: each entry is what its node says, in
+    the order of the queue, and none is left out.
+    """
+
+    def compared_entries(
+        keeper: Any, replica: ReplicaPaths, names: Collection[str], *known: Any
+    ) -> Any:
+        found = right(keeper, replica, names, *known)
+        session = getattr(keeper, "session", keeper)
+        for name in names:
+            there = session.node_seen(replica.queue_entry(name))
+            if there is not None:
+                entry = snapshot.decode(there.data, ctime_s=there.stat.created_ms // 1000)
+                assert found.get(name) == entry, f"{name} is {found.get(name)}, not {entry}"
+        assert list(found) == sorted(found), f"{replica.queue} is in another order"
+        return found
+
+    return compared_entries
 
 
 def _failure_of(schedule: Swarm) -> tuple[Exception, Run] | None:

@@ -10,7 +10,7 @@ from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.replica.life.restore import NothingToRestore, restore
 from rmt_pipeline.replica.life.start import start
 from rmt_pipeline.replica.readable import note_active
-from rmt_pipeline.replica.replica import Memory, Replica
+from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.rewound import (
     ZooKeeperIsOlder,
     remember_log,
@@ -18,31 +18,15 @@ from rmt_pipeline.replica.upkeep.rewound import (
 )
 from rmt_pipeline.zookeeper.keeper import Delete
 from tests.simulation.checkers import Finished, outside_store
+from tests.simulation.restoring import replica_of
 from tests.simulation.run import STORM_STEPS, Run, build, forgetful, live_on
-from tests.support.cluster import TABLE_SETTINGS, Site
+from tests.support.cluster import Site
 from tests.support.fake_keeper import FakeZooKeeper, Node
 from tests.support.schedule import Swarm
 
 SEEDS = (1, 2, 3, 4, 5, 7, 8, 10, 11, 12, 13)  # in the others nothing is logged after the copy
 ROUNDS_MAX = 4
 Nodes = dict[str, Node]
-
-
-def replica_of(run: Run, site: Site, zookeeper: FakeZooKeeper) -> Replica:
-    """In a process to which nothing happens."""
-    assert site.definition is not None
-    replica = Replica(
-        definition=site.definition,
-        keeper=zookeeper.connect(),
-        store=outside_store(site),
-        clock=zookeeper.clock,
-        ids=run.world,
-        settings=TABLE_SETTINGS,
-        worker=f"test of {site.replica}",
-        memory=Memory(),
-    )
-    replica.update_definition = lambda change: change(replica.definition)
-    return replica
 
 
 def older(run: Run, nodes: Nodes, zxid: int) -> FakeZooKeeper:
@@ -56,7 +40,7 @@ def older(run: Run, nodes: Nodes, zxid: int) -> FakeZooKeeper:
 
 
 def begin(run: Run, site: Site, zookeeper: FakeZooKeeper) -> Replica:
-    replica = replica_of(run, site, zookeeper)
+    replica = replica_of(run.cluster, site, zookeeper)
     address = ReplicaAddress(site.host.name, 9009, 9000, "default", "t")
     start(replica, identity=site.replica, incarnation="again", address=address)
     return replica
@@ -72,7 +56,7 @@ def storm(seed: int) -> tuple[Run, Nodes, int]:
             copy = dict(run.world.zookeeper.nodes), run.world.zookeeper.zxid
             live_on(run)
             for site in run.finished.sites:  # as each server does while it runs
-                replica = replica_of(run, site, run.world.zookeeper)
+                replica = replica_of(run.cluster, site, run.world.zookeeper)
                 remember_log(replica)
                 remember_replicas(replica)
                 note_active(replica)
@@ -101,7 +85,7 @@ def test_what_zookeeper_has_forgotten_comes_back_from_the_disks(seed: int) -> No
     for _ in range(ROUNDS_MAX):
         for site in sites:
             try:
-                restored = restore(replica_of(run, site, run.world.zookeeper), b"test")
+                restored = restore(replica_of(run.cluster, site, run.world.zookeeper), b"test")
             except (NothingToRestore, ZooKeeperIsOlder):
                 continue
             assert restored.left_out == (), restored.words()

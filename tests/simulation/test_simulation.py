@@ -7,7 +7,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.insert.result import InsertResult, Outcome
 from tests.simulation import run
 from tests.simulation.checkers import Finished
-from tests.simulation.workload import answered_of
+from tests.simulation.ledger import answered_of
 from tests.support.schedule import Swarm
 
 SEEDS = 180

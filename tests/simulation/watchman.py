@@ -78,6 +78,10 @@ class Watchman:
         """
         nodes, paths = self.cluster.world.zookeeper.nodes, paths_of(site)
         is_lost = nodes.get(paths.is_lost)  # None: the replica was dropped
+        if is_lost is None and self.ledger.restored:
+            raise AssertionError(
+                f"{part} leaves the disk of {site.replica}, and nobody knows it"
+            )
         nothing_promised = is_lost is None or is_lost.data == b"1"
         assert (
             nothing_promised or paths.part(part) not in nodes or str(part) in self.ledger.hit
@@ -85,7 +89,12 @@ class Watchman:
 
     def _committed(self, before: dict[str, Node | None]) -> None:
         with self._telling_the_world():
+            if self.ledger.removed or self.ledger.age:
+                self.who_writes_means_what_is_there(before)
             self._look(before)
+            restoring = self.cluster.table.restoring
+            if before.get(restoring) and restoring not in self.cluster.world.zookeeper.nodes:
+                self.all_that_was_there_is_restored()
 
     def _look(self, changed: dict[str, Node | None]) -> None:
         root = f"{self.cluster.table.root}/"
@@ -117,6 +126,31 @@ class Watchman:
                 self.waits_are_for_what_is_there(paths)
         self._replicas_go(before)
 
+    def all_that_was_there_is_restored(self) -> None:
+        """P37. When the table is opened, each block of it is on some replica."""
+        nodes, sites = self.cluster.world.zookeeper.nodes, self.cluster.sites.values()
+        lists = [nodes.get(site.paths.parts) for site in sites]
+        there = PartSet(PartName.parse(name) for one in lists if one for name in one.children)
+        gone = {one for one in self.ledger.all_blocks() if there.containing(one) is None}
+        assert not gone, f"{show(sorted(gone))} were in the table, and are not restored"
+
+    def who_writes_means_what_is_there(self, before: Mapping[str, Node | None]) -> None:
+        """P42. What was meant for a replica that was dropped comes into no other one. (What is held
+        by a session goes with it, or is given back.)
+        """
+        world, root = self.cluster.world, f"{self.cluster.table.root}/"
+        nodes = world.zookeeper.nodes
+        came = [
+            path
+            for path, old in before.items()
+            if path.startswith(root) and path in nodes
+            if old is None or old.version != nodes[path].version
+        ]
+        writer = world.connected[world.zookeeper.writer]
+        meant = {path for path in writer.means if path.startswith(root)}
+        is_there = any(path in nodes for path in meant)
+        assert is_there or not (came and meant), f"{writer} writes {came}, and means {meant}"
+
     def _replicas_go(self, before: dict[str, Node | None]) -> None:
         """A replica goes with what nobody else has yet; with the last one everything goes."""
         nodes, table = self.cluster.world.zookeeper.nodes, self.cluster.table
@@ -125,7 +159,8 @@ class Watchman:
             if site.unfinished is not None and was is not None and now is not None:
                 self.ledger.removed += 1
                 self.ledger.alone |= self.ledger.all_blocks() - self._held_beside(site)
-        if before.get(table.replicas) is not None and table.replicas not in nodes:
+        is_gone = before.get(table.replicas) is not None and table.replicas not in nodes
+        if is_gone and not self.ledger.restored:
             self.ledger.renew()
             self.recorded = PartSet()
 
@@ -384,10 +419,23 @@ class Watchman:
         if isinstance(entry, GetPart):
             site = self.cluster.sites[entry.source_replica]
             rows = site.rows(entry.part)
+            if self.cluster.table.restoring in self.cluster.world.zookeeper.nodes:
+                self.what_is_restored_was_there(path, entry.part, rows)
+                return
             self.each_row_is_logged_once(path, entry.part, rows)
             for row in rows:
                 self.ledger.taken_by[row] = entry.source_replica
                 self.ledger.blocks.setdefault(row, []).append(entry.part)
+
+    def what_is_restored_was_there(
+        self, path: str, part: PartName, rows: Sequence[str]
+    ) -> None:
+        """P37. Each row in a part that contains its block: so nothing comes twice."""
+        for row in rows:
+            blocks = self.ledger.blocks.get(row, [])
+            assert any(is_inside(block, part) for block in blocks), (
+                f"{path} restores {part}, in which {row} is, of {blocks}"
+            )
 
     def _replaced(self, path: str, entry: ReplaceRange) -> None:
         """What comes without an id of its block is known by none."""

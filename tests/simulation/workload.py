@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError
+from rmt_pipeline.protocol.inserts.ids import insert_id_of_parts
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import Assigned, optimize_partition, select_and_assign
@@ -27,9 +28,10 @@ from rmt_pipeline.zookeeper.snapshot import active_parts
 from tests.simulation.altering import add_column, alter, drop_column
 from tests.simulation.between import FORMS, WAITS, Tables
 from tests.simulation.dropping import drawn, drop
-from tests.simulation.ledger import SUFFIX, Change, ClientInsert, Ledger, Read
+from tests.simulation.ledger import SUFFIX, Change, ClientInsert, Ledger, Read, answered_of
 from tests.simulation.removing import remove_some
 from tests.simulation.replacing import put, put_beside
+from tests.simulation.restoring import restore_some
 from tests.support.cluster import TABLE, Cluster, Context, SimWaker, Site
 from tests.support.fake_disk import FakeDisk
 from tests.support.sim_rows import stage_rows
@@ -39,6 +41,7 @@ QUORUM_TIMEOUT_MS = 2000
 PATIENCE_S = 3.0  # then a client asks somebody else, while the first attempt may still run
 COMMIT_BYTES_MAX = limits.INSERT_BYTES_MAX
 REMOVED = 0.07  # of the worlds have tables that are dropped and created again
+RESTORED = 0.05  # of the others have a ZooKeeper that loses the table
 SHARES = 0.2  # of inserts without a token have a block of another one
 SKEW_S = (-3600.0, 0.0, 5.0, 3600.0)
 
@@ -72,6 +75,8 @@ class Size:
     """How often rows of partitions go to a second table, which there is then."""
     vanishings: int = 0
     """How often a host comes back with an empty disk."""
+    restores: int = 0
+    """How often ZooKeeper loses the table, which is made again from the disks."""
     removals: int = 0
     """How often the table is dropped, on one server or on all, and created again."""
 
@@ -81,6 +86,8 @@ class Size:
         apart = random.Random(state)  # beside: worlds stay what they were
         if random.Random(f"{state} removals").random() < REMOVED:
             return cls._with_removals(rng)
+        if random.Random(f"{state} restores").random() < RESTORED:
+            return cls._with_restores(rng)
         hosts = rng.choice((2, 2, 3, 3, 4))
         if hosts == 4:
             hosts = rng.choice((4, 4, 5))
@@ -102,6 +109,22 @@ class Size:
             commit_bytes_max=apart.choice((COMMIT_BYTES_MAX, 1, 4000)),
             between=apart.choice((0, 0, 0, 0, 0, 0, 0, 4)),
             vanishings=apart.choice((0, 0, 0, 2)),
+        )
+
+    @classmethod
+    def _with_restores(cls, rng: random.Random) -> "Size":
+        """Of rows that only ZooKeeper knows to be dropped, mutated or expected nobody could say
+        what has to be there.
+        """
+        return cls(
+            hosts=rng.choice((2, 2, 3, 4)),
+            partitions=rng.choice((1, 2, 3)),
+            clients=rng.choice((1, 2)),
+            inserts_each=rng.choice((4, 8)),
+            rows_max=rng.choice((1, 3)),
+            workers=rng.choice((1, 1, 2)),
+            outages=rng.choice((0, 0, 2)),
+            restores=rng.choice((1, 2)),
         )
 
     @classmethod
@@ -210,6 +233,7 @@ class Workload:
             (size.drops, "drops", self._drop_some),
             (size.swaps, "swaps", self._swap_some),
             (size.removals, "removals", self._removals),
+            (size.restores, "restores", self._restores),
         ):
             if some:
                 self._spawn(name, run)
@@ -269,7 +293,7 @@ class Workload:
             token=f"token {number}" if rng.random() < 0.4 else "",
             gives_up=rng.random() < 0.15,
         )
-        if rng.random() < SHARES and not insert.token:
+        if rng.random() < SHARES and not insert.token and not self._size.restores:
             self._share(insert)
         if self._size.quorums:
             insert.quorum = rng.choice((0, 2, 2, self._size.hosts - self._size.newcomers))
@@ -327,8 +351,12 @@ class Workload:
             age, removed, dropped = ledger.age, ledger.removed, set(ledger.dropped_by)
             staged: list[StagedPart] = []
             created_s = int(context.clock.now_s())
+            insert_id = insert_id_of_parts(insert.token, deduplicate=True)
             for partition, rows in blocks:
-                staged.append(stage_rows(context.store, partition, rows, created_s=created_s))
+                part = stage_rows(
+                    context.store, partition, rows, created_s=created_s, insert_id=insert_id
+                )
+                staged.append(part)
             settings = QuerySettings(
                 insert_quorum=str(insert.quorum),
                 insert_quorum_parallel=insert.is_parallel,
@@ -545,6 +573,9 @@ class Workload:
 
     def _removals(self) -> None:
         remove_some(self._cluster, self._size.removals)
+
+    def _restores(self) -> None:
+        restore_some(self._cluster, self._ledger, self._size.restores)
 
     def _send_some(self, tables: Tables) -> None:
         """From any server, one statement at a time or several at once; now and then the second
@@ -765,34 +796,3 @@ def clean_up(context: Context) -> None:
     """As `rmt cleanup` and the schedule do."""
     replica = context.replica()
     carry_out(replica, plan_clean_up(replica))
-
-
-def answered_of(
-    result: InsertResult, blocks: Sequence[PartName], dropped: Collection[PartName]
-) -> list[PartName]:
-    """Those of a row's blocks which an insert's answer may be about: the last one that it names.
-    That rows were found by the record of an insert it may say without a name, when they came in
-    batches: then whatever was there at some time of this try, for it was found there before it was
-    dropped, and another try has inserted it again since.
-    """
-    named = [block for block in blocks if _names(result, block)]
-    found = [block for block in blocks if block not in dropped]
-    return named[-1:] or found or [*blocks[-1:]]
-
-
-def _names(result: InsertResult, block: PartName) -> bool:
-    """Whether an answer says that the insert made this block, or found it there, or is a duplicate
-    of what did.
-    """
-    first = result.duplicate_of
-    return (
-        block in result.parts
-        or (block.partition, str(block)) in result.duplicates
-        or (
-            first is not None
-            and any(
-                one.partition == block.partition and one.first <= block.block_min <= one.last
-                for one in first.partitions
-            )
-        )
-    )

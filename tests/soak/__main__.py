@@ -23,6 +23,7 @@ from pathlib import Path
 
 import urllib3
 
+from examples.flights.ports import free_port
 from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.processes.java import find_java
@@ -35,7 +36,6 @@ from tests.soak.damage import Damage
 from tests.soak.history import judge, read_histories
 from tests.soak.leftovers import Held, files_left, grown, nodes_left
 from tests.support.ensemble import MEMBERS, Ensemble
-from tests.support.ports import free_port
 
 SERVERS = ("r1", "r2")
 CLIENTS = 5

@@ -170,7 +170,14 @@ def rows_of_dataset(context: ServerContext) -> list[Row]:
 
 
 def keys_of(context: ServerContext) -> tuple[int, ...]:
-    return tuple(sorted(key for key, _, _ in rows_of_dataset(context)))
+    """All that the table has at the end, where each row must be as it was inserted."""
+    rows = sorted(rows_of_dataset(context))
+    assert sorted(rows_selected(context)) == rows, "SELECT and dataset() differ"
+    wrong = [row for row in rows if row != row_of(row[0])]
+    assert not wrong, (
+        f"{len(wrong)} rows of {context.server.name} were never inserted: {wrong[:5]}"
+    )
+    return tuple(key for key, _, _ in rows)
 
 
 def main() -> int:

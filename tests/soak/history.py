@@ -73,6 +73,8 @@ class Verdict:
     """Rows in a read whose values do not belong together."""
     different: list[str] = field(default_factory=list)
     """In the table of one server at the end, and not in another's."""
+    idle: list[str] = field(default_factory=list)
+    """What never worked once, so that nothing can be said of it."""
     inserts: int = 0
     acknowledged: int = 0
     unknown: int = 0
@@ -143,6 +145,10 @@ def judge(
     finals = {server: Counter(keys) for server, keys in tables.items()}
     _judge_tables(verdict, inserts, finals)
     _judge_reads(verdict, inserts, reads)
+    if all(insert.outcome in ("unknown", "refused") for insert in inserts):
+        verdict.idle.append("no insert was acknowledged")
+    if reads and all(read.refused for read in reads):
+        verdict.idle.append("no read was answered")
     return verdict
 
 

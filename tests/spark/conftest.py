@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from examples.flights.ports import free_port
 from rmt_pipeline.compute.jobs.spark import SparkSessions
 from rmt_pipeline.processes.java import find_java
 from rmt_pipeline.processes.spark import ConnectServer
-from tests.support.ports import free_port
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,9 @@ import time
 
 import pytest
 
+from examples.flights.ports import free_port
 from rmt_pipeline.processes.spark import NICENESS, ConnectServer, import_path
 from rmt_pipeline.protocol.errors import AddressInUse, Unavailable
-from tests.support.ports import free_port
 from tests.support.waiting import BUSY, LIMIT_S
 
 pytestmark = pytest.mark.spark

@@ -4,19 +4,22 @@ uses them: real Spark, real servers.
 
 import datetime as dt
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from rmt_pipeline.compute.insert.stage import stage_task
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import UserError
-from rmt_pipeline.spark import RmtDataSource, Target
+from rmt_pipeline.protocol.inserts.ids import insert_id_of_parts
+from rmt_pipeline.spark import InsertSlowed, RmtDataSource, Target, _Staged
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.table import Table
+from tests.support.waiting import LIMIT_S
 
 pytestmark = [pytest.mark.spark, pytest.mark.zookeeper]
 
@@ -116,7 +119,7 @@ def stream(program: Program, directory: Path, **more: str) -> None:
     query = writing.option("checkpointLocation", str(directory / "checkpoint")).trigger(
         availableNow=True
     )
-    assert query.start().awaitTermination(120)
+    assert query.start().awaitTermination(LIMIT_S)
 
 
 def test_a_batch_of_a_stream_that_is_carried_out_again_is_a_duplicate(
@@ -137,6 +140,33 @@ def test_a_batch_of_a_stream_that_is_carried_out_again_is_a_duplicate(
     stream(program, tmp_path, token="orders")
     assert program.numbers() == list(range(20)), "batch 1 was carried out twice"
     assert {one.insert_id for one in program.table.inserts()} == inserts
+
+
+@pytest.mark.parametrize("kind", ["batch", "stream"])
+def test_an_insert_that_is_slowed_down_says_so_each_time(program: Program, kind: str) -> None:
+    with ServerContext.open(program.config, "r1", purpose="test") as server:
+        Session(server).execute(
+            "ALTER TABLE source MODIFY SETTING "
+            "parts_to_delay_insert = 1, min_delay_to_insert_ms = 30"
+        )
+    program.append(program.frame(0, 2))
+    planned: Any = None
+    for number in (1, 2):
+        source = RmtDataSource(program.options(path="source", token=f"slow {number}"))
+        rows = program.frame(10 * number, 10 * number + 2).toArrow()
+        if kind == "batch":
+            writer: Any = source.writer(None, overwrite=False)
+            plan, batch = writer._plan, []
+        else:  # Spark plans a stream once, for all its batches
+            writer = planned = planned or source.streamWriter(None, overwrite=False)
+            named = insert_id_of_parts(writer._token(number), deduplicate=True)
+            plan, batch = replace(writer._plan, insert_id=named), [number]
+        staged = _Staged(tuple(stage_task(plan, iter(rows.to_batches()))))
+        with pytest.warns(
+            InsertSlowed, match="source: .*; it waited 0.0[3-9] s first, because"
+        ):
+            writer.commit([staged], *batch)
+    assert program.numbers() == [0, 1, 10, 11, 20, 21]
 
 
 def test_a_stream_needs_a_name(program: Program, tmp_path: Path) -> None:

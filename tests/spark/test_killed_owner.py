@@ -54,5 +54,4 @@ def test_a_killed_owner_takes_its_jvm_and_the_workers_along(mark, java_home, sta
     until(
         lambda: marked(mark) == [],
         lambda: f"these are left: {[command_of(pid)[:100] for pid in marked(mark)]}",
-        limit_s=60,
     )

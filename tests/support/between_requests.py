@@ -58,3 +58,15 @@ class BeforeRequest(ThroughKeeper[Keeper]):
     def multi_many(self, multis: Sequence[Sequence[Op]]) -> list[list[str] | Exception]:
         self._next()
         return super().multi_many(multis)
+
+
+class BetweenAnswers(BeforeRequest):
+    """Requests that are sent together are answered one after the other: it may happen between the
+    answers.
+    """
+
+    def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        found: list[tuple[bytes, Stat] | None] = []
+        for path in paths:
+            found += super().get_many([path])
+        return found

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.syntax.types import arrow_schema, parse_type
-from rmt_pipeline.types.escapes import unescape
+from rmt_pipeline.types.escapes import unescape_literal
 from rmt_pipeline.types.from_text import parse_value
 
 # What the answers stand on: our servers' zone, and defaults of 24.x that later versions changed.
@@ -53,7 +53,9 @@ def create_table(name: str, columns: tuple[Column, ...], values: str) -> pa.Tabl
     for place, column in enumerate(columns):
         data_type = parse_type(column.type)
         # TSV escapes what is inside of arrays, tuples and maps once: their own quoting does.
-        plain = unescape if data_type.plain.family not in {"Array", "Tuple", "Map"} else str
+        plain = (
+            unescape_literal if data_type.plain.family not in {"Array", "Tuple", "Map"} else str
+        )
         fields = [row[place] for row in rows]
         read = [parse_value(data_type, None if x == "\\N" else plain(x)) for x in fields]
         arrays.append(pa.array(read, data_type.arrow))

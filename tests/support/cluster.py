@@ -259,6 +259,7 @@ class Context:
                 memory=Memory(),
                 update_definition=self.update_definition,
             )
+            self.process.means.add(self._replica.creation)
         assert self._replica is not None
         return self._replica
 
@@ -285,7 +286,6 @@ class Context:
                 "data/default/t"
             ),
             clock=self.clock,
-            ids=self._cluster.world,
             new_waker=lambda: SimWaker(self._cluster.world),
         )
 

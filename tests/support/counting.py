@@ -7,7 +7,7 @@ from rmt_pipeline.zookeeper.kazoo_keeper import READ_TOGETHER_MAX
 from rmt_pipeline.zookeeper.keeper import Keeper
 
 KINDS = ("get", "exists", "children", "children_stat", "sync")
-TOGETHER = ("get_many", "children_many")
+TOGETHER = ("get_many", "exists_many", "children_many")
 
 
 class Counting:
@@ -19,7 +19,7 @@ class Counting:
 
     def __getattr__(self, name: str) -> Any:
         right = getattr(self._session, name)
-        if name not in {*KINDS, *TOGETHER, "exists_many", "multi", "multi_many"}:
+        if name not in {*KINDS, *TOGETHER, "multi", "multi_many"}:
             return right
 
         def call(what: Any, *rest: Any, **named: Any) -> Any:

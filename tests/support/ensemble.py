@@ -4,8 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
 
+from examples.flights.ports import free_port
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
-from tests.support.ports import free_port
 
 MEMBERS = 3
 _SETTINGS = "initLimit=20\nsyncLimit=10\n"  # in ticks of half a second

@@ -130,6 +130,8 @@ class FakeZooKeeper:
         self.nodes: dict[str, Node] = {"/": Node(b"", 0, 0, 0, 0, 0, 0, _NO_CHILDREN)}
         self.sessions: dict[int, FakeKeeper] = {}
         self._sessions_ever = 0
+        self.writer = 0
+        """The session whose transaction was last."""
         self._history: deque[_Transaction] = deque()
         self._commit_observers: list[Callable[[dict[str, Node | None]], None]] = []
 
@@ -174,6 +176,7 @@ class FakeZooKeeper:
         multi = _Multi(self.nodes, session_id, self.zxid + 1, int(self.clock.now_s() * 1000))
         created = [multi.apply(op, index) for index, op in enumerate(ops)]
         self.zxid += 1
+        self.writer = session_id
         before = {path: self.nodes.get(path) for path in multi.changed}
         for path, node in multi.changed.items():
             if node is None:

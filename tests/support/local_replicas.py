@@ -223,7 +223,6 @@ class Replicas:
             peers=lambda: nullcontext(self.peers()),
             frozen=self.shadow(name).of_table("data/default/t"),
             clock=self.clock,
-            ids=self._ids,
             new_waker=lambda: Meanwhile(self.clock, self.meanwhile),
         )
 

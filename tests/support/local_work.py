@@ -14,6 +14,7 @@ from rmt_pipeline.replica.work.pools import Pool
 from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.replica.work.worker import Flush, work
 from rmt_pipeline.system import EventWaker, SystemClock
+from tests.support.waiting import LIMIT_S
 
 
 @contextmanager
@@ -75,7 +76,7 @@ def working(
         for waker in wakers:
             waker.wake()
         for thread in threads:
-            thread.join(60)
+            thread.join(LIMIT_S)
         assert not any(thread.is_alive() for thread in threads), "a loop did not end"
     if errors:
         raise errors[0]

@@ -7,7 +7,7 @@ from typing import Any
 from tests.support.fake_disk import FakeDisk
 
 EFFECTS = (
-    *("make_directory", "write", "append", "fsync", "fsync_directory", "rename", "link"),
+    *("make_directory", "write", "append", "fsync", "fsync_directory", "rename"),
     *("link_from", "remove_file", "remove_tree"),
 )
 
@@ -35,7 +35,8 @@ class MortalDisk:
         return self._mortal(name, method) if name in EFFECTS else method
 
     def _mortal(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        def act(*arguments: Any) -> Any:
+        def act(*given: Any) -> Any:
+            arguments = [one._disk if isinstance(one, MortalDisk) else one for one in given]
             self.effects += 1
             if self.effects - 1 != self._at:
                 return method(*arguments)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+from examples.flights.ports import free_port
 from rmt_pipeline.processes.child import Child
-from tests.support.ports import free_port
 from tests.support.waiting import until
 
 USER, DATABASE = "dagster", "dagster"

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from examples.flights.dagster_client import DagsterClient
+from examples.flights.ports import free_port
 from rmt_pipeline.config import Config, load_config
 from rmt_pipeline.processes.child import Child
 from rmt_pipeline.processes.server import accepts
 from tests.support import postgres
-from tests.support.ports import free_port
 from tests.support.waiting import LIMIT_S, until
 
 FILES = Path(__file__).parents[2] / "examples" / "production"

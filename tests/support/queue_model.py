@@ -132,10 +132,16 @@ class Replica:
         self.claims: dict[str, Claim] = {}
         self.parts: set[PartName] = set()
         self.end = PartSet()  # what all pulled entries, applied at once, come to
+        self._seen = ({}, {}, set())
+        self._view = QueueView(*self._seen)
 
     @property
     def view(self) -> QueueView:
-        return QueueView(dict(self.queue), self.claims, self.parts)
+        """Of the nodes as they are. It is made of nothing but them, once for each change."""
+        if self._seen != (self.queue, self.claims, self.parts):
+            self._seen = (dict(self.queue), dict(self.claims), set(self.parts))
+            self._view = QueueView(*self._seen)
+        return self._view
 
     def pull(self, log: Log, count: int) -> None:
         new = log.entries[self.pulled : self.pulled + count]

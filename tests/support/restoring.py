@@ -1,7 +1,7 @@
 """A table whose ZooKeeper loses everything, and replicas that make it again from their disks."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from rmt_pipeline.replica.readable import note_active
 from rmt_pipeline.replica.replica import Memory, Replica
 from rmt_pipeline.replica.upkeep.rewound import remember_log, remember_replicas
 from tests.support.fake_keeper import FakeZooKeeper
-from tests.support.local_replicas import Replicas
+from tests.support.local_replicas import Replicas, definition_of
 
 ROUNDS = 60
 
@@ -26,11 +26,16 @@ class Disaster(Replicas):
     """Replicas that note what servers note, and then lose their ZooKeeper."""
 
     def __init__(
-        self, directory: Path, names: Sequence[str] = ("r1", "r2"), *, lost: bool = False
+        self,
+        directory: Path,
+        names: Sequence[str] = ("r1", "r2"),
+        *,
+        define: Callable[[str], TableDefinition] = definition_of,
+        lost: bool = False,
     ) -> None:
         """`lost`: the directories are there, and ZooKeeper has nothing."""
         self._lost = lost
-        super().__init__(directory, names)
+        super().__init__(directory, names, define)
         if lost:
             self.clock.passed_s += 2000
         else:
@@ -102,8 +107,15 @@ class Disaster(Replicas):
             found.update(rows_of(self[name], part))
         return found
 
-    def insert_again(self, name: str, *values: int, token: str = "") -> str:
-        result = self.table(name).insert([{"n": value} for value in values], token=token)
+    def insert_again(
+        self,
+        name: str,
+        *values: int,
+        token: str = "",
+        settings: Mapping[str, int] | None = None,
+    ) -> str:
+        rows = [{"n": value} for value in values]
+        result = self.table(name).insert(rows, token=token, settings=settings)
         return result.outcome.value
 
 

@@ -67,7 +67,7 @@ class ServerThread:
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join(60)
+        self._thread.join()
         if self._errors:
             raise self._errors[0]
 

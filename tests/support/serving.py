@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+from examples.flights.ports import free_port
 from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.config import Config, load_config
 from rmt_pipeline.context import ServerContext
@@ -20,7 +21,6 @@ from rmt_pipeline.server.process import StopSwitch, serve_until
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.keeper import Keeper
 from tests.support.exchange import manifest_of
-from tests.support.ports import free_port
 from tests.support.waiting import LIMIT_S, until
 
 SESSION_TIMEOUT_S = 4.0  # shorter, and a busy machine ends sessions that nobody meant

@@ -64,15 +64,12 @@ class SimDisk:
     def rename(self, source: str, target: str) -> None:
         self._change("rename", f"{source} {target}", lambda: self._disk.rename(source, target))
 
-    def link(self, source: str, target: str) -> None:
-        self._change("link", target, lambda: self._disk.link(source, target), kind=Kind.SPACE)
-
-    def link_from(self, other: Disk, source: str, target: str) -> bool:
-        assert isinstance(other, SimDisk)
+    def link_from(self, disk: Disk, source: str, target: str) -> bool:
+        assert isinstance(disk, SimDisk)
         return self._change(
             "link",
             target,
-            lambda: self._disk.link_from(other._disk, source, target),
+            lambda: self._disk.link_from(disk._disk, source, target),
             kind=Kind.SPACE,
         )
 

@@ -65,13 +65,18 @@ def manifest_of(
 
 
 def stage_rows(
-    store: PartStore, partition: str, rows: Sequence[str], *, created_s: int
+    store: PartStore,
+    partition: str,
+    rows: Sequence[str],
+    *,
+    created_s: int,
+    insert_id: str = "",
 ) -> StagedPart:
     """A block of an insert, as `compute.insert.blocks.stage` would leave it."""
     rows = sorted(rows)
     staging = store.begin("insert", partition)
     staging.write(FILE, encode_rows(rows))
-    return staging.seal(manifest_of(partition, rows, created_s=created_s))
+    return staging.seal(manifest_of(partition, rows, created_s=created_s, insert_id=insert_id))
 
 
 def rows_on(disk: FakeDisk, part: object) -> list[str]:

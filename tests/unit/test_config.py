@@ -77,6 +77,19 @@ def test_the_command_lines_file_wins_over_the_environments(tmp_path, monkeypatch
     assert load_config(written(tmp_path, "[zookeeper]\nport = 2\n")).zookeeper.port == 2
 
 
+def test_the_file_of_the_current_directory_is_read_when_no_other_is_named(
+    tmp_path, monkeypatch
+):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RMT_CONFIG", raising=False)
+    here = written(tmp_path, "[zookeeper]\nport = 3\n")
+    assert (load_config().zookeeper.port, load_config().path) == (3, here)
+    monkeypatch.setenv("RMT_CONFIG", str(written(elsewhere, "[zookeeper]\nport = 4\n")))
+    assert load_config().zookeeper.port == 4
+
+
 def test_without_a_file_there_are_two_servers_below_rmt_data(tmp_path, monkeypatch):
     monkeypatch.delenv("RMT_CONFIG", raising=False)
     monkeypatch.chdir(tmp_path)

@@ -532,7 +532,7 @@ class Tree:
                 columns=b"",
                 metadata_version=0,
                 creator=b"",
-                uuid="",
+                creation="",
             )
             make([*made, transactions.announce_replica(T, name, -1)])
             if name != "r3":

@@ -76,4 +76,4 @@ def test_a_walk_goes_where_the_page_says(
         with called() as calls, working(session.context.server, definition):
             for statement in statements:
                 session.execute(statement)
-            until(lambda: not not_walked(), lambda: f"not walked: {not_walked()}", limit_s=60)
+            until(lambda: not not_walked(), lambda: f"not walked: {not_walked()}")

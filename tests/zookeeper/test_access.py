@@ -10,6 +10,7 @@ from kazoo.client import KazooClient
 from kazoo.protocol.states import KeeperState
 from kazoo.security import make_digest_acl_credential
 
+from examples.flights.ports import free_port
 from rmt_pipeline.config import TlsFiles, load_config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.exchange.secret import SECRET_PATH, exchange_secret
@@ -20,9 +21,8 @@ from rmt_pipeline.system import RandomIds
 from rmt_pipeline.zookeeper.access import ANYONE, Access
 from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
-from rmt_pipeline.zookeeper.keeper import Create, Op, SetData
+from rmt_pipeline.zookeeper.keeper import Create, Op, SetData, Stat
 from tests.support.certificates import Authority
-from tests.support.ports import free_port
 from tests.support.serving import Served, config_at
 from tests.support.waiting import until
 
@@ -156,6 +156,7 @@ def test_a_stranger_is_told_the_node_and_the_remedy(secured: Secured, chroot: st
     for forbidden in (
         lambda: stranger.get("/a"),
         lambda: stranger.get_many(["/a", "/b"]),
+        lambda: stranger.exists_many(["/a", "/b"]),
         lambda: stranger.children("/a"),
         lambda: stranger.children_many(["/a", "/b"]),
         lambda: stranger.multi([SetData("/a", b"mine")]),
@@ -188,6 +189,9 @@ class Rooted:
 
     def get_many(self, paths: list[str]) -> object:
         return self._keeper.get_many([self._root + path for path in paths])
+
+    def exists_many(self, paths: list[str]) -> list[Stat | None]:
+        return self._keeper.exists_many([self._root + path for path in paths])
 
     def children(self, path: str) -> object:
         return self._keeper.children(self._root + path)
@@ -282,6 +286,7 @@ def test_a_certificate_is_an_identity(secured: Secured, chroot: str) -> None:
 
 def test_a_server_of_another_name_or_authority_is_not_talked_to(secured: Secured) -> None:
     known = secured.tls()
+    connect(secured.tls_hosts, access=Access("a:b", tls=known)).close()  # who answers in time
     by_name = f"localhost:{secured.tls_port}"  # its certificate is of 127.0.0.1
     with pytest.raises(ZooKeeperUnreachable, match="Hostname mismatch"):
         connect(by_name, connect_timeout_s=3.0, access=Access("a:b", tls=known))

@@ -28,6 +28,7 @@ from rmt_pipeline.system import SystemClock
 from rmt_pipeline.table import Table
 from tests.support.local_server import Server
 from tests.support.serving import config_at, create
+from tests.support.waiting import LIMIT_S
 
 pytestmark = pytest.mark.zookeeper
 
@@ -35,7 +36,6 @@ REPLICAS = ("r1", "r2")
 PARTITIONS = "abc"
 INSERTS_EACH, ROWS_EACH, MUTATIONS, KILLS = 30, 20, 10, 3
 SETTINGS = (("merge_selecting_sleep_ms", "200"), ("max_replicated_mutations_in_queue", "8"))
-CALM_S_MAX = 120.0
 
 
 def definition(root: str, replica: str) -> TableDefinition:
@@ -107,7 +107,7 @@ class History:
 def patiently(history: History, action: Callable[[], None]) -> None:
     """Again while the server is away because it was killed. Every other refusal is noted."""
     clock = SystemClock()
-    until_s = clock.monotonic_s() + CALM_S_MAX
+    until_s = clock.monotonic_s() + LIMIT_S
     while True:
         try:
             return action()
@@ -222,7 +222,7 @@ def what_it_holds(table: Table) -> pd.DataFrame:
 
 def until_calm(tables: list[Table]) -> None:
     clock = SystemClock()
-    until_s = clock.monotonic_s() + CALM_S_MAX
+    until_s = clock.monotonic_s() + LIMIT_S
     for table in tables:
         while True:
             with suppress(TableIsReadOnly):
@@ -270,7 +270,7 @@ def test_everything_at_once_ends_as_the_model_says(killed_servers):
         SystemClock().sleep_s(rng.uniform(0.5, 2.0))
         rng.choice(servers).kill()
     for thread in threads:
-        thread.join(CALM_S_MAX)
+        thread.join(LIMIT_S)
         assert not thread.is_alive()
     assert history.refusals == []
     assert errors == []

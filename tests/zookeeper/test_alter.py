@@ -106,7 +106,6 @@ def stale(pair: Pair) -> Table:
         frozen=server.frozen_parts(definition),
         peers=lambda: closing(server.peers(definition)),
         clock=server.clock,
-        ids=server.ids,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from kazoo.exceptions import UnimplementedError
 
+from examples.flights.ports import free_port
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from rmt_pipeline.protocol.errors import (
     BadConfiguration,
@@ -18,7 +19,6 @@ from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
 from rmt_pipeline.zookeeper.keeper import Create
-from tests.support.ports import free_port
 from tests.support.time_limit import time_limit
 from tests.support.waiting import BUSY, LIMIT_S, until
 
@@ -105,7 +105,7 @@ def test_a_session_that_looks_a_thousand_times_keeps_what_one_look_keeps(
     assert [len(each) for each in client._child_watchers.values()] == [1]
     assert [len(each) for each in client._data_watchers.values()] == [1]
     real_keeper.multi([Create("/log/a")])
-    assert waker.wait_s(60)
+    assert waker.wait_s(LIMIT_S)
     assert len(real_keeper._life.watches) == 1
 
 
@@ -187,17 +187,17 @@ def test_watches_that_stay_cost_one_request_and_fire_after_the_connection_broke_
         fired = threading.Event()
         assert real_keeper.await_children("/a", fired.set)
         real_keeper.multi([Create(f"/a/{number}")])
-        assert fired.wait(30)
+        assert fired.wait(LIMIT_S)
     assert len(requests) == 21
     broke = threading.Event()
     assert real_keeper.await_children("/a", broke.set)
     real_keeper._handler.cut()
-    assert broke.wait(30)
+    assert broke.wait(LIMIT_S)
     fired = threading.Event()
     until(lambda: answered(lambda: real_keeper.sync("/a")))
     assert real_keeper.await_children("/a", fired.set)
     real_keeper.multi([Create("/a/again")])
-    assert fired.wait(30)
+    assert fired.wait(LIMIT_S)
 
 
 def test_a_server_without_watches_that_stay_is_asked_once(

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from examples.flights.ports import free_port
 from rmt_pipeline.processes.java import JavaCommand
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper, answers
 from rmt_pipeline.protocol.errors import AddressInUse, BadConfiguration, ZooKeeperUnreachable
 from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.keeper import Create
-from tests.support.ports import free_port
 from tests.support.waiting import BUSY, until
 
 pytestmark = pytest.mark.zookeeper

@@ -1,6 +1,7 @@
 """Ctrl-C in `rmt sql` while it changes a table: nothing is half done, and nothing holds it back."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from rmt_pipeline.config import Config, load_config
 from rmt_pipeline.sql.run.session import Session
 from tests.support.local_session import rows
 from tests.support.serving import Served, config_at
-from tests.support.terminal import Terminal
+from tests.support.terminal import FIRST, SAYS, Terminal
 
 
 @pytest.fixture
@@ -21,21 +22,28 @@ def config(zookeeper_server, tmp_path: Path) -> Iterator[Config]:
         session.execute("DROP TABLE t SYNC")
 
 
-def sql(config: Config, statement: str) -> Terminal:
+@contextmanager
+def sql(config: Config, statement: str) -> Iterator[Terminal]:
     assert config.path is not None
-    return Terminal(config.path.parent, "--config", str(config.path), "sql", statement)
+    arguments = ("--config", str(config.path), "sql", f"{FIRST} {statement}")
+    running = Terminal(config.path.parent, *arguments)
+    try:
+        running.until(SAYS)
+        yield running
+    finally:
+        running.kill()
 
 
 def test_an_insert_that_is_interrupted_has_inserted_nothing(config) -> None:
-    running = sql(
-        config,
+    statement = (
         "INSERT INTO t SELECT a.number FROM numbers(1000000) a, numbers(1000000) b "
-        "WHERE (a.number * b.number) % 1000003 < 1000",
+        "WHERE (a.number * b.number) % 1000003 < 1000"
     )
-    running.until(" rows, ")
-    running.interrupt()
-    assert "Traceback" not in running.until("interrupted\r\n")
-    assert running.ends() == 130
+    with sql(config, statement) as running:
+        running.until(" rows, ")
+        running.interrupt()
+        assert "Traceback" not in running.until("interrupted\r\n")
+        assert running.ends() == 130
     assert config.path is not None
     with Session.open(load_config(config.path), "r1") as session:
         assert rows(session, "SELECT count() FROM t") == [(0,)]
@@ -52,10 +60,10 @@ def test_an_optimize_that_is_interrupted_waits_no_more(config) -> None:
     with Session.open(config, "r1") as session:
         session.execute("INSERT INTO t VALUES (1)")
         session.execute("INSERT INTO t VALUES (2)")
-    running = sql(config, "OPTIMIZE TABLE t FINAL")  # nobody works this server's queue
-    running.until("Progress: waiting for its merges, which may wait for Spark to start")
-    running.interrupt()
-    assert "Traceback" not in running.until("interrupted\r\n")
-    assert running.ends() == 130
+    with sql(config, "OPTIMIZE TABLE t FINAL") as running:  # nobody works this server's queue
+        running.until("Progress: waiting for its merges, which may wait for Spark to start")
+        running.interrupt()
+        assert "Traceback" not in running.until("interrupted\r\n")
+        assert running.ends() == 130
     with Session.open(config, "r1") as session:
         assert rows(session, "SELECT n FROM t ORDER BY n") == [(1,), (2,)]

@@ -21,10 +21,10 @@ from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.sql.formats.rows import Rows
 from rmt_pipeline.sql.formats.write import write_rows
 from rmt_pipeline.sql.run.session import Session
-from rmt_pipeline.system import SystemClock
 from rmt_pipeline.table import Table
 from tests.support.local_work import working
 from tests.support.serving import Served, config_at, create, definition_of, table_of_one_server
+from tests.support.waiting import LIMIT_S, until
 
 pytestmark = pytest.mark.zookeeper
 
@@ -49,7 +49,7 @@ def running(monkeypatch) -> threading.Event:
     """The first mutation that runs stops after some rows until it is asked to end: set when it
     has begun.
     """
-    begun, clock = threading.Event(), SystemClock()
+    begun = threading.Event()
 
     class Paused(UnitProgress):
         def tell(self, progress: Progress) -> None:
@@ -58,10 +58,7 @@ def running(monkeypatch) -> threading.Event:
                 return
             begun.set()
             file = Path(os.path.dirname(self._path)) / stop.FILE  # noqa: PTH120
-            until_s = clock.monotonic_s() + 60
-            while not file.exists():
-                assert clock.monotonic_s() < until_s, "nobody asked it to stop"
-                clock.sleep_s(0.01)
+            until(file.exists, lambda: "nobody asked it to stop")
 
     monkeypatch.setattr(write, "UnitProgress", Paused)
     monkeypatch.setattr(kernel_mutate, "batch_rows_for", lambda *_: 10)
@@ -84,7 +81,7 @@ def test_a_killed_mutation_stops_where_it_is_and_leaves_the_rows(config, table, 
         Session.open(config, "r1") as session,
     ):
         mutation = table.mutate("DELETE WHERE n % 2 = 0, DELETE WHERE n = 1")
-        assert running.wait(60)
+        assert running.wait(LIMIT_S)
         first, second = answer(session, "KILL MUTATION WHERE table = 't' SYNC")
         assert first[:4] == second[:4] == ["finished", "default", "t", mutation]
         assert first[5].startswith("r1 after ")

@@ -9,20 +9,21 @@ from pathlib import Path
 
 import pytest
 
+from examples.flights.ports import free_port
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired, Unavailable
 from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
 from rmt_pipeline.zookeeper.keeper import Create, Delete
 from rmt_pipeline.zookeeper.strays import Stray, seen_to
-from tests.support.ports import free_port
 from tests.support.proxy import Proxy
+from tests.support.serving import SESSION_TIMEOUT_S
 from tests.support.thief import steal_session
-from tests.support.waiting import BUSY, freeze
+from tests.support.waiting import BUSY, freeze, until
 
 pytestmark = pytest.mark.zookeeper
 
-SESSION_TIMEOUT_S = 1.5
+LASTING_S = 30.0
 DETECTION_MAX_S = 10.0 * BUSY
 
 
@@ -36,6 +37,14 @@ def proxy(zookeeper_server: EmbeddedZooKeeper) -> Iterator[Proxy]:
 def far(proxy: Proxy, chroot: str) -> Iterator[KazooKeeper]:
     """A session through the proxy."""
     opened = connect(proxy.hosts, chroot=chroot, session_timeout_s=SESSION_TIMEOUT_S)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def lasting(proxy: Proxy, chroot: str) -> Iterator[KazooKeeper]:
+    """One that does not end because the machine is busy."""
+    opened = connect(proxy.hosts, chroot=chroot, session_timeout_s=LASTING_S)
     yield opened
     opened.close()
 
@@ -93,19 +102,25 @@ def test_pipelined_writes_end_one_by_one(
 
 
 def test_a_broken_connection_is_not_the_end_of_the_session(
-    far: KazooKeeper, proxy: Proxy
+    lasting: KazooKeeper, proxy: Proxy
 ) -> None:
-    far.multi([Create("/a"), Create("/a/e", ephemeral=True)])
-    session = far.session_id
+    lasting.multi([Create("/a"), Create("/a/e", ephemeral=True)])
+    session = lasting.session_id
     proxy.cut()
-    for _ in range(100):
+    until_answered(lasting)
+    assert lasting.session_id == session
+    assert lasting.children("/a") == ["e"]
+
+
+def until_answered(keeper: KazooKeeper) -> None:
+    def is_answered() -> bool:
         try:
-            assert far.children("/a") == ["e"]
-            break
+            keeper.sync("/")
         except Unavailable:
-            time.sleep(0.05)
-    assert far.session_id == session
-    assert far.children("/a") == ["e"]
+            return False
+        return True
+
+    until(is_answered)
 
 
 def test_a_watch_fires_when_its_connection_breaks(far: KazooKeeper, proxy: Proxy) -> None:
@@ -131,31 +146,35 @@ def test_a_session_without_a_server_retires_by_itself(far: KazooKeeper, proxy: P
 
 
 def test_what_a_session_left_is_gone_soon_although_nobody_uses_it(
-    far: KazooKeeper, real_keeper: KazooKeeper, proxy: Proxy
+    lasting: KazooKeeper, real_keeper: KazooKeeper, proxy: Proxy
 ) -> None:
     """It does not end for that, and the thread that saw to it is gone afterwards."""
-    far.multi([Create("/p")])
-    before = {thread for thread in threading.enumerate() if thread.name == "rmt-settle"}
+    lasting.multi([Create("/p")])
+
+    def settling() -> set[threading.Thread]:
+        return {thread for thread in threading.enumerate() if thread.name == "rmt-settle"}
+
+    before, found = settling(), []
+
+    def cut() -> None:
+        until(lambda: real_keeper.children("/p"))
+        found.extend(real_keeper.children("/p"))
+        proxy.cut()
+        proxy.pass_everything()
+
     proxy.swallow_answers()
+    cutting = threading.Thread(target=cut)
+    cutting.start()
     with (
         pytest.raises(OutcomeUnknown),
-        seen_to(far, [Stray("/p", "holder 7", is_parent=True)]),
+        seen_to(lasting, [Stray("/p", "holder 7", is_parent=True)]),
     ):
-        far.multi([Create("/p/block-", b"x\nholder 7", ephemeral=True, sequence=True)])
-    assert real_keeper.children("/p") == ["block-0000000000"]
-    proxy.pass_everything()
-    proxy.cut()
-    deadline_s = time.monotonic() + DETECTION_MAX_S
-    while real_keeper.children("/p") and time.monotonic() < deadline_s:
-        time.sleep(0.05)
-    assert real_keeper.children("/p") == []
-    assert not far.is_retired
-    while time.monotonic() < deadline_s:
-        settling = {one for one in threading.enumerate() if one.name == "rmt-settle"} - before
-        if not settling:
-            return
-        time.sleep(0.05)
-    pytest.fail("the thread goes on although nothing is left")
+        lasting.multi([Create("/p/block-", b"x\nholder 7", ephemeral=True, sequence=True)])
+    cutting.join()
+    assert found == ["block-0000000000"]
+    until(lambda: real_keeper.children("/p") == [])
+    assert not lasting.is_retired
+    until(lambda: settling() <= before, lambda: "it goes on although nothing is left")
 
 
 def test_a_stolen_session_is_over_for_its_owner(
@@ -238,15 +257,10 @@ def test_a_server_that_freezes_just_before_the_close_is_not_waited_for(tmp_path:
 def test_a_session_survives_a_restart_of_the_server(tmp_path: Path) -> None:
     port = free_port()
     with EmbeddedZooKeeper(tmp_path, port):
-        keeper = connect(f"127.0.0.1:{port}", session_timeout_s=20)
+        keeper = connect(f"127.0.0.1:{port}", session_timeout_s=LASTING_S)
         keeper.multi([Create("/a"), Create("/e", ephemeral=True)])
     with EmbeddedZooKeeper(tmp_path, port):
-        for _ in range(200):
-            try:
-                keeper.sync("/")
-                break
-            except Unavailable:
-                time.sleep(0.05)
+        until_answered(keeper)
         assert keeper.exists("/e") is not None
         assert keeper.exists("/a") is not None
         keeper.close()

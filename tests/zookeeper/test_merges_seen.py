@@ -20,6 +20,7 @@ from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.table import Table
 from tests.support.local_work import working
 from tests.support.serving import config_at, table_of_one_server
+from tests.support.waiting import LIMIT_S
 
 pytestmark = pytest.mark.zookeeper
 
@@ -49,7 +50,7 @@ def pause(monkeypatch) -> tuple[threading.Event, threading.Event]:
         def tell(self, progress: Progress) -> None:
             super().tell(progress)
             stopped.set()
-            assert go_on.wait(60)
+            assert go_on.wait(LIMIT_S)
 
     monkeypatch.setattr(write, "UnitProgress", Paused)
     monkeypatch.setattr(kernel, "WINDOW_ROWS", 64)
@@ -81,7 +82,7 @@ def test_a_running_merge_is_seen_with_what_it_has_done(config, table, pause, cap
         released(go_on),
     ):
         session.execute("OPTIMIZE TABLE t FINAL SETTINGS alter_sync = 0")
-        assert stopped.wait(60)
+        assert stopped.wait(LIMIT_S)
 
         [merge] = running_merges(table.replica)
         assert 0 < merge.done.rows_read < merge.rows == ROWS * PARTS
@@ -120,7 +121,7 @@ def test_a_mutation_is_seen_as_one(config, table, pause):
         released(go_on),
     ):
         table.mutate("DELETE WHERE n = 1")
-        assert stopped.wait(60)
+        assert stopped.wait(LIMIT_S)
         [merge] = [one for one in running_merges(table.replica) if one.done.rows_read]
         assert merge.is_mutation
         assert 0 < merge.done.rows_read < merge.rows == ROWS

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from examples.flights.ports import free_port
 from rmt_pipeline.config import Config, load_config
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from rmt_pipeline.sql.run.on_cluster import StillDue
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.zookeeper.keeper import Refused
-from tests.support.ports import free_port
 from tests.support.serving import SESSION_TIMEOUT_S
 from tests.support.waiting import until
 from tests.zookeeper.test_sql_session import ask

@@ -19,6 +19,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from examples.flights.ports import free_port
 from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.exchange.secret import SECRET_PATH
@@ -28,7 +29,6 @@ from rmt_pipeline.protocol.errors import AccessDenied
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
-from tests.support.ports import free_port
 from tests.support.serving import Served, config_at
 from tests.support.waiting import LIMIT_S, until
 

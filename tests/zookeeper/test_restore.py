@@ -5,11 +5,11 @@ from collections import Counter
 
 import pytest
 
+from examples.flights.ports import free_port
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.table import ReadWithoutZooKeeper
-from tests.support.ports import free_port
 from tests.support.serving import Served, config_at
 from tests.support.waiting import until
 

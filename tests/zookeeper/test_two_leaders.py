@@ -17,7 +17,7 @@ from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.table import Table
 from tests.support.local_work import working
 from tests.support.serving import Served, config_at, create, definition_of
-from tests.support.waiting import until
+from tests.support.waiting import LIMIT_S, until
 
 pytestmark = pytest.mark.zookeeper
 
@@ -105,7 +105,7 @@ def at_rest(tables: tuple[Table, Table]) -> list[Seen]:
     """
     log = tables[0].replica.keeper.children(tables[0].replica.table.log)
     for table in tables:
-        table.sync(timeout_s=120)
+        table.sync(timeout_s=LIMIT_S)
     if any(table.replica.keeper.children(table.replica.paths.queue) for table in tables):
         return []
     found = [seen(table) for table in tables]
@@ -121,12 +121,11 @@ def test_both_lead_and_end_with_the_same_parts(tables):
 
     def have_come_to_rest() -> bool:
         both[:] = at_rest(tables)
-        return bool(both)
+        return bool(both) and len(both[0].active) < INSERTS / 10
 
-    until(have_come_to_rest)
+    until(have_come_to_rest, lambda: f"{[len(one.active) for one in both]} parts are left")
     one, two = both
     assert one.active == two.active
-    assert len(one.active) < INSERTS / 10, "merges kept up"
     for each in both:
         for first, second in itertools.combinations(each.promised, 2):
             assert first.disjoint(second) or first.contains(second) or second.contains(first)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from examples.flights.ports import free_port
 from rmt_pipeline.processes.zookeeper import answers
-from tests.support.ports import free_port
 from tests.support.waiting import LIMIT_S, until
 
 pytestmark = pytest.mark.zookeeper

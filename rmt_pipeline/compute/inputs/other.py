@@ -20,7 +20,7 @@ from rmt_pipeline.compute.inputs.rows import (
     counted_rows,
 )
 from rmt_pipeline.protocol.errors import BadValue, IncorrectData
-from rmt_pipeline.types.escapes import unescape
+from rmt_pipeline.types.escapes import unescape_literal
 
 Kind = Literal["key=value", "lines", "columns", "compact columns"]
 BLOCK_BYTES = 1 << 20
@@ -86,14 +86,14 @@ def _pairs(text: OtherText, number: int, line: str) -> Mapping[str, Any]:
     found: dict[str, Any] = {}
     for field in line.split("\t"):
         match = _FIELD.fullmatch(field)
-        key = unescape(match[1]) if match else ""
+        key = unescape_literal(match[1]) if match else ""
         if match is None or not key:
             raise BadValue(
                 f"{text.name} line {number}: {field[:100]!r} is not key=value. Nothing was inserted"
             )
         if key in found:
             raise BadValue(f"{text.name} line {number} has {key!r} twice. Nothing was inserted")
-        found[key] = None if match[2] == "\\N" else unescape(match[2])
+        found[key] = None if match[2] == "\\N" else unescape_literal(match[2])
     return found
 
 

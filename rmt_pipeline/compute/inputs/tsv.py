@@ -13,7 +13,7 @@ import pyarrow.csv
 
 from rmt_pipeline.compute.inputs.rows import InputRows, InputSource, Tolerance, blocks_of_lines
 from rmt_pipeline.protocol.errors import BadValue, IncorrectData
-from rmt_pipeline.types.escapes import unescape
+from rmt_pipeline.types.escapes import unescape_literal
 
 BLOCK_BYTES = 8 << 20
 
@@ -66,7 +66,8 @@ def _rows(text: TsvText) -> Iterator[InputRows]:
 
 def _header(text: TsvText, line: bytes) -> list[str]:
     names = [
-        unescape(name) for name in line.rstrip(b"\r").decode("utf-8", "replace").split("\t")
+        unescape_literal(name)
+        for name in line.rstrip(b"\r").decode("utf-8", "replace").split("\t")
     ]
     for name in names:
         if names.count(name) > 1:
@@ -146,7 +147,7 @@ def _unescaped(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
         if isinstance(encoded, pa.ChunkedArray):
             encoded = encoded.combine_chunks()
         texts = (
-            unescape(value.decode("utf-8", "surrogateescape"))
+            unescape_literal(value.decode("utf-8", "surrogateescape"))
             for value in encoded.dictionary.to_pylist()
         )
         distinct = pa.array([each.encode("utf-8", "surrogateescape") for each in texts])

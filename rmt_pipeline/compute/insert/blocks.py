@@ -16,14 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from rmt_pipeline.compute import units
 from rmt_pipeline.compute.insert.partition import partition_id, partition_text
-from rmt_pipeline.compute.insert.rules import InsertRules
-from rmt_pipeline.compute.merge.plan import sorting_key
+from rmt_pipeline.compute.merge.plan import engine_rules, key_parts, sorting_key
 from rmt_pipeline.compute.merge.result import json_bounds
+from rmt_pipeline.compute.merge.rules import rules_for
 from rmt_pipeline.compute.rows.computed import compiled, evaluated, ttl_rules
 from rmt_pipeline.compute.rows.keys import KeyColumns
-from rmt_pipeline.compute.rows.order import row_order
+from rmt_pipeline.compute.rows.order import Flags, RowIndexes, row_order
 from rmt_pipeline.compute.rows.ttl import RowTtl
+from rmt_pipeline.compute.rows.windows import Sorted
+from rmt_pipeline.protocol.alter.history import stored_columns
 from rmt_pipeline.protocol.errors import (
     BadValue,
     Conflict,
@@ -40,6 +43,8 @@ from rmt_pipeline.store.staging import GivenRows, StagedPart
 from rmt_pipeline.syntax.types import arrow_schema
 from rmt_pipeline.types.escapes import shown_text
 from rmt_pipeline.types.to_text import column_values
+
+_GROUP = "\0partition"
 
 
 class BlockSettings(Protocol):
@@ -432,3 +437,35 @@ def _bound(name: str, array: pa.Array | pa.ChunkedArray) -> KeyBound:
     except pa.ArrowNotImplementedError:  # nested values, fixed bytes
         return KeyBound(name, None, None)
     return KeyBound(name, *json_bounds((found["min"].as_py(), found["max"].as_py())))
+
+
+class InsertRules:
+    """optimize_on_insert (spec §2.2, §17): what a merge of the rows alone would leave of them; all
+    of them without an engine that merges rows. Raises UserError for a definition whose engine names
+    what the table does not have.
+    """
+
+    def __init__(self, definition: TableDefinition) -> None:
+        columns = stored_columns(definition)
+        self._shape = units.Shape(
+            columns=columns,
+            key=key_parts(sorting_key(definition), columns),
+            rules=engine_rules(definition, cleanup=False),
+        )
+        self.keeps_rows = self._shape.keeps_rows
+
+    def apply(
+        self, table: pa.Table, starts: Flags, partitions: RowIndexes
+    ) -> tuple[pa.Table, RowIndexes]:
+        """The rows that are left of sorted ones, and the number of the partition of each.
+
+        `starts[i]`: whether row i has another key or partition than the row before. Raises
+        IncorrectData for values that the engine refuses.
+        """
+        rules = rules_for(self._shape)
+        if rules is None:
+            return table, partitions
+        numbered = table.append_column(_GROUP, pa.array(partitions))
+        left = rules.merge(Sorted(numbered, None, starts))
+        found = left.column(_GROUP).to_numpy()
+        return left.select(table.column_names).combine_chunks(), found

@@ -119,7 +119,7 @@ def _outcomes(jobs: Sequence[MutateJob], run: RunUnits) -> Iterator[MutateOutcom
 
 
 def try_first_rows(job: MutateJob) -> None:
-    """The commands on the first rows of the source, in this process; nothing is written.
+    """Try a mutation on the first rows of its source, in this process. Nothing is written.
 
     Raises UserError for what can't be computed, BrokenSource.
     """

@@ -64,7 +64,7 @@ def is_zero(array: pa.Array, kind: DataType) -> Flags:
 def bitwise_sums(
     function: np.ufunc, array: pa.Array, kind: DataType, groups: Groups
 ) -> pa.Array:
-    """Integers of each group combined bit by bit; NULLs do not count."""
+    """The integers of each group combined by `function` (AND, OR, XOR); NULLs do not count."""
     present = validity(array)
     some = None if present is None else groups.count_where(present) > 0
     if kind.wide_bytes:

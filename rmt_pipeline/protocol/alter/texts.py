@@ -33,7 +33,7 @@ def definition_of_texts(
             raise MetadataMismatch(
                 f"ALTER {version} of {definition.full_name} can't be applied: {difference}"
             )
-    order_by, primary_key = _keys(definition, metadata)
+    order_by, primary_key = _keys(metadata)
     return replace(
         definition,
         columns=parse_columns(columns_text),
@@ -49,13 +49,8 @@ def definition_of_texts(
     )
 
 
-def _keys(
-    definition: TableDefinition, metadata: Metadata
-) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+def _keys(metadata: Metadata) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
     """The sorting key and the primary key, if that is another one."""
-    mine = metadata_of(definition)
-    if (mine.sorting_key, mine.primary_key) == (metadata.sorting_key, metadata.primary_key):
-        return definition.order_by, definition.primary_key
     if not metadata.sorting_key:
         return split_key(metadata.primary_key), None
     return split_key(metadata.sorting_key), split_key(metadata.primary_key)

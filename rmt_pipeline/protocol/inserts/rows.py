@@ -83,7 +83,7 @@ class InsertRows:
         return replace(kept, record=replace(kept.record, missing=missing))
 
     def without_lines(self, lines: Collection[PartitionRows]) -> "InsertRows":
-        """What is left when these were taken out, and nothing else."""
+        """The insert's rows without those of these lines, as if they had never come in."""
         record, rows_in = self.record, self.record.rows_in
         if rows_in < record.rows:
             rows_in -= sum(line.rows_given for line in self.lines if line in lines)
@@ -141,7 +141,9 @@ class Moved:
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[str, PartName]]) -> "Moved":
-        """Of names of parts ("": of none), each with one that has rows of it now."""
+        """From pairs: the name of a part that is gone, and a part that has rows of it now; '' is
+        the name of rows that were in no part. A part in several pairs has its rows in all of those.
+        """
         found: dict[PartName, tuple[int, int]] = {}
         for name, part in pairs:
             before = PartName.try_parse(name)
@@ -151,7 +153,7 @@ class Moved:
         return cls(found)
 
     def part(self, part: PartName) -> PartName:
-        """What stands for a block of this name from now on."""
+        """The range of blocks that has the rows of this one now: itself when none has moved."""
         for before, (first, last) in self.to.items():
             if before.partition == part.partition and _contains(
                 before, part.block_min, part.block_max

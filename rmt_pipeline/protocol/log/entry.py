@@ -46,10 +46,14 @@ class Header:
 
     @property
     def asked_by(self) -> str:
-        """The account; "" when nobody is named, as by versions that did not, and of what no
-        statement asks for.
-        """
-        return self.entry_id.partition(" ")[2]
+        return account_in(self.entry_id)
+
+
+def account_in(entry_id: str) -> str:
+    """Who asked; "" when nobody is named, as by versions that did not, and of what no statement
+    asks for.
+    """
+    return entry_id.partition(" ")[2]
 
 
 @dataclass(frozen=True, slots=True)

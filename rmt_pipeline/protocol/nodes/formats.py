@@ -68,10 +68,6 @@ class QuorumEntry:
     required: int
     replicas: tuple[str, ...]
 
-    @property
-    def is_reached(self) -> bool:
-        return len(self.replicas) >= self.required
-
     def with_replica(self, name: str) -> Self:
         """Counted once, however often it says so."""
         if name in self.replicas:
@@ -126,10 +122,6 @@ class QuorumStatus:
     def parts(self) -> tuple[PartName, ...]:
         return tuple(entry.part for entry in self.entries)
 
-    @property
-    def is_reached(self) -> bool:
-        return all(entry.is_reached for entry in self.entries)
-
     def encode(self) -> bytes:
         if len(self.entries) == 1:
             return self.entries[0].encode()
@@ -160,9 +152,6 @@ class AddedParts:
         """A later part of the same partition takes the place of an earlier one."""
         by_partition = {part.partition: part for part in parts}
         return cls(tuple(by_partition[partition] for partition in sorted(by_partition)))
-
-    def in_partition(self, partition: str) -> PartName | None:
-        return next((part for part in self.parts if part.partition == partition), None)
 
     def with_parts(self, parts: Iterable[PartName]) -> Self:
         """These reached theirs now."""

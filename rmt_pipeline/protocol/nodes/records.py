@@ -121,22 +121,26 @@ class Restoring:
 @dataclass(frozen=True, slots=True)
 class Announced:
     """`T/restoring/<replica>`: its parts are promised in ZooKeeper. `dropped` are the ranges that
-    it knows to be dropped. Until then the node is empty.
+    it knows to be dropped; `unseen` are blocks of its disk of which it does not know that they were
+    ever promised before. Until then the node is empty.
     """
 
     dropped: tuple[PartName, ...]
+    unseen: tuple[PartName, ...] = ()
 
     def encode(self) -> bytes:
         dropped = listed("dropped: ", self.dropped)
-        return f"announced format version: {FORMAT}\n{dropped}".encode()
+        unseen = listed("unseen: ", self.unseen) if self.unseen else ""
+        return f"announced format version: {FORMAT}\n{dropped}{unseen}".encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
         reader = TextReader(data, "announced")
         reader.version("announced format version: ", FORMAT)
         dropped = reader.listed("dropped: ", PartName.parse)
+        unseen = () if reader.at_end else reader.listed("unseen: ", PartName.parse)
         reader.end()
-        return cls(dropped)
+        return cls(dropped, unseen)
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,6 +165,11 @@ class TableSettings:
     )
 
     # --- starting
+    zookeeper_session_expiration_check_period: int = setting(
+        60,
+        "how often a server asks whether a table is still active, if nothing told it",
+        "Seconds",
+    )
     replicated_max_ratio_of_wrong_parts: float = setting(
         0.5, "of a table's rows, how many may be in unexpected parts for it to start"
     )
@@ -193,5 +198,7 @@ TABLE_SETTINGS: Mapping[str, Setting] = settings_of(TableSettings, "table")
 
 
 def find_table_setting(name: str) -> Setting:
-    """One that works here, or a neutral one. Raises UnknownSetting with the nearest names."""
+    """The setting of that name: one that does something here, or one of the original's that is
+    taken and does nothing. Raises UnknownSetting with the nearest names.
+    """
     return NEUTRAL_TABLE_SETTINGS.get(name) or find(TABLE_SETTINGS, name, {})

@@ -47,6 +47,16 @@ class StagedBlock:
     def rows(self) -> int:
         return self.staged.manifest.rows
 
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Of what differs between the blocks of an insert in what is written of each."""
+        numbers = self.rows, self.staged.source.rows
+        return (
+            len(self.staged.manifest.partition_id),
+            len(self.block_id),
+            *map(_digits, numbers),
+        )
+
     def line(self, first: int, last: int, own: int = NO_BLOCK) -> PartitionRows:
         """In the record of the insert, when it is in these blocks, and in its `own` one."""
         rows, given = self.rows, self.staged.source.rows
@@ -92,6 +102,10 @@ class PartitionBlocks:
         found = [*self.blocks, *(block for block, _ in self.there), *self.ours]
         return sorted(found, key=lambda block: block.ordinal)
 
+    def given_lines(self) -> list[PartitionRows]:
+        """What all its blocks, in their order, would bring, wherever that is."""
+        return [block.line(0, 0) for block in self.all_blocks()]
+
     def look_again(self) -> None:
         """Nothing of it is known to be in."""
         self.blocks = self.all_blocks()
@@ -111,8 +125,7 @@ class PartitionBlocks:
         another order. No other commit of this insert goes on from this version.
         """
         self.look_again()
-        contents = [block.line(0, 0).content for block in self.blocks]
-        found = blocks_there(lines, contents)
+        found = blocks_there(lines, [line.content for line in self.given_lines()])
         if found is None:
             return False
         self.is_completed = True
@@ -127,6 +140,10 @@ class PartitionBlocks:
             store.discard(block.staged)
 
 
+def _digits(number: int) -> int:
+    return len(str(number))
+
+
 def blocks_together(
     replica: Replica, part: StagedPart, identity: InsertIdentity, waits: QuorumWait | None
 ) -> int:
@@ -136,11 +153,19 @@ def blocks_together(
     return (limits.MULTI_BYTES_MAX - of_record) // _block_bytes(replica, block, waits)
 
 
-def group_bytes(replica: Replica, group: PartitionBlocks, waits: QuorumWait | None) -> int:
+def group_bytes(
+    replica: Replica,
+    group: PartitionBlocks,
+    waits: QuorumWait | None,
+    sizes: dict[tuple[int, ...], int],
+) -> int:
     """How many bytes of a multi's packet the blocks of one partition take, in the larger one of the
-    insert's two multis.
+    insert's two multis. `sizes` are of blocks of this insert that were weighed before.
     """
-    blocks = sum(_block_bytes(replica, block, waits) for block in group.blocks)
+    for block in group.blocks:
+        if block.lengths not in sizes:
+            sizes[block.lengths] = _block_bytes(replica, block, waits)
+    blocks = sum(sizes[block.lengths] for block in group.blocks)
     return blocks + len(group.there) * (limits.OP_BYTES_OVERHEAD + _LINE_BYTES)
 
 

@@ -46,7 +46,6 @@ from rmt_pipeline.replica.insert.result import (
     Outcome,
     block_id_of,
 )
-from rmt_pipeline.replica.insert.throttle import count_inserted
 from rmt_pipeline.replica.replica import Replica, lost_error
 from rmt_pipeline.store.part_log import PartEvent
 from rmt_pipeline.store.part_store import PartStore
@@ -97,6 +96,8 @@ class Insertion:
     """Of the thread that calls `run`. With one, what other inserts of this process send at the same
     time goes with ours.
     """
+    command_id: str = ""
+    """Of the ATTACH PARTITION whose parts these are; "" of an insert."""
     _known: Known | None = None
     _committing: _Committing | None = None
     _parts: list[tuple[PartName, int]] = field(default_factory=list)
@@ -170,7 +171,8 @@ class Insertion:
         rows = sum(part.manifest.rows for part, _ in parts)
         now_s = int(replica.clock.now_s())
         nothing = InsertRecord(now_s, replica.name, "", (), 0, rows, "", 0)
-        return cls(InsertIdentity(insert_id="", by_block=False), nothing, groups, rows)
+        identity = InsertIdentity(insert_id="", by_block=False)
+        return cls(identity, nothing, groups, rows, command_id=replica.new_entry_id())
 
     @property
     def is_pending(self) -> bool:
@@ -266,9 +268,10 @@ class Insertion:
         if len(self._todo) == 1:
             return [*self._todo.values()]
         batch: list[PartitionBlocks] = []
+        sizes: dict[tuple[int, ...], int] = {}
         size = len(self.record.encode()) + limits.OP_BYTES_OVERHEAD
         for group in self._todo.values():
-            size += group_bytes(replica, group, self.waits)
+            size += group_bytes(replica, group, self.waits, sizes)
             if batch and size > limits.INSERT_BYTES_MAX:
                 break
             batch.append(group)
@@ -470,10 +473,12 @@ class Insertion:
                 block.staged.manifest.bytes_on_disk,
                 insert_id=self.identity.insert_id,
                 run_id=self.record.run_id,
+                command="ATTACH PARTITION" if self.command_id else "",
+                entry_id=self.command_id,
             )
             for block, commit in self._committing.blocks
         )
-        count_inserted(replica, len(self._committing.blocks))
+        replica.memory.inserted.add(len(self._committing.blocks))
         self._parts += [
             (commit.part, block.staged.manifest.rows)
             for block, commit in self._committing.blocks
@@ -569,6 +574,8 @@ class Insertion:
                     "would be there twice: insert only the partitions that are missing"
                 )
             return
+        given = [line for group in self._todo.values() for line in group.given_lines()]
+        known = known.said_again(self.record, given)
         is_other = known.record.row_hash != self.record.row_hash
         if not known.record.is_whole and is_other:
             raise OtherRows(

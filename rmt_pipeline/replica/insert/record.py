@@ -20,11 +20,14 @@ It is in part, too, when some of it was lost (`protocol.inserts.rows`): the quor
 blocks failed, or no replica has one any more.
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import Conflict
+from rmt_pipeline.protocol.inserts.ids import HASH_MAX
 from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord, PartitionRows
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.transactions import RecordChange
@@ -41,6 +44,36 @@ class Known:
     @property
     def partitions(self) -> frozenset[str]:
         return frozenset(line.partition for line in self.lines)
+
+    def said_again(self, again: InsertRecord, given: Iterable[PartitionRows]) -> Self:
+        """What its parts told of an insert, after ZooKeeper was lost, does not say which rows it
+        had in all: who says it `again` does. Where the rows that are `given` are those that are in,
+        however they are cut, none are missing.
+        """
+        record = self.record
+        if record.is_whole or record.row_hash:
+            return self
+        wanted, there = _sums(given), _sums(self.lines)
+        missing = [
+            one for one in record.missing if wanted[one.partition] != there[one.partition]
+        ]
+        whole = replace(
+            record,
+            rows=max(again.rows, record.rows_in),
+            row_hash=again.row_hash,
+            missing=tuple(missing),
+        )
+        return replace(self, record=whole)
+
+
+def _sums(lines: Iterable[PartitionRows]) -> Mapping[str, tuple[int, int]]:
+    """By partition: how many rows, and the sum of their hashes."""
+    sums = defaultdict[str, tuple[int, int]](lambda: (0, 0))
+    for line in lines:
+        rows, row_hash = sums[line.partition]
+        row_hash = (row_hash + int(line.row_hash, 16)) & HASH_MAX
+        sums[line.partition] = rows + line.rows, row_hash
+    return sums
 
 
 def read_record(replica: Replica, insert_id: str) -> Known | None:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from rmt_pipeline.protocol.log.entry import virtual_parts
 from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord, PartitionRows
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.insert.quorum import Span
 from rmt_pipeline.replica.quorum import read_quorums
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.zookeeper.snapshot import parts_now
+from rmt_pipeline.zookeeper.snapshot import entries_to_come, parts_now
 
 
 class InsertState(StrEnum):
@@ -32,13 +33,15 @@ class InsertState(StrEnum):
 @dataclass(frozen=True, slots=True)
 class InsertReport:
     """`parts` are the active ones of this replica that have its rows now, perhaps among others;
-    `awaiting` those of its parts that wait for their quorum.
+    `coming` those that it has yet to fetch or make, and will have then; `awaiting` those of its
+    parts that wait for their quorum.
     """
 
     insert_id: str
     record: InsertRecord
     lines: tuple[PartitionRows, ...]
     parts: tuple[PartName, ...]
+    coming: tuple[PartName, ...]
     awaiting: tuple[PartName, ...]
 
     @property
@@ -58,7 +61,8 @@ def insert_reports(replica: Replica, wanted: Sequence[str] | None = None) -> lis
     never in the table, or its quorum failed, or all of it was dropped; or it is older than the
     table's deduplication window.
 
-    The records before the parts: what is in is then there, unless it was dropped since.
+    The records before what is to come, and that before the parts: what is in is then seen in one of
+    them, unless it was dropped since.
     """
     keeper, table = replica.keeper, replica.table
     ids = keeper.children(table.inserts) if wanted is None else list(wanted)
@@ -73,13 +77,20 @@ def insert_reports(replica: Replica, wanted: Sequence[str] | None = None) -> lis
         for insert_id, one in records.items()
     }
     waiting = sorted(read_quorums(replica).parts())
+    entries = entries_to_come(keeper, table, replica.paths, replica.memory.queue)
     active = parts_now(keeper, replica.paths, replica.memory.queue).current
+    brought = {part for entry in entries for part in virtual_parts(entry)}
+    coming = PartSet(
+        part for part in brought if not part.is_drop_range and active.containing(part) is None
+    )
     found = []
     for insert_id, record in records.items():
         texts = keeper.get_many(batches[insert_id]) if batches[insert_id] else []
         more = [InsertBatch.decode(text[0]).partitions for text in texts if text is not None]
         lines = (*record.partitions, *(line for one in more for line in one))
-        found.append(_report(insert_id, record, lines, active, waiting))
+        found.append(
+            _report(insert_id, record, lines, active=active, coming=coming, waiting=waiting)
+        )
     return sorted(found, key=lambda one: (-one.record.created_s, one.insert_id))
 
 
@@ -87,19 +98,27 @@ def _report(
     insert_id: str,
     record: InsertRecord,
     lines: tuple[PartitionRows, ...],
+    *,
     active: PartSet,
+    coming: PartSet,
     waiting: Sequence[PartName],
 ) -> InsertReport:
     """In records of old formats it does not stand which blocks: then no part is named."""
     spans = [Span.of_rows(line) for line in lines if line.first >= 0]
-    parts = {
-        part
-        for span in spans
-        for part in active.in_partition(span.partition)
-        if span.touches(part)
-    }
+
+    def touched(parts: PartSet) -> tuple[PartName, ...]:
+        found = {
+            part
+            for span in spans
+            for part in parts.in_partition(span.partition)
+            if span.touches(part)
+        }
+        return tuple(sorted(found))
+
     awaiting = (part for part in waiting if any(span.touches(part) for span in spans))
-    return InsertReport(insert_id, record, lines, tuple(sorted(parts)), tuple(awaiting))
+    return InsertReport(
+        insert_id, record, lines, touched(active), touched(coming), tuple(awaiting)
+    )
 
 
 class Origin(NamedTuple):

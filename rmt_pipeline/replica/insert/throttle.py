@@ -44,14 +44,6 @@ def throttle_insert(replica: Replica, query: QuerySettings) -> Slowed:
     return slowed
 
 
-def count_inserted(replica: Replica, parts: int) -> None:
-    """This process has inserted so many more."""
-    counted = replica.memory.parts_counted
-    if counted is not None:
-        then, counts, ours = counted
-        replica.memory.parts_counted = (then, counts, ours + parts)
-
-
 def _outdated_delay_s(replica: Replica, counts: PartCounts) -> float:
     """Raises TooManyParts. Both limits may be 0: off."""
     settings, outdated = replica.settings, counts.outdated
@@ -127,10 +119,11 @@ def _counts(replica: Replica, query: QuerySettings) -> PartCounts:
     now = replica.clock.monotonic_s()
     counted = replica.memory.parts_counted
     if counted is not None and now - counted[0] < COUNT_VALID_MAX_S:
-        then, counts, ours = counted
-        more = ours + FAR_PARTS * max(1.0, now - then)
+        then, counts, before = counted
+        more = replica.memory.inserted.value - before + FAR_PARTS * max(1.0, now - then)
         if not _may_have_reached(replica, query, counts, more):
             return counts
+    inserted = replica.memory.inserted.value
     on_disk = replica.store.parts()
     active = PartSet(on_disk)
     by_partition = Counter(part.partition for part in active)
@@ -139,7 +132,7 @@ def _counts(replica: Replica, query: QuerySettings) -> PartCounts:
     [(partition, count)] = by_partition.most_common(1) or [("", 0)]
     [(old_partition, old_count)] = outdated.most_common(1) or [("", 0)]
     found = PartCounts(len(active), partition, count, old_partition, old_count)
-    replica.memory.parts_counted = (now, found, 0)
+    replica.memory.parts_counted = (now, found, inserted)
     return found
 
 

@@ -5,7 +5,7 @@ nothing of another process that was at it lands any more.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate, repeat
@@ -19,12 +19,13 @@ from rmt_pipeline.protocol.nodes.metadata import metadata_text
 from rmt_pipeline.protocol.nodes.records import (
     Announced,
     InsertRecord,
+    MissingRows,
     PartitionRows,
     Restoring,
 )
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
-from rmt_pipeline.protocol.restoring import outermost
+from rmt_pipeline.protocol.restoring import outermost, twice
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.zookeeper import restore_transactions, transactions
@@ -42,19 +43,22 @@ from rmt_pipeline.zookeeper.keeper import (
 
 _OPS_TOGETHER = 1000
 _BLOCKS_TOGETHER = 1000  # of one insert that is known again: its record is one node
+_UNSEEN_MAX = 5000  # that are told of, in one node; a server looks every few seconds
 _SKIPPED, _SKIPS_TOGETHER = 100, 20  # numbers in one request: the fastest, when it was measured
 
 
 @dataclass(frozen=True, slots=True)
 class DiskParts:
     """`parts`: the maximal ones, which are the table's rows here; `promised`: the ones that they
-    cover, too, which clean-up removes in its time. `small`: of these, those of one insert each.
-    `numbers`: the greatest of each partition that is known here.
+    cover, too, which clean-up removes in its time. `small`: of these, those of one insert each,
+    `unseen` those that this disk never saw promised. `numbers`: the greatest of each partition that
+    is known here.
     """
 
     parts: Mapping[PartName, Manifest]
     promised: Mapping[PartName, Manifest]
     small: Mapping[PartName, Manifest]
+    unseen: Collection[PartName]
     left_out: Sequence[tuple[PartName, str]]
     dropped: Sequence[PartName]
     numbers: Mapping[str, int]
@@ -81,7 +85,15 @@ def parts_of_disk(replica: Replica) -> DiskParts:
             manifests[part] = store.inspect(part)
         except Corruption as error:
             left_out.append((part, f"it is broken: {error}"))
-    for part, other in _twice(replica, manifests):
+    seen = store.marks.active_seen()
+    noted = PartSet(() if seen is None else seen.parts)
+    small = {part: one for part, one in manifests.items() if one.insert_id}
+    unseen = {part for part in small if noted.containing(part) is None}
+    # Blocks of one insert with a token may be equal; of one that is known by its rows they are not.
+    by_rows = {
+        part: one.content_hash for part, one in small.items() if one.insert_id == ids.BY_ROWS
+    }
+    for part, other in twice(by_rows, unseen):
         del manifests[part]
         left_out.append((part, f"the same block of the same insert is there as {other}"))
     maximal, overlapping = outermost(manifests)
@@ -92,36 +104,13 @@ def parts_of_disk(replica: Replica) -> DiskParts:
     return DiskParts(
         parts={part: manifests[part] for part in maximal},
         promised=manifests,
-        small={part: manifest for part, manifest in manifests.items() if manifest.insert_id},
+        small={part: one for part, one in small.items() if part in manifests},
+        unseen=unseen & manifests.keys(),
         left_out=left_out,
         dropped=dropped,
         numbers=numbers,
         mutations=max(mutations, default=-1),
     )
-
-
-def _twice(
-    replica: Replica, manifests: Mapping[PartName, Manifest]
-) -> list[tuple[PartName, PartName]]:
-    """A try of an insert that died after its part had a name, and was never announced; and the part
-    of the try that was. What was seen to be promised is no such part: the same rows may be inserted
-    again after a while.
-
-    Blocks of one insert with a token may be equal; of one that is known by its rows they are not.
-    """
-    seen = replica.store.marks.active_seen()
-    promised = PartSet(() if seen is None else seen.parts)
-    known: dict[tuple[str, int], PartName] = {}
-    twice: list[tuple[PartName, PartName]] = []
-    for part in sorted(manifests, key=lambda one: (one not in promised, -one.block_min)):
-        manifest = manifests[part]
-        block = part.partition, manifest.content_hash
-        if manifest.insert_id != ids.BY_ROWS:
-            continue
-        if block in known and promised.containing(part) is None:
-            twice.append((part, known[block]))
-        known.setdefault(block, part)
-    return twice
 
 
 def announce(replica: Replica, creator: bytes, disk: DiskParts) -> int:
@@ -148,13 +137,21 @@ def announce(replica: Replica, creator: bytes, disk: DiskParts) -> int:
         inserts = _remember_inserts(replica, guard, disk)
         if disk.left_out and keeper.exists(replica.paths.force_restore_data) is None:
             keeper.multi([guard, Create(replica.paths.force_restore_data)])
-        dropped = Announced(tuple(disk.dropped)).encode()
-        keeper.multi([SetData(path, dropped, read[1].version)])
+        unseen = sorted(one for one in disk.unseen if disk.small[one].insert_id == ids.BY_ROWS)
+        announced = Announced(tuple(disk.dropped), tuple(unseen[-_UNSEEN_MAX:]))
+        keeper.multi([SetData(path, announced.encode(), read[1].version)])
     except Refused as refused:
         raise Conflict(
             f"{replica}: another process restores it, or somebody drops it: {refused}. Say it again"
         ) from refused
     return inserts
+
+
+def new_creation(replica: Replica) -> str:
+    """Of a replica that is made again. Another one than before: versions and numbers begin anew,
+    and who has lived through it remembers those of before. Its server's start adopts it.
+    """
+    return replace(replica.definition, restored=replica.ids.new_id()).creation
 
 
 def _ensure_replica(replica: Replica, creator: bytes, guard: Op, log: int) -> None:
@@ -170,7 +167,7 @@ def _ensure_replica(replica: Replica, creator: bytes, guard: Op, log: int) -> No
             columns=columns,
             metadata_version=version,
             creator=creator,
-            uuid=replica.definition.uuid,
+            creation=new_creation(replica),
         )
         announce = transactions.announce_replica(
             table, replica.name, 0 if stat is None else stat.version
@@ -299,6 +296,7 @@ def _remember_inserts(replica: Replica, guard: Op, disk: DiskParts) -> int:
     named = _by_token(disk)
     by_insert = {**_by_rows(disk), **named}  # what is younger is kept longer
     table = replica.table
+    doubtful = _doubtful(replica, disk)
 
     def todo() -> list[Op]:
         paths = [table.insert(one) for one in by_insert]
@@ -306,7 +304,7 @@ def _remember_inserts(replica: Replica, guard: Op, disk: DiskParts) -> int:
         for path, parts, read in zip(
             paths, by_insert.values(), replica.session.get_many(paths), strict=True
         ):
-            record = _record_of(replica, parts)
+            record = _record_of(replica, parts, doubtful)
             if read is None:
                 ops.append(Create(path, record.encode()))
                 continue
@@ -318,6 +316,21 @@ def _remember_inserts(replica: Replica, guard: Op, disk: DiskParts) -> int:
 
     _repeated(replica, guard, todo)
     return len(named)
+
+
+def _doubtful(replica: Replica, disk: DiskParts) -> frozenset[PartName]:
+    """Parts of inserts with a token of which nobody knows that they were ever announced: neither
+    this disk, nor another one that has them. Of two who look at once, one sees the other's.
+    """
+    keeper, table = replica.session, replica.table
+    others = [
+        table.replica(name) for name in keeper.children(table.replicas) if name != replica.name
+    ]
+    unseen = [part for part in disk.unseen if disk.small[part].insert_id != ids.BY_ROWS]
+    asked = [(part, other.part(part)) for part in unseen for other in others]
+    found = keeper.exists_many([path for _, path in asked])
+    promised = {part for (part, _), stat in zip(asked, found, strict=True) if stat is not None}
+    return frozenset(unseen) - promised
 
 
 def _by_token(disk: DiskParts) -> dict[str, dict[PartName, Manifest]]:
@@ -349,7 +362,9 @@ def _row_hash(parts: Mapping[PartName, Manifest]) -> int:
     return sum(manifest.row_hash for manifest in parts.values()) & ids.HASH_MAX
 
 
-def _record_of(replica: Replica, parts: Mapping[PartName, Manifest]) -> InsertRecord:
+def _record_of(
+    replica: Replica, parts: Mapping[PartName, Manifest], doubtful: frozenset[PartName]
+) -> InsertRecord:
     is_by_rows = all(manifest.insert_id == ids.BY_ROWS for manifest in parts.values())
     lines = [
         PartitionRows(
@@ -372,27 +387,36 @@ def _record_of(replica: Replica, parts: Mapping[PartName, Manifest]) -> InsertRe
         row_hash=f"{_row_hash(parts):032x}" if is_by_rows else "",
         rows_in=0,
     )
-    return _whole(nothing, lines)
+    return _of_lines(nothing, lines, is_whole=not parts.keys() <= doubtful)
 
 
 def _with_lines_of(known: InsertRecord, found: InsertRecord) -> InsertRecord:
     """What another disk knows of it, and what this one does. A record of a table that was not lost
     stays as it is: it knows more than parts do.
     """
-    if known.row_hash or known.batches or not known.is_whole:
+    if known.row_hash or known.batches:
         return known
     there = {(one.partition, one.first, one.last) for one in known.partitions}
     more = [
         one for one in found.partitions if (one.partition, one.first, one.last) not in there
     ]
-    return _whole(known, (*known.partitions, *more)) if more else known
+    is_whole = known.is_whole or found.is_whole
+    return _of_lines(known, (*known.partitions, *more), is_whole=is_whole)
 
 
-def _whole(before: InsertRecord, lines: Iterable[PartitionRows]) -> InsertRecord:
-    """An insert of which some is in was committed; so it is whole, as far as parts can tell."""
+def _of_lines(
+    before: InsertRecord, lines: Iterable[PartitionRows], *, is_whole: bool
+) -> InsertRecord:
+    """An insert of which some was committed is whole, as far as parts can tell. Else it died when
+    so many of its parts had their names, perhaps: who says it again brings what these lack.
+    """
     lines = tuple(sorted(lines))
     rows = sum(one.rows for one in lines)
-    return replace(before, partitions=lines, blocks=len(lines), rows=rows, rows_in=rows)
+    partitions = dict.fromkeys(one.partition for one in lines)
+    missing = () if is_whole else tuple(MissingRows(one, 0) for one in partitions)
+    return replace(
+        before, partitions=lines, blocks=len(lines), rows=rows, rows_in=rows, missing=missing
+    )
 
 
 def texts_of(replica: Replica) -> tuple[bytes, bytes]:

@@ -57,7 +57,7 @@ class _Source:
     def unchanged(self) -> list[Op]:
         """It is this one, and not lost, nor has it lost a part since."""
         return [
-            *(Check(self.paths.creation(uuid)) for uuid in self.creations),
+            *(Check(self.paths.creation(one)) for one in self.creations),
             Check(self.paths.is_lost, self.is_lost_version),
         ]
 
@@ -169,14 +169,19 @@ def _empty_queue(replica: Replica) -> None:
 def _clone(replica: Replica, source: _Source) -> Cloned:
     """Pointer and queue first, parts second: what the source executes in between is then in its
     parts, and nothing can be missing from both (spec §16.7 C4).
+
+    The entries are those that are there still once all were read. They are read one after the
+    other, and a drop that is executed between two answers takes along what was read before it: that
+    would be fetched, and dropped no more.
     """
     keeper = replica.keeper
     nodes, pointer = _copy_pointer(replica, source)
     reads = keeper.get_many([source.paths.queue_entry(node) for node in nodes])
+    there = frozenset(keeper.children(source.paths.queue))
     entries = [
         (read[0], decode(read[0], ctime_s=read[1].created_ms // 1000))
-        for read in reads
-        if read is not None  # executed meanwhile
+        for node, read in zip(nodes, reads, strict=True)
+        if node in there and read is not None
     ]
     have, exact, ranges = _expected(entries)
     for name in keeper.children(source.paths.parts):

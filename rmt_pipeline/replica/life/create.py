@@ -86,7 +86,7 @@ def _create_first(
                     columns=columns,
                     metadata_version=0,
                     creator=creator,
-                    uuid=definition.uuid,
+                    creation=definition.creation,
                 ),
             ]
         )
@@ -120,7 +120,7 @@ def _join(
             drop_replica(keeper, table, replica.name)
             return None
         if _is_pristine(keeper, table, definition.engine.replica, creator):
-            return replace(joined, uuid=_uuid_of(keeper, replica) or joined.uuid)
+            return joined.with_creation(_creation_of(keeper, replica) or joined.creation)
         raise ReplicaAlreadyExists(
             f"replica {replica.name!r} of {table.root} already exists; give this table another "
             "replica name in its ENGINE, or ATTACH it on the server that created it"
@@ -135,7 +135,7 @@ def _join(
                     columns=columns,
                     metadata_version=metadata_stat.version,
                     creator=creator,
-                    uuid=definition.uuid,
+                    creation=definition.creation,
                 ),
                 transactions.announce_replica(table, replica.name, replicas.version),
             ]
@@ -213,7 +213,7 @@ def check_structure(
     )
 
 
-def _uuid_of(keeper: Keeper, replica: ReplicaPaths) -> str:
+def _creation_of(keeper: Keeper, replica: ReplicaPaths) -> str:
     """What the replica was made with; "" when nobody noted it."""
     [names] = keeper.children_many([replica.creations])
     return names[0] if names else ""

@@ -57,7 +57,7 @@ def replica_czxid(keeper: Keeper, definition: TableDefinition) -> int:
     replica = ReplicaPaths(definition.engine.root)
     stat = keeper.exists(replica.root)
     [creations] = keeper.children_many([replica.creations])
-    is_others = definition.uuid and creations and definition.uuid not in creations
+    is_others = definition.uuid and creations and definition.of_creation(creations) is None
     return 0 if stat is None or is_others else stat.created_zxid
 
 
@@ -201,7 +201,7 @@ def drop_put_away(
     if host is not None:
         if note_version is None:
             return
-        ops: list[Op] = [Check(replica.creation(uuid)) for uuid in creations or ()]
+        ops: list[Op] = [Check(replica.creation(one)) for one in creations or ()]
         ops += [Check(replica.detached, note_version), *absent(replica.is_active)]
         try:
             keeper.multi([*ops, SetData(replica.is_lost, b"1")])

@@ -42,7 +42,13 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.restoring import Promised, United, unite
 from rmt_pipeline.replica.forget import forget, forget_copy, forget_lost
-from rmt_pipeline.replica.life.announce import DiskParts, announce, parts_of_disk, texts_of
+from rmt_pipeline.replica.life.announce import (
+    DiskParts,
+    announce,
+    new_creation,
+    parts_of_disk,
+    texts_of,
+)
 from rmt_pipeline.replica.life.create import (
     at_version,
     check_structure,
@@ -346,11 +352,12 @@ def _open_locked(replica: Replica) -> United:
         raise Conflict(f"{table.root}: a replica came while it was opened; try again")
     [restoring, *announcements] = [read for read in reads if read is not None]
     held = {name: _held(keeper, table, name) for name in names}
-    dropped = {
-        name: Announced.decode(data).dropped
+    said = {
+        name: Announced.decode(data)
         for name, (data, _) in zip(names, announcements, strict=True)
     }
-    united = unite(held, dropped)
+    dropped = {name: one.dropped for name, one in said.items()}
+    united = unite(held, dropped, [part for one in said.values() for part in one.unseen])
     ranges = [one for some in dropped.values() for one in some]
     _forget_given_up(replica, united, held, ranges)  # as long as what it was is known
     _give_up(keeper, table, united)
@@ -405,9 +412,12 @@ def _forget_given_up(
     that.
     """
     unbound, maximal = _unbound(replica), PartSet(united.parts)
+    given_up = {(one.replica, one.part) for one in united.given_up}
     kept = {
-        (part.partition, held[source][part].hash_of_uncompressed_files)
-        for part, source in united.parts.items()
+        (part.partition, header.hash_of_uncompressed_files)
+        for name, promised in held.items()
+        for part, header in promised.items()
+        if (name, part) not in given_up
     }
     lost: list[PartName] = []
     for one in united.given_up:
@@ -558,7 +568,7 @@ def _join(replica: Replica, creator: bytes, disk: DiskParts) -> Restored:
             columns=columns,
             metadata_version=metadata_stat.version,
             creator=creator,
-            uuid=replica.definition.uuid,
+            creation=new_creation(replica),
         ),
         transactions.announce_replica(table, replica.name, stat.version),
     ]

@@ -6,7 +6,7 @@ Every step may be repeated. Whoever dies in between begins here again.
 """
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rmt_pipeline.protocol.errors import ReplicaDropped, ReplicaIsAlreadyActive
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
@@ -79,7 +79,7 @@ def _check_exists(replica: Replica) -> None:
             "it again from the parts on their disks. If the replica was dropped: DROP the table "
             "here"
         )
-    _check_creation(replica, host[1].version)
+    _adopt_creation(replica, host[1].version)
     applied = 0 if version is None else int(version[0] or b"0")  # old versions had none
     known = replica.definition.metadata_version
     if known < applied:  # the catalog is of another time: a backup
@@ -91,16 +91,23 @@ def _check_exists(replica: Replica) -> None:
         check_structure(replica.definition, metadata[0], columns[0], paths.root)
 
 
-def _check_creation(replica: Replica, host_version: int) -> None:
-    """That the replica in ZooKeeper is the one of our definition. One that was made before that
-    was noted is taken for it, if nobody became active since we looked.
+def _adopt_creation(replica: Replica, host_version: int) -> None:
+    """Mean the replica that is in ZooKeeper, if it is this table's: after a restore that is another
+    one than before. One that was made before that was noted is taken for it, if nobody became
+    active since we looked.
     """
-    uuid, paths = replica.definition.uuid, replica.paths
-    if not uuid:
+    mine = replica.definition.creation
+    if not mine:
         return
-    if not require_no_namesake(replica):
-        noted = [Check(paths.host, host_version), *transactions.note_creation(paths, uuid)]
+    found = require_no_namesake(replica)
+    if found is None:
+        paths = replica.paths
+        noted = [Check(paths.host, host_version), *transactions.note_creation(paths, mine)]
         replica.session.multi(noted)
+    elif found.creation != mine:
+        replica.become(
+            replica.update_definition(lambda known: replace(known, restored=found.restored))
+        )
 
 
 def _was_altered(replica: Replica, version: int) -> bool:

@@ -62,7 +62,7 @@ class MutationStatus:
 
 
 def load_mutations(replica: Replica, watch: Watch | None = None) -> Mutations:
-    """All mutations there are. An entry never changes: only new ones are read."""
+    """All mutations of the table. An entry never changes: only new ones are read."""
     memory = replica.memory
     loaded = memory.loaded  # another thread may put its own there: ours is what we listed
     ids = replica.keeper.children(replica.table.mutations, watch)
@@ -516,7 +516,7 @@ def clean_mutations(replica: Replica) -> tuple[str, ...]:
         keeper.children(table.mutations),
         finished,
         keep=replica.settings.finished_mutations_to_keep,
-    ).remove
+    )
     removed: list[str] = []
     for start in range(0, len(goes), limits.CLEAN_UP_OPS_PER_MULTI_MAX):
         batch = goes[start : start + limits.CLEAN_UP_OPS_PER_MULTI_MAX]

@@ -118,7 +118,9 @@ class FromPath:
     part: PartName | None = None
 
     def fetch(self) -> FetchedInto:
-        """Raises BadZooKeeperPath, BadPartition, UnknownTable, CannotFetch naming the difference,
+        """Bring the parts into `detached/`, from any replica of the other table that is active.
+
+        Raises BadZooKeeperPath, BadPartition, UnknownTable, CannotFetch naming the difference,
         DetachedPartitionExists, DetachedPartExists, NoSuchPartition, NoReplicaHasPart,
         NoActiveReplicas, FetchIsRunning, DiskFull; TooManyRetries when parts are gone, or do not
         arrive, again and again.

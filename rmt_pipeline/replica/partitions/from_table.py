@@ -42,7 +42,6 @@ from rmt_pipeline.replica.partitions.swap import (
 )
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.wait import wait_as_asked_for
-from rmt_pipeline.store.clone import clone_from
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.keeper import Check, Op
@@ -129,7 +128,8 @@ class Between:
                 return None
             apart = Change(self.partition, tuple(new), replaces=False, is_apart=True)
             relied_on = [self._id_of(one) for one in parts if one.source in known]
-            return Wanted((apart,), also=partial(_still_there, relied_on))
+            also = partial(_still_there, relied_on)
+            return Wanted((apart,), also=also, command="ATTACH PARTITION FROM")
 
         return replace(self._take(change), already=tuple(already))
 
@@ -143,6 +143,7 @@ class Between:
             return Wanted(
                 (Change(self.partition, tuple(parts), replaces=False),),
                 leaving=Leaving(self.source, self.partition, there),
+                command="MOVE PARTITION",
             )
 
         return self._take(change)
@@ -202,10 +203,11 @@ class Between:
         staged: list[StagedPart] = []
         try:
             incoming = []
+            merge_alike = _merge_alike(here, there)
             with there.store.pin(parts):
                 for part in parts:
                     staged.append(_clone(here, there, part))
-                    level = part.level if _merge_alike(here, there) else 0
+                    level = part.level if merge_alike else 0
                     incoming.append(Incoming(staged[-1], str(part), level=level))
             wanted = change(incoming)
             if wanted is None:
@@ -238,7 +240,8 @@ def _clone(here: Replica, there: Replica, part: PartName) -> StagedPart:
         created_s=int(here.clock.now_s()),
         metadata_version=here.definition.metadata_version,
     )
-    return clone_from(here.store, there.store, part, told)
+    staging = here.store.begin("replace", str(part))
+    return here.store.clone_into(staging, part, told, of=there.store)
 
 
 def wait_for_swapped(

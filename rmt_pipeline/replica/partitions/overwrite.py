@@ -63,7 +63,6 @@ from rmt_pipeline.replica.partitions.swap import (
     swap,
 )
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.store.clone import clone_from
 from rmt_pipeline.store.hashes.rows import hash_table
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.staging import StagedPart
@@ -352,6 +351,8 @@ class _Overwriting:
             self.plan.changes,
             also=self._record,
             keeps_ids=self.condition is not None,
+            command="INSERT OVERWRITE",
+            run_id=self.asked.run_id,
         )
 
     # --- whole partitions
@@ -378,16 +379,16 @@ class _Overwriting:
         The parts first: what is queued for them afterwards, if anything, is seen; and a mutation
         of before, which would take rows out that are put there after it.
         """
-        active = parts_now(replica.keeper, replica.paths, replica.memory.queue).current
+        there = parts_now(replica.keeper, replica.paths, replica.memory.queue)
+        active = {one: PartSet(there.names(one)) for one in partitions}
         try:
             same = all(
-                _sum_of(map(replica.store.manifest, active.in_partition(partition)))
-                == self._coming(partition)
-                for partition in partitions
+                _sum_of(map(replica.store.manifest, parts)) == self._coming(partition)
+                for partition, parts in active.items()
             )
         except MissingPart:
             return False  # it is gone since, so something changed
-        here = [part for one in partitions for part in active.in_partition(one)]
+        here = [part for parts in active.values() for part in parts]
         return same and not is_behind(replica, partitions) and not _are_mutated(replica, here)
 
     # --- a condition
@@ -484,7 +485,8 @@ class _Overwriting:
         if not rewrite:
             manifest = replica.store.manifest(part)
             told = replace(manifest, sources=(str(part),), created_s=int(replica.clock.now_s()))
-            plan.made.append(clone_from(replica.store, replica.store, part, told))
+            staging = replica.store.begin("replace", str(part))
+            plan.made.append(replica.store.clone_into(staging, part, told))
             return [Incoming(plan.made[-1], str(part))]
         schema = blocks.block_shape(self.definition).schema
         kept = (

@@ -71,7 +71,7 @@ from rmt_pipeline.replica.partitions.inside import (
 from rmt_pipeline.replica.pull_log import PutOff
 from rmt_pipeline.replica.replica import KnownRecords, Replica, lost_error
 from rmt_pipeline.replica.settled import are_on_disk
-from rmt_pipeline.store.part_log import PartEvent
+from rmt_pipeline.store.part_log import PartEvent, PartEventType
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.batches import op_bytes, refusals
@@ -174,7 +174,8 @@ def _nothing(_replica: Replica, _numbers: Numbers) -> Sequence[Op]:
 class Wanted:
     """All of it is committed at once. `origin`: database and name of the table that parts are from,
     as this replica knows it; others may have copies of them under the same names. `keeps_ids`: rows
-    that go come again, so that their inserts stay known.
+    that go come again, so that their inserts stay known. `command`, `run_id`: whoever looks is told
+    what was asked for, and by which Dagster run.
     """
 
     changes: tuple[Change, ...]
@@ -182,6 +183,8 @@ class Wanted:
     leaving: Leaving | None = None
     also: Also = _nothing
     keeps_ids: bool = False
+    command: str = "REPLACE PARTITION"
+    run_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +210,7 @@ def swap(living: Living, wanted: Wanted) -> Swapped:
         sides = _sides(living, wanted)
         done = None if sides is None else _try(sides, wanted)
         if sides is not None and done is not None:
-            return _finished(sides, done)
+            return _finished(sides, done, wanted)
     raise others_first(living())
 
 
@@ -311,7 +314,7 @@ def _try(sides: Sequence[_Side], wanted: Wanted) -> _Done | None:
     return done
 
 
-def _finished(sides: Sequence[_Side], done: _Done) -> Swapped:
+def _finished(sides: Sequence[_Side], done: _Done, wanted: Wanted) -> Swapped:
     """What is left to do is done here as far as possible: whoever carries the entry out, and the
     next clean-up, do the rest.
     """
@@ -319,7 +322,7 @@ def _finished(sides: Sequence[_Side], done: _Done) -> Swapped:
     for side, found, some, gone in zip(sides, done.looked, done.swaps, done.gone, strict=True):
         written = {lock for one in some for lock in one.locks}
         release_numbers(side.replica, [lock for lock in side.locks if lock not in written])
-        _note_gone(side, gone, some)
+        _note(side, gone, some, wanted)
         with suppress(RmtError):
             _leave_disk(side, found)
         with suppress(RmtError):
@@ -618,17 +621,34 @@ def _rows_of(replica: Replica, looked: _Looked) -> _Gone:
     return gone
 
 
-def _note_gone(side: _Side, gone: _Gone, swaps: Sequence[Swap]) -> None:
+def _note(side: _Side, gone: _Gone, swaps: Sequence[Swap], wanted: Wanted) -> None:
     """For who looks. Whoever carries the entry out here finds nothing left."""
-    entries = [decode(one.entry) for one in swaps]
-    ranges = [(drop_range_of(entry), entry.entry_id) for entry in entries]
     now_s = side.replica.clock.now_s()
-    side.replica.store.part_log.note(
-        PartEvent("RemovePart", str(part), now_s, rows=rows, size_bytes=size, entry_id=entry_id)
-        for dropped, entry_id in ranges
-        for part, (rows, size) in gone.items()
-        if dropped is not None and dropped.contains(part)
-    )
+    brought = {part: staged.manifest for staged, part in side.pairs}
+    came = {part: (one.rows, one.bytes_on_disk) for part, one in brought.items()}
+    events: list[PartEvent] = []
+    for one in swaps:
+        entry = decode(one.entry)
+        inside = drop_range_of(entry)
+        went = [part for part in gone if inside is not None and inside.contains(part)]
+        noted: list[tuple[PartEventType, PartName, tuple[int, int]]] = [
+            *(("RemovePart", part, gone[part]) for part in went),
+            *(("NewPart", arrival.part, came[arrival.part]) for arrival in one.arrivals),
+        ]
+        events += (
+            PartEvent(
+                kind,
+                str(part),
+                now_s,
+                rows=rows,
+                size_bytes=size_bytes,
+                run_id=wanted.run_id,
+                command=wanted.command,
+                entry_id=entry.entry_id,
+            )
+            for kind, part, (rows, size_bytes) in noted
+        )
+    side.replica.store.part_log.note(events)
 
 
 def _leave_disk(side: _Side, looked: _Looked) -> None:

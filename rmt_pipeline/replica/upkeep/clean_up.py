@@ -19,9 +19,10 @@ from rmt_pipeline.protocol.retention import (
     OldPart,
     PartRetention,
     ReplicaLogFacts,
+    log_trim,
     outdated_parts,
-    trim_log,
 )
+from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.replica.insert.report import again_words
 from rmt_pipeline.replica.mutations.mutations import clean_mutations
 from rmt_pipeline.replica.quorum import clean_quorums
@@ -37,7 +38,8 @@ from rmt_pipeline.replica.upkeep.rewound import (
 from rmt_pipeline.store.part_log import PartEvent
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.batches import refusals
-from rmt_pipeline.zookeeper.keeper import Refused
+from rmt_pipeline.zookeeper.keeper import Refused, Stat
+from rmt_pipeline.zookeeper.known import NodeCounts, node_counts
 from rmt_pipeline.zookeeper.paths import log_entry_name, sequence_number
 from rmt_pipeline.zookeeper.snapshot import claims_and_parts
 
@@ -135,7 +137,7 @@ def plan_clean_up(replica: Replica, *, hysteresis: float = 1.0) -> CleanUpPlan:
     names, replicas = keeper.children_stat(replica.table.replicas)
     entries = [sequence_number(name) for name in keeper.children(replica.table.log)]
     facts = [facts for name in names if (facts := _log_facts(replica, name)) is not None]
-    log = trim_log(
+    log = log_trim(
         entries,
         facts,
         keep_min=settings.min_replicated_logs_to_keep,
@@ -436,3 +438,77 @@ def _remove_nodes(replica: Replica, paths: Iterable[str]) -> int:
     todo = list(paths)
     refusals(replica.keeper, [transactions.remove_node(path) for path in todo])
     return len(todo)
+
+
+Read = tuple[bytes, Stat] | None
+
+
+def nodes_to_read(replica: Replica) -> tuple[str, ...]:
+    """Each counts what a clean-up looks at, or is changed with it."""
+    table, own = replica.table, replica.paths
+    return (
+        table.log,
+        table.mutations,
+        own.attempts,
+        table.quorum_parallel,
+        table.quorum_failed_parts,
+        table.quorum_status,
+        own.is_lost,
+        own.parts,
+        table.blocks,
+        table.inserts,
+        table.replicas,
+        table.restoring,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A table in which nothing is to be cleaned, and nothing grows old, until this changes: what a
+    few nodes count, read of many tables in one request, and the names in the table's directory.
+
+    What a clean-up finds depends on what is in ZooKeeper and on the disk, and on time only as long
+    as something waits to grow old. Ids of blocks and inserts do not: the newest is their "now".
+    """
+
+    nodes: tuple[NodeCounts | None, ...]
+    names: int
+    """Of the names in its directory, in no order."""
+    settings: TableSettings
+    """They say how much is kept; no node tells when they are altered."""
+
+    @classmethod
+    def now(cls, replica: Replica, reads: Sequence[Read]) -> "Settled":
+        """As it was when the nodes were read."""
+        return cls(
+            tuple(map(node_counts, reads)), hash(replica.store.names()), replica.settings
+        )
+
+
+def is_settled(
+    replica: Replica, reads: Sequence[Read], plan: CleanUpPlan, done: CleanedUp
+) -> bool:
+    """Whether the next clean-up would find nothing either, if nothing changes: of one whose nodes
+    were read before it.
+
+    What others hold up counts as waiting: a log longer than is kept, because somebody has not
+    copied it; mutations that somebody has not finished; attempts, of which a lost part may come.
+    """
+    log, mutations, attempts, parallel, failed, status, is_lost, parts, *_ = reads
+    if done != CleanedUp() or plan.parts.kept or log is None or parts is None:
+        return False
+    settings, store = replica.settings, replica.store
+    keep = settings.finished_mutations_to_keep
+    return not (
+        log[1].children_count > settings.min_replicated_logs_to_keep
+        or (keep and mutations is not None and mutations[1].children_count > keep)
+        or any(
+            one is not None and one[1].children_count for one in (attempts, parallel, failed)
+        )
+        or status is not None
+        or is_lost is None
+        or is_lost[0] == b"1"
+        or len(store.parts()) != parts[1].children_count  # in flight, or left by who died
+        or store.staged()
+        or store.drops.ranges()
+    )

@@ -15,6 +15,7 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.replica import Replica
 
 
@@ -38,16 +39,19 @@ class TableIsLost(Unavailable):
     code = "TABLE_IS_READ_ONLY"
 
 
-def require_no_namesake(replica: Replica) -> bool:
-    """Whether it is noted which replica is there. Raises ReplicaDropped: it is another one."""
+def require_no_namesake(replica: Replica) -> TableDefinition | None:
+    """Our definition with the replica that is there; None when that is not noted. Raises
+    ReplicaDropped: it is another table's.
+    """
     [names] = replica.keeper.children_many([replica.paths.creations])
-    if names is not None and replica.definition.uuid not in ("", *names):
+    found = None if names is None else replica.definition.of_creation(names)
+    if names is not None and replica.definition.uuid and found is None:
         raise ReplicaDropped(
             f"{replica.paths.root} in ZooKeeper is not the replica that {replica} had there: that "
             "one was dropped, and another one was created in its place. DROP the table here, and "
             "create it under another replica name"
         )
-    return names is not None
+    return found
 
 
 def require_promises(replica: Replica) -> None:
@@ -55,14 +59,14 @@ def require_promises(replica: Replica) -> None:
     replica is less than what is in the table. For readers, who go on with what was known before.
     """
     table = replica.table
-    restoring, replicas, log = replica.keeper.get_many(  # `exists_many` would be three requests
+    restoring, replicas, log = replica.keeper.exists_many(
         [table.restoring, table.replicas, table.log]
     )
     if restoring is not None:
         raise BeingRestored(f"{replica} is being restored from the disks of its replicas")
     if replicas is None:
         raise TableIsLost(f"ZooKeeper has nothing of {replica}")
-    if log is not None and log[1].next_sequence < replica.store.marks.log_seen():
+    if log is not None and log.next_sequence < replica.store.marks.log_seen():
         require_log_as_seen(replica)
 
 

@@ -96,13 +96,15 @@ class Batch:
 @dataclass(frozen=True, slots=True)
 class Tools:
     """What work needs besides the replica: who to fetch from, who merges, who mutates; and how to
-    begin something beside the loop that looks: a thread, in a simulated world a task.
+    begin something beside the loop that looks: a thread, in a simulated world a task. `run_id`
+    is the Dagster run that works, for the part log.
     """
 
     peers: Peers
     merger: Merger
     mutator: Mutator
     spawn: Callable[[Callable[[], None]], object] = in_a_thread
+    run_id: str = ""
 
 
 class BatchCarrier:
@@ -253,13 +255,6 @@ class BatchCarrier:
         clock = self._replica.clock
         tasks = {task.part: task for task in batch.tasks}
         clones: list[Ready] = []
-
-        def named() -> Iterator[PartDone]:
-            for one, published in publish_batch(self._replica, clones) if clones else ():
-                seconds = clock.monotonic_s() - started_s
-                yield self._told(batch, tasks[one.part], published, seconds)
-            clones.clear()
-
         accounts = Accounts(self._replica)
         for part, made in results:
             outcome = self._checked(accounts, tasks[part], made)
@@ -269,8 +264,9 @@ class BatchCarrier:
                 seconds = clock.monotonic_s() - started_s
                 yield self._arrived(batch, tasks[part], outcome, seconds)
             if len(clones) == CLONES_TOGETHER_MAX:
-                yield from named()
-        yield from named()
+                yield from self._published(batch, clones, started_s)
+                clones.clear()
+        yield from self._published(batch, clones, started_s)
 
     def _checked(
         self, accounts: Accounts, task: ClaimedEntry, made: StagedPart | RmtError
@@ -296,7 +292,6 @@ class BatchCarrier:
         started_s: float,
     ) -> Iterator[PartDone]:
         """Publish what was fetched, with one multi; or give entries back with the reason."""
-        clock = self._replica.clock
         ready: list[Ready] = []
         for task, outcome in arrived:
             try:
@@ -307,10 +302,16 @@ class BatchCarrier:
                 raise
             except RmtError as error:
                 yield self._failed_task(batch, task, error)
-        tasks = {task.part: task for task, _ in arrived}
+        yield from self._published(batch, ready, started_s)
+
+    def _published(
+        self, batch: Batch, ready: Sequence[Ready], started_s: float
+    ) -> Iterator[PartDone]:
+        """What became of each of these, if there are any."""
+        clock = self._replica.clock
         for one, published in publish_batch(self._replica, ready) if ready else ():
             seconds = clock.monotonic_s() - started_s
-            yield self._told(batch, tasks[one.part], published, seconds)
+            yield self._told(batch, batch.left[one.node], published, seconds)
 
     def _compared(self, task: ClaimedEntry, staged: StagedPart) -> Ready:
         """Raises Corruption when it is not what its sender has promised."""

@@ -55,7 +55,6 @@ from rmt_pipeline.replica.replica import Replica, lost_error
 from rmt_pipeline.replica.settled import are_on_disk
 from rmt_pipeline.replica.work.drop import DropHere
 from rmt_pipeline.replica.work.step import Swept
-from rmt_pipeline.store.clone import clone_from
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper.batches import op_bytes
@@ -305,7 +304,9 @@ class _Work:
                 created_s=int(self.replica.clock.now_s()),
                 metadata_version=max(0, self.entry.columns_version),
             )
-            self.staged[part] = clone_from(self.replica.store, store, source, told)
+            own = self.replica.store
+            staging = own.begin("replace", str(source))
+            self.staged[part] = own.clone_into(staging, source, told, of=store)
 
     # --- publishing them
 

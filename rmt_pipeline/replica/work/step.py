@@ -47,9 +47,9 @@ _EVENTS: Mapping[str, PartEventType] = {
 """By what was done; an entry that failed is called as it is in the log."""
 
 
-def events_of(parts: Iterable[PartDone], now_s: float) -> Iterator[PartEvent]:
-    """What was done to parts as rows of `system.part_log`; a drop gives one for each part that
-    went.
+def events_of(parts: Iterable[PartDone], now_s: float, run_id: str = "") -> Iterator[PartEvent]:
+    """What was done to parts, by this Dagster run, as rows of `system.part_log`; a drop gives one
+    for each part that went.
     """
     for done in parts:
         kind = _EVENTS.get(done.kind)
@@ -63,12 +63,13 @@ def events_of(parts: Iterable[PartDone], now_s: float) -> Iterator[PartEvent]:
                 done.size_bytes,
                 tuple(map(str, done.sources)),
                 done.source_replica,
+                run_id=run_id,
                 error=done.error,
                 differs=done.differs,
             )
         elif not done.error:
             for part in done.sources:
-                yield PartEvent("RemovePart", str(part), now_s, done.seconds)
+                yield PartEvent("RemovePart", str(part), now_s, done.seconds, run_id=run_id)
 
 
 @dataclass(frozen=True, slots=True)

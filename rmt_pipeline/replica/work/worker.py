@@ -538,7 +538,8 @@ class _Loop:
         self.summary.add(parts)
         if parts and self._worker is not None:
             living = self._worker.replica
-            living.store.part_log.note(events_of(parts, living.clock.now_s()))
+            events = events_of(parts, living.clock.now_s(), self._tools.run_id)
+            living.store.part_log.note(events)
             self._on_flush(Flush(living.definition.full_name, living.name, self._pool, parts))
         return bool(parts)
 

@@ -17,7 +17,7 @@ from rmt_pipeline.types.data_type import DataType
 from rmt_pipeline.types.from_text import parse_value
 from rmt_pipeline.types.to_text import column_values
 
-_ONE_ROW = pa.table({"one": pa.array([0], pa.uint8())})
+_ONE_ROW = pa.table({"one": pa.nulls(1)})  # of values Arrow would make an array with pandas
 
 
 def evaluate_constants(

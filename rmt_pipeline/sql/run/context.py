@@ -17,6 +17,8 @@ from rmt_pipeline.system import account
 if TYPE_CHECKING:
     import duckdb
 
+    from rmt_pipeline.table import Snapshot
+
 
 class SessionContext:
     """A session remembers the database of USE and the settings of SET; all else is in the catalog,
@@ -28,6 +30,8 @@ class SessionContext:
         self.server = server
         self.database = "default"
         self.stdin = stdin
+        self.held: dict[str, Snapshot] = {}
+        """Of tables, by their full names: queries read these parts, which somebody has pinned."""
         self.progress = StatementProgress()
         self._settings: dict[str, str] = {}
         self._computing: list[duckdb.DuckDBPyConnection] = []
@@ -47,7 +51,7 @@ class SessionContext:
             self._computing.remove(connection)
 
     def interrupt(self) -> None:
-        """From another thread: let what computes end now, with an error."""
+        """Stop the query that the session computes: it ends with an error. For other threads."""
         import duckdb  # noqa: PLC0415  start-up; it is there when something computes
 
         for connection in tuple(self._computing):

@@ -80,7 +80,9 @@ class DatabaseLog:
         self._picture = picture
 
     def knows(self, table: str) -> bool:
-        """Whether the picture has every ALTER of the table that was carried out anywhere."""
+        """Whether the table, as the database has it in ZooKeeper, has every ALTER in it that any
+        replica has carried out.
+        """
         return all(one.table != table or one.is_vain for one in self._untold)
 
     def left(self, replica: str) -> list[LoggedAlter]:

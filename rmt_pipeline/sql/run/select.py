@@ -247,7 +247,9 @@ class _Sources:
     def _table(self, database: str, source: NamedTable) -> Relation:
         table = self.session.server.table(source.table, database)
         settings = self.session.query_settings(self.settings)
-        snapshot = self.pinned.enter_context(table.snapshot(settings))
+        snapshot = self.session.held.get(table.definition.full_name)
+        if snapshot is None:
+            snapshot = self.pinned.enter_context(table.snapshot(settings))
         if settings.check_parts_before_reading:
             self.read.append((table, snapshot))
         self.directories.append(self.session.server.catalog.table_directory(table.definition))

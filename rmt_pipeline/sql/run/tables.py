@@ -405,7 +405,7 @@ def _full_name(session: SessionContext, table: TableName) -> tuple[str, str]:
 
 
 def create_database(session: SessionContext, statement: CreateDatabase) -> Done:
-    """CREATE DATABASE with the ordinary engine. Raises DatabaseAlreadyExists."""
+    """CREATE DATABASE with the engine Atomic. Raises DatabaseAlreadyExists."""
     if statement.name == SYSTEM_DATABASE:
         raise DatabaseAlreadyExists("database system already exists")
     session.server.catalog.create_database(

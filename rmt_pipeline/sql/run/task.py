@@ -68,9 +68,9 @@ from rmt_pipeline.syntax.statements.nodes import (
 from rmt_pipeline.syntax.statements.parse import parse
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.keeper import Create, LivingKeeper, RefusalKind, Refused, SetData
-from rmt_pipeline.zookeeper.marked import CarriedOut, MarkedKeeper
 from rmt_pipeline.zookeeper.paths import TablePaths
 from rmt_pipeline.zookeeper.strays import Stray, give_back, seen_to
+from rmt_pipeline.zookeeper.through import CarriedOut, MarkedKeeper
 
 TRIES = 3  # as the original
 PAUSE_S = 1.0  # between them

@@ -52,7 +52,7 @@ from rmt_pipeline.zookeeper.paths import TablePaths
 def upkeep(  # noqa: C901, PLR0912  one line each
     session: SessionContext, statement: Optimize | CheckTable | SystemStatement
 ) -> Result:
-    """Statements that look after a table, carried out on this server."""
+    """Carry out OPTIMIZE, CHECK TABLE or a SYSTEM statement on this server."""
     match statement:
         case Optimize():
             return _optimize(session, statement)

@@ -20,13 +20,16 @@ from rmt_pipeline.protocol.alter.commands import (
     ResetSettings,
 )
 from rmt_pipeline.protocol.errors import NotImplementedStatement
-from rmt_pipeline.protocol.table import DefaultKind
 from rmt_pipeline.syntax.cursor import Cursor
 from rmt_pipeline.syntax.expression import expression
 from rmt_pipeline.syntax.mutation import Partition, command, delete_rows, read_partition
 from rmt_pipeline.syntax.query import inner_query
 from rmt_pipeline.syntax.settings import one_setting
 from rmt_pipeline.syntax.statements.create import (
+    DEFAULTS,
+    column_clause,
+    column_default,
+    column_type,
     constraint_declared,
     index_declared,
     key_expressions,
@@ -53,12 +56,10 @@ from rmt_pipeline.syntax.statements.nodes import (
 )
 from rmt_pipeline.syntax.statements.tail import answer_tail, on_cluster, table_name
 from rmt_pipeline.syntax.ttl import ttl_element
-from rmt_pipeline.syntax.types import read_type
 from rmt_pipeline.types.escapes import quote_name
 
 _ENDS = frozenset(("COMMENT", "CODEC", "TTL", "REMOVE", "AFTER", "FIRST", "SETTINGS", "FORMAT"))
-_DEFAULTS: tuple[DefaultKind, ...] = tuple(kind for kind in get_args(DefaultKind) if kind)
-_NO_TYPE = frozenset((*_ENDS, *_DEFAULTS))
+_NO_TYPE = frozenset((*_ENDS, *DEFAULTS))
 _REMOVABLE: tuple[Removable, ...] = tuple(what for what in get_args(Removable) if what)
 
 
@@ -87,42 +88,25 @@ def _command(cursor: Cursor) -> AlterSyntax:
 
 def _add_column(cursor: Cursor) -> AddColumnSyntax:
     if_not_exists = cursor.take_words("IF", "NOT", "EXISTS")
-    column = ColumnSyntax(_column_name(cursor))
-    if cursor.current.upper not in _DEFAULTS:
-        column = _nullable(cursor, replace(column, type=read_type(cursor)))
-    column = _default(cursor, column)
-    while True:
-        if cursor.take_words("COMMENT"):
-            column = replace(column, comment=cursor.string())
-        elif cursor.take_words("CODEC"):
-            column = replace(column, codec=cursor.group()[1:-1].strip())
-        elif cursor.take_words("TTL"):
-            column = replace(column, ttl=expression(cursor))
-        else:
-            return AddColumnSyntax(column, _place(cursor), if_not_exists)
+    column = ColumnSyntax(_column_name(cursor), *column_type(cursor, DEFAULTS))
+    column = column_default(cursor, column, _ENDS)
+    while (read := column_clause(cursor, column)) is not None:
+        column = read
+    return AddColumnSyntax(column, _place(cursor), if_not_exists)
 
 
 def _modify_column(cursor: Cursor) -> ModifyColumnSyntax:
     if_exists = cursor.take_words("IF", "EXISTS")
-    column = ColumnSyntax(_column_name(cursor))
+    plain = ColumnSyntax(_column_name(cursor))
     if cursor.take_words("REMOVE"):
-        return ModifyColumnSyntax(column, remove=_removable(cursor), if_exists=if_exists)
+        return ModifyColumnSyntax(plain, remove=_removable(cursor), if_exists=if_exists)
     cursor.take_words("TYPE")  # as in ALTER COLUMN c TYPE UInt8
-    if cursor.current.upper not in _NO_TYPE:
-        column = _nullable(cursor, replace(column, type=read_type(cursor)))
-    column = _default(cursor, column)
-    found = ModifyColumnSyntax(column, if_exists=if_exists)
-    while True:
-        if cursor.take_words("COMMENT"):
-            found = replace(found, comment=cursor.string())
-        elif cursor.take_words("CODEC"):
-            found = replace(found, codec=cursor.group()[1:-1].strip())
-        elif cursor.take_words("TTL"):
-            found = replace(found, ttl=expression(cursor))
-        else:
-            break
+    column = ColumnSyntax(plain.name, *column_type(cursor, _NO_TYPE))
+    found = ModifyColumnSyntax(column_default(cursor, column, _ENDS), if_exists=if_exists)
+    while (read := column_clause(cursor, found)) is not None:
+        found = read
     found = replace(found, place=_place(cursor))
-    if found == ModifyColumnSyntax(ColumnSyntax(column.name), if_exists=if_exists):
+    if found == ModifyColumnSyntax(plain, if_exists=if_exists):
         raise cursor.expected(
             "what to modify: a type, DEFAULT, COMMENT, CODEC, TTL, AFTER, REMOVE"
         )
@@ -218,26 +202,6 @@ def _column_name(cursor: Cursor) -> str:
     while cursor.take("."):  # `n.a`, as columns of Nested types are named
         name += "." + cursor.identifier("the name of a column")
     return name
-
-
-def _nullable(cursor: Cursor, column: ColumnSyntax) -> ColumnSyntax:
-    if cursor.take_words("NOT", "NULL"):
-        return replace(column, nullable=False)
-    return replace(column, nullable=True) if cursor.take_words("NULL") else column
-
-
-def _default(cursor: Cursor, column: ColumnSyntax) -> ColumnSyntax:
-    for kind in _DEFAULTS:
-        if cursor.take_words(kind):
-            if kind == "EPHEMERAL" and _at_clause(cursor):
-                return replace(column, default_kind=kind)
-            default = expression(cursor)
-            return replace(column, default_kind=kind, default=default)
-    return column
-
-
-def _at_clause(cursor: Cursor) -> bool:
-    return cursor.at_end or cursor.at(",") or cursor.at_word(*_ENDS)
 
 
 def _place(cursor: Cursor) -> Place | None:

@@ -1,7 +1,8 @@
 """CREATE TABLE and ATTACH TABLE: columns, engine, keys."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from typing import TypeVar, get_args
 
 from rmt_pipeline.protocol.errors import NotImplementedStatement, UserError
 from rmt_pipeline.protocol.table import DefaultKind
@@ -15,6 +16,7 @@ from rmt_pipeline.syntax.statements.definition import (
     ConstraintSyntax,
     ElementSyntax,
     IndexSyntax,
+    ModifyColumnSyntax,
     PrimaryKeySyntax,
     ProjectionSyntax,
     TableSyntax,
@@ -23,16 +25,13 @@ from rmt_pipeline.syntax.statements.nodes import AttachTable, CreateTable, FromQ
 from rmt_pipeline.syntax.statements.tail import table_name, whole_query
 from rmt_pipeline.syntax.ttl import ttl_element
 from rmt_pipeline.syntax.types import read_type
+from rmt_pipeline.types.data_type import DataType
 
 DEFAULT_ENGINE = "MergeTree"
 
-_DEFAULTS: dict[str, DefaultKind] = {
-    "DEFAULT": "DEFAULT",
-    "MATERIALIZED": "MATERIALIZED",
-    "ALIAS": "ALIAS",
-    "EPHEMERAL": "EPHEMERAL",
-}
+DEFAULTS: Mapping[str, DefaultKind] = {kind: kind for kind in get_args(DefaultKind) if kind}
 _COLUMN_CLAUSES = frozenset(("COMMENT", "CODEC", "TTL", "STATISTICS", "SETTINGS", "PRIMARY"))
+_Column = TypeVar("_Column", ColumnSyntax, ModifyColumnSyntax)
 
 
 def create_table(cursor: Cursor) -> CreateTable:
@@ -274,35 +273,12 @@ def _column(cursor: Cursor) -> ColumnSyntax:
     if cursor.at("."):  # `n.a`, as columns of Nested types are named
         cursor.advance()
         name += "." + cursor.identifier("the name of a column")
-    column = ColumnSyntax(name, None if cursor.at_word(*_DEFAULTS) else read_type(cursor))
-    if cursor.take_words("NOT", "NULL"):
-        column = replace(column, nullable=False)
-    elif cursor.take_words("NULL"):
-        column = replace(column, nullable=True)
-    return _column_clauses(cursor, _default(cursor, column))
-
-
-def _default(cursor: Cursor, column: ColumnSyntax) -> ColumnSyntax:
-    kind = _DEFAULTS.get(cursor.current.upper, "")
-    if not kind:
-        return column
-    cursor.advance()
-    ends_here = cursor.at(",", ")") or cursor.at_word(*_COLUMN_CLAUSES)
-    if kind == "EPHEMERAL" and ends_here:
-        return replace(column, default_kind=kind)
-    default = expression(cursor)
-    return replace(column, default_kind=kind, default=default)
-
-
-def _column_clauses(cursor: Cursor, column: ColumnSyntax) -> ColumnSyntax:
+    column = ColumnSyntax(name, *column_type(cursor, DEFAULTS))
+    column = column_default(cursor, column, _COLUMN_CLAUSES)
     while not (cursor.at(",") or cursor.at(")") or cursor.at_end):
         at = cursor.current
-        if cursor.take_words("COMMENT"):
-            column = replace(column, comment=cursor.string())
-        elif cursor.take_words("CODEC"):
-            column = replace(column, codec=cursor.group()[1:-1].strip())
-        elif cursor.take_words("TTL"):
-            column = replace(column, ttl=expression(cursor))
+        if (read := column_clause(cursor, column)) is not None:
+            column = read
         elif cursor.take_words("PRIMARY", "KEY"):
             column = replace(column, is_primary_key=True)
         elif at.upper in _COLUMN_CLAUSES:
@@ -313,3 +289,39 @@ def _column_clauses(cursor: Cursor, column: ColumnSyntax) -> ColumnSyntax:
             what = f"unexpected {at.text} in the definition of column {column.name}"
             raise problem(cursor.source, at.start, what)
     return column
+
+
+def column_type(cursor: Cursor, others: Collection[str]) -> tuple[DataType | None, bool | None]:
+    """The type that stands here, and whether NULL or NOT NULL follows it. None when one of
+    `others` stands in its place.
+    """
+    if cursor.at_word(*others):
+        return None, None
+    found = read_type(cursor)
+    if cursor.take_words("NOT", "NULL"):
+        return found, False
+    return found, True if cursor.take_words("NULL") else None
+
+
+def column_default(cursor: Cursor, column: ColumnSyntax, ends: Collection[str]) -> ColumnSyntax:
+    """The column with the default that stands here, if one does. `ends`: the words, one of which
+    may follow EPHEMERAL, which needs no expression.
+    """
+    kind = DEFAULTS.get(cursor.current.upper)
+    if kind is None:
+        return column
+    cursor.advance()
+    ends_here = cursor.at_end or cursor.at(",", ")") or cursor.at_word(*ends)
+    default = None if kind == "EPHEMERAL" and ends_here else expression(cursor)
+    return replace(column, default_kind=kind, default=default)
+
+
+def column_clause(cursor: Cursor, column: _Column) -> _Column | None:
+    """The column with the COMMENT, CODEC or TTL that stands here; None when there is none."""
+    if cursor.take_words("COMMENT"):
+        return replace(column, comment=cursor.string())
+    if cursor.take_words("CODEC"):
+        return replace(column, codec=cursor.group()[1:-1].strip())
+    if cursor.take_words("TTL"):
+        return replace(column, ttl=expression(cursor))
+    return None

@@ -9,6 +9,7 @@ from rmt_pipeline.translate.base.casts import convert, nullable_like
 from rmt_pipeline.translate.base.text_form import text_of
 from rmt_pipeline.translate.base.typed import (
     FLOAT64,
+    NULL_TYPE,
     UINT8,
     Constant,
     Typed,
@@ -174,9 +175,9 @@ def mathematical(sql: str) -> Build:
     return template(sql, FLOAT64, floating)
 
 
-def null_of(data_type: DataType) -> Typed:
-    """NULL of this type."""
-    return Typed("NULL", data_type, Constant(None))
+def null() -> Typed:
+    """NULL, which has a type of its own."""
+    return Typed("NULL", NULL_TYPE, Constant(None))
 
 
 def named(functions: Sequence[Function]) -> dict[str, Function]:

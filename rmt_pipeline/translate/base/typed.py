@@ -22,7 +22,7 @@ from rmt_pipeline.types.escapes import duckdb_name, duckdb_text
 SQL_CHARACTERS_MAX = 500_000  # expressions repeat their arguments: nesting could explode
 
 UINT8, UINT16, UINT32, UINT64 = (parse_type(f"UInt{bits}") for bits in (8, 16, 32, 64))
-INT8, INT16, INT32, INT64 = (parse_type(f"Int{bits}") for bits in (8, 16, 32, 64))
+INT8, INT64 = parse_type("Int8"), parse_type("Int64")
 INT128, UINT128 = parse_type("Int128"), parse_type("UInt128")
 FLOAT32, FLOAT64 = parse_type("Float32"), parse_type("Float64")
 STRING, BOOL, DATE, UUID = (parse_type(name) for name in ("String", "Bool", "Date", "UUID"))
@@ -240,7 +240,7 @@ def nanoseconds_sql(sql: str) -> str:
 
 
 def working_type(data_type: DataType) -> str:
-    """DuckDB's type of the working form."""
+    """The DuckDB type in which such values are computed: numbers, also where bytes are stored."""
     plain = data_type.plain
     if plain.is_integer and plain.wide_bytes == 16:
         return "HUGEINT" if plain.is_signed else "UHUGEINT"

@@ -6,10 +6,9 @@ from rmt_pipeline.translate.base.casts import (
     plain_condition,
 )
 from rmt_pipeline.translate.base.casts_number import unscaled, unscaled_to_decimal, wrap
-from rmt_pipeline.translate.base.function import Build, null_of
+from rmt_pipeline.translate.base.function import Build, null
 from rmt_pipeline.translate.base.typed import (
     FLOAT64,
-    NULL_TYPE,
     Constant,
     Typed,
     TypeProblem,
@@ -33,7 +32,7 @@ def arithmetic(name: str) -> Build:
     def build(arguments: list[Typed]) -> Typed:
         left, right = (as_number(each) for each in arguments)
         if left.is_null_literal or right.is_null_literal:
-            return null_of(NULL_TYPE)
+            return null()
         if interval_unit(left.type) and left.plain == right.plain and name != "multiply":
             sql = f"({left.sql} {SYMBOLS[name]} {right.sql})"
             return Typed(sql, nullable_like(left.plain, left, right))
@@ -146,7 +145,7 @@ def divide(arguments: list[Typed]) -> Typed:
     """Float64, by zero too; decimals stay decimals and lose what does not fit."""
     left, right = (as_number(each) for each in arguments)
     if left.is_null_literal or right.is_null_literal:
-        return null_of(NULL_TYPE)
+        return null()
     _check_numbers("divide", left, right)
     a, b = left.plain, right.plain
     if (a.is_decimal or b.is_decimal) and not (a.is_float or b.is_float):
@@ -177,7 +176,7 @@ def int_div(*, or_zero: bool) -> Build:
     def build(arguments: list[Typed]) -> Typed:
         left, right = (as_number(each) for each in arguments)
         if left.is_null_literal or right.is_null_literal:
-            return null_of(NULL_TYPE)
+            return null()
         _check_numbers("intDiv", left, right)
         a, b = left.plain, right.plain
         bits = a.bits or (64 if a.family == "Float64" or a.bits > 32 else 32)
@@ -225,7 +224,7 @@ def modulo(*, or_zero: bool = False, positive: bool = False) -> Build:
     def build(arguments: list[Typed]) -> Typed:
         left, right = (as_number(each) for each in arguments)
         if left.is_null_literal or right.is_null_literal:
-            return null_of(NULL_TYPE)
+            return null()
         _check_numbers("modulo", left, right)
         a, b = left.plain, right.plain
         if a.is_decimal or b.is_decimal:
@@ -262,7 +261,7 @@ def negate(arguments: list[Typed]) -> Typed:
     """
     value = as_number(arguments[0])
     if value.is_null_literal:
-        return null_of(NULL_TYPE)
+        return null()
     if interval_unit(value.type):
         return Typed(f"(-{value.sql})", value.type)
     _check_numbers("negate", value, value)
@@ -284,7 +283,7 @@ def absolute(arguments: list[Typed]) -> Typed:
     """`abs`: of signed integers the unsigned type, which has every result."""
     value = as_number(arguments[0])
     if value.is_null_literal:
-        return null_of(NULL_TYPE)
+        return null()
     _check_numbers("abs", value, value)
     plain = value.plain
     if not plain.is_integer:
@@ -311,7 +310,7 @@ def bitwise(symbol: str) -> Build:
     def build(arguments: list[Typed]) -> Typed:
         found = _two_integers("bits", arguments)
         if found is None:
-            return null_of(NULL_TYPE)
+            return null()
         left, right = found
         a, b = left.plain, right.plain
         result = _integer(max(a.bits, b.bits), signed=a.is_signed or b.is_signed)
@@ -332,7 +331,7 @@ def shift_bits(*, to_left: bool) -> Build:
     def build(arguments: list[Typed]) -> Typed:
         found = _two_integers("bits", arguments)
         if found is None:
-            return null_of(NULL_TYPE)
+            return null()
         left, right = found
         a, b = left.plain, right.plain
         result = _integer(max(a.bits, b.bits), signed=a.is_signed or b.is_signed)
@@ -358,7 +357,7 @@ def bit_not(arguments: list[Typed]) -> Typed:
     """`bitNot(n)`: every bit turned over, in the type of n. Raises TypeProblem."""
     value = as_number(arguments[0])
     if value.is_null_literal:
-        return null_of(NULL_TYPE)
+        return null()
     if not value.type.is_integer or value.plain.wide_bytes:
         raise TypeProblem(f"bitNot of {value.type.text}: expected an integer up to 64 bits")
     return Typed(wrap(f"(-1 - CAST({value.sql} AS HUGEINT))", value.plain), value.type)
@@ -370,7 +369,7 @@ def common_divisor(name: str) -> Build:
     def build(arguments: list[Typed]) -> Typed:
         found = _two_integers(name, arguments)
         if found is None:
-            return null_of(NULL_TYPE)
+            return null()
         left, right = found
         result = result_integer("plus", left.plain, right.plain)
         sql = f"{name}(CAST({left.sql} AS HUGEINT), CAST({right.sql} AS HUGEINT))"

@@ -10,12 +10,11 @@ from rmt_pipeline.translate.base.function import (
     constant_integer,
     constant_text,
     function,
-    null_of,
+    null,
 )
 from rmt_pipeline.translate.base.text_form import ipv4_text, text_of
 from rmt_pipeline.translate.base.typed import (
     INT64,
-    NULL_TYPE,
     STRING,
     Typed,
     TypeProblem,
@@ -39,7 +38,7 @@ def _conversion(target: DataType, mode: str = "") -> Build:
 
 def _converted(value: Typed, target: DataType, mode: str) -> Typed:
     if value.is_null_literal:
-        return null_of(NULL_TYPE)
+        return null()
     if not mode:
         return convert(value, target)
     if not value.type.is_string:
@@ -122,7 +121,7 @@ def _to_date(family: str, mode: str) -> Build:
 def _to_string(arguments: list[Typed]) -> Typed:
     value = arguments[0]
     if value.is_null_literal:
-        return null_of(NULL_TYPE)
+        return null()
     if len(arguments) > 1:
         if not value.type.is_time:
             raise TypeProblem(f"toString with a time zone takes a time, not {value.type.text}")

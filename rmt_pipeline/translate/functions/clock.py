@@ -258,8 +258,8 @@ def _today(days_ago: int) -> Build:
     return build
 
 
-def _uncertain(name: str, build: Build, least: int, most: int) -> Function:
-    return function(name, build, least, most, deterministic=False)
+def _uncertain(name: str, build: Build, most: int) -> Function:
+    return function(name, build, 0, most, deterministic=False)
 
 
 FUNCTIONS = (
@@ -290,8 +290,8 @@ FUNCTIONS = (
         )
         for mode in ("", "OrNull", "OrZero")
     ),
-    _uncertain("now", _now, 0, 1),
-    _uncertain("now64", _now_64, 0, 1),
-    _uncertain("today", _today(0), 0, 0),
-    _uncertain("yesterday", _today(1), 0, 0),
+    _uncertain("now", _now, 1),
+    _uncertain("now64", _now_64, 1),
+    _uncertain("today", _today(0), 0),
+    _uncertain("yesterday", _today(1), 0),
 )

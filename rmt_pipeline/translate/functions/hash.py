@@ -60,8 +60,8 @@ def _product(factor: int) -> str:
     return _low(f"(CAST(v AS UHUGEINT) * CAST({factor} AS UHUGEINT))")
 
 
-def _left(sql: str, count: int) -> str:
-    return _low(f"(CAST({sql} AS UHUGEINT) * CAST({2**count} AS UHUGEINT))")
+def _left(count: int) -> str:
+    return _low(f"(CAST(v AS UHUGEINT) * CAST({2**count} AS UHUGEINT))")
 
 
 def _sum(left: str, right: str) -> str:
@@ -69,7 +69,7 @@ def _sum(left: str, right: str) -> str:
 
 
 def _rotated(count: int) -> str:
-    return f"((v >> {count}) | {_left('v', 64 - count)})"
+    return f"((v >> {count}) | {_left(64 - count)})"
 
 
 def _steps(sql: str, *steps: str) -> str:
@@ -107,11 +107,11 @@ def _int_hash_32(arguments: list[Typed]) -> Typed:
     salted = f"xor({_key(arguments[0])}, CAST({0x75D9543DE018BF45} AS UBIGINT))"
     sql = _steps(
         salted,
-        _sum(f"(CAST({_ONES} AS UBIGINT) - v)", _left("v", 18)),
+        _sum(f"(CAST({_ONES} AS UBIGINT) - v)", _left(18)),
         f"xor(v, {_rotated(31)})",
         _product(21),
         f"xor(v, {_rotated(11)})",
-        _sum("v", _left("v", 6)),
+        _sum("v", _left(6)),
         f"xor(v, {_rotated(22)})",
     )
     low = f"({sql} & CAST(4294967295 AS UBIGINT))"

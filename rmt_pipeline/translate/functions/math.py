@@ -11,14 +11,13 @@ from rmt_pipeline.translate.base.function import (
     function,
     integer,
     mathematical,
-    null_of,
+    null,
     predicate,
     template,
 )
 from rmt_pipeline.translate.base.typed import (
     FLOAT64,
     INT8,
-    NULL_TYPE,
     UINT8,
     UINT64,
     Constant,
@@ -52,7 +51,7 @@ def _rounding(mode: str) -> Build:
     def build(arguments: list[Typed]) -> Typed:
         value = as_number(arguments[0])
         if value.is_null_literal:
-            return null_of(NULL_TYPE)
+            return null()
         if not value.type.is_computable:
             raise TypeProblem(f"{mode} takes a number, not {value.type.text}")
         decimals = 0
@@ -127,7 +126,7 @@ def _round_decimal(mode: str, value: Typed, decimals: int) -> str:
 def _sign(arguments: list[Typed]) -> Typed:
     value = as_number(arguments[0])
     if value.is_null_literal:
-        return null_of(NULL_TYPE)
+        return null()
     if not value.type.is_numeric:
         raise TypeProblem(f"sign takes a number, not {value.type.text}")
     x = value.sql

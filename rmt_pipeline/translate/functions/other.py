@@ -73,8 +73,7 @@ def _row_number(arguments: list[Typed]) -> Typed:
     return Typed("CAST(row_number() OVER () - 1 AS UBIGINT)", UINT64)
 
 
-def _random(bits: int) -> str:
-    return f"CAST(floor(random() * {2**bits}) AS UBIGINT)"
+_RANDOM = f"CAST(floor(random() * {2**32}) AS UBIGINT)"
 
 
 def _always(sql: str, result: DataType) -> Build:
@@ -87,8 +86,8 @@ def _always(sql: str, result: DataType) -> Build:
     return build
 
 
-_RANDOM_32 = f"CAST({_random(32)} AS UINTEGER)"
-_RANDOM_64 = f"({_random(32)} * {2**32} + {_random(32)})"
+_RANDOM_32 = f"CAST({_RANDOM} AS UINTEGER)"
+_RANDOM_64 = f"({_RANDOM} * {2**32} + {_RANDOM})"
 _EACH = "each place where it stands, or its alias does, has values of its own"
 _BLOCKS = "a block is at most 2,048 rows"
 FUNCTIONS = (

@@ -11,14 +11,13 @@ from rmt_pipeline.translate.base.function import (
     constant_text,
     function,
     integer,
-    null_of,
+    null,
     predicate,
     template,
     text,
 )
 from rmt_pipeline.translate.base.temporal import at_least, within
 from rmt_pipeline.translate.base.typed import (
-    NULL_TYPE,
     STRING,
     UINT64,
     Typed,
@@ -44,7 +43,7 @@ def _ascii_case(name: str, source: str, target: str) -> str:
 def _length(arguments: list[Typed]) -> Typed:
     value = arguments[0]
     if value.is_null_literal:
-        return null_of(NULL_TYPE)
+        return null()
     match value.plain.family:
         case "FixedString":
             sql = f"octet_length({value.sql})"
@@ -75,7 +74,7 @@ def _concat(arguments: list[Typed]) -> Typed:
     if arguments[0].plain.family == "Array":
         return concat_arrays(arguments)
     if any(each.is_null_literal for each in arguments):
-        return null_of(NULL_TYPE)
+        return null()
     sql = f"({' || '.join(any_text(each) for each in arguments)})"
     return Typed(sql, nullable_like(STRING, *arguments))
 
@@ -102,7 +101,7 @@ def _substring(*, in_bytes: bool) -> Build:
 
     def build(arguments: list[Typed]) -> Typed:
         if any(each.is_null_literal for each in arguments):
-            return null_of(NULL_TYPE)
+            return null()
         s, offset = text(arguments[0]), integer(arguments[1])
         size = f"{measure}({s})"
         known = arguments[1].constant.value if arguments[1].constant else None

@@ -11,7 +11,7 @@ from rmt_pipeline.translate.base.function import (
     constant_text,
     function,
     integer,
-    null_of,
+    null,
 )
 from rmt_pipeline.translate.base.temporal import (
     at_least,
@@ -30,7 +30,6 @@ from rmt_pipeline.translate.base.temporal import (
 from rmt_pipeline.translate.base.typed import (
     DATE,
     INT64,
-    NULL_TYPE,
     UINT8,
     UINT16,
     UINT32,
@@ -204,7 +203,7 @@ def _part(name: str, sql: str, result: DataType, *, of_clock: bool) -> Build:
     def build(arguments: list[Typed]) -> Typed:
         value = arguments[0]
         if value.is_null_literal:
-            return null_of(NULL_TYPE)
+            return null()
         if of_clock and not moment(value, name).type.is_time:
             raise TypeProblem(f"{name} takes a DateTime, not {value.type.text}")
         zone = zone_of_call(arguments, 1)
@@ -248,7 +247,7 @@ def _by_mode(name: str, forms: dict[int, str]) -> Build:
 def _start(name: str, period: str) -> Build:
     def build(arguments: list[Typed]) -> Typed:
         if arguments[0].is_null_literal:
-            return null_of(NULL_TYPE)
+            return null()
         return start_of_period(moment(arguments[0], name), period, zone_of_call(arguments, 1))
 
     return build
@@ -304,7 +303,7 @@ def _add(unit: str, sign: int) -> Build:
     def build(arguments: list[Typed]) -> Typed:
         value, amount = arguments
         if value.is_null_literal or amount.is_null_literal:
-            return null_of(NULL_TYPE)
+            return null()
         if value.plain.family == "String":
             value = convert(value, DataType("DateTime64", (3,)))
         moment(value, f"add{unit}s")

@@ -240,12 +240,15 @@ def _ended(child: _Child) -> str | None:
 
 
 def _processor_s(process: int) -> float:
-    """What it has used, and its children that ended. Where there is no /proc, the time."""
+    """What it and its children have used. Where there is no /proc, the time."""
+    place = Path(f"/proc/{process}")
     try:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except FileNotFoundError:
+        fields = (place / "stat").read_text().rpartition(")")[2].split()
+        children = (place / "task" / str(process) / "children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
         return time.monotonic()
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    living_s = sum(_processor_s(int(child)) for child in children)
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK") + living_s
 
 
 def every_site(rooms: Sequence[str]) -> list[Site]:

@@ -33,6 +33,7 @@ class Garden:
     def __init__(self) -> None:
         rooms = tuple(str(ROOT / room) for room in ROOMS)
         self._functions: dict[tuple[str, CodeType], list[FunctionType]] = defaultdict(list)
+        gc.unfreeze()  # else what an import of rmt_pipeline.dagster froze is not among them
         for one in gc.get_objects():
             if type(one) is FunctionType and one.__code__.co_filename.startswith(rooms):
                 self._functions[one.__code__.co_filename, one.__code__].append(one)

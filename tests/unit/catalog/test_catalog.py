@@ -215,7 +215,7 @@ def test_any_other_bytes_are_corruption_and_nothing_else(content):
 @pytest.mark.parametrize(
     "change",
     [
-        {"format": 5},
+        {"format": 6},
         {"name": 3},
         {"unknown": "x"},
         {"columns": [{"name": "a"}]},

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmt_pipeline.sql.run.progress import StatementProgress, quantity
-from tests.support.terminal import Terminal
+from tests.support.terminal import FIRST, SAYS, Terminal
 
 LONG = "SELECT sum(a.number * b.number % 7) FROM numbers(1000000) a, numbers(1000000) b"
 
@@ -51,6 +51,9 @@ def test_statements_go_on_to_their_semicolon_and_errors_do_not_end_it(prompt) ->
 
 def test_ctrl_c_cancels_what_runs_or_is_typed_and_keeps_the_session(prompt) -> None:
     prompt.types("USE system;\r")
+    prompt.until("r1 :)")
+    prompt.types(f"{FIRST}\r")
+    prompt.until(SAYS)
     prompt.until("r1 :)")
     prompt.types(f"{LONG};\r")
     prompt.until("Progress: ")
@@ -116,7 +119,8 @@ def test_ctrl_c_ends_a_command_with_one_line(tmp_path, config) -> None:
         "WHERE (a.number * b.number) % 1000003 = 1000004"
     )
     for statement in (LONG, streamed):
-        terminal = Terminal(tmp_path, "--config", config, "sql", statement)
+        terminal = Terminal(tmp_path, "--config", config, "sql", f"{FIRST} {statement}")
+        terminal.until(SAYS)
         terminal.until("Progress: ")
         terminal.interrupt()
         shown = terminal.until("interrupted\r\n")

@@ -63,8 +63,11 @@ LARGE = {
 
 
 def damage(store, name: str, change) -> None:
+    """In one step: who reads it meanwhile has all of it as it was, or as it is then."""
     path = Path(store.disk.local_path(f"{PART}/{name}"))
-    path.write_bytes(change(path.read_bytes()))
+    aside = Path(store.disk.root, f"changed by {threading.get_ident()}")
+    aside.write_bytes(change(path.read_bytes()))
+    aside.replace(path)
 
 
 @pytest.mark.parametrize("files", [SMALL, LARGE, {}], ids=["small", "large", "empty"])

@@ -54,6 +54,18 @@ def test_of_unequal_parts_of_one_name_those_that_most_have_stay():
     assert "their rows differ" in gone.reason
 
 
+def test_a_block_that_nobody_has_seen_promised_gives_way_to_the_same_one_that_stays():
+    later = {"all_1_1_0": "a", "all_1_2_1": "b", "all_3_3_0": "c"}
+    found = held(r1={"all_0_0_0": "a", "all_4_4_0": "c", "all_5_5_0": "d"}, r2=later)
+    unseen = [PartName("all", block, block, 0) for block in (0, 3, 5)]
+    united = unite(found, {}, unseen)
+    assert names(united.parts) == ["all_1_2_1", "all_4_4_0", "all_5_5_0"]
+    gone = [(one.replica, str(one.part)) for one in united.given_up]
+    assert gone == [("r2", "all_3_3_0"), ("r1", "all_0_0_0")]
+    fetched = unite({**found, "r3": found["r1"]}, {}, [*unseen, *unseen])
+    assert names(fetched.parts) == ["all_0_0_0", "all_1_2_1", "all_4_4_0", "all_5_5_0"]
+
+
 def test_of_as_many_it_is_the_first_replica_whoever_asks():
     one = held(r1={"all_0_1_1": "a"}, r2={"all_0_1_1": "b"})
     other = dict(reversed(one.items()))

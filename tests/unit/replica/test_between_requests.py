@@ -33,7 +33,7 @@ from rmt_pipeline.replica.upkeep.compare import compare_replicas
 from rmt_pipeline.replica.upkeep.lag import lag_of
 from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
 from rmt_pipeline.zookeeper.keeper import Delete, SetData
-from tests.support.between_requests import BeforeRequest
+from tests.support.between_requests import BeforeRequest, BetweenAnswers
 from tests.support.local_replicas import ROOT, Replicas
 
 FIRST = PartName("all", 0, 0, 0)
@@ -56,6 +56,7 @@ class Action:
     holds: Callable[[Replicas], bool] = lambda _: True
     meanwhile: Did | None = None
     """What r2 does; None: r3 is dropped."""
+    between: type[BeforeRequest] = BeforeRequest
     every: int = 3
     """Of its requests r1 itself is dropped before every third one, or every one."""
 
@@ -83,6 +84,16 @@ def is_lost(replicas: Replicas) -> None:
     """r1, which has merged the two parts that r2 has not."""
     optimize_partition(replicas["r2"], "all", final=True, skip_merged=False)
     replicas.work_off("r2")
+    paths = replicas["r1"].paths
+    replicas["r1"].session.multi([SetData(paths.is_lost, b"1")])
+    replicas["r1"].memory = Memory()
+
+
+def is_lost_and_source_has_to_drop(replicas: Replicas) -> None:
+    """r2 has yet to fetch a part, and to drop it; r3 has it and has not heard of the drop."""
+    replicas.insert("r3", 9)
+    replicas.table("r3").drop_partitions(["all"], settings=NOW)
+    pull_log(replicas["r2"])
     paths = replicas["r1"].paths
     replicas["r1"].session.multi([SetData(paths.is_lost, b"1")])
     replicas["r1"].memory = Memory()
@@ -162,6 +173,14 @@ ACTIONS = [
         lambda replicas: (clone_if_lost(replicas["r1"]), replicas.work_off("r1")),
         is_lost,
         lambda replicas: rows(replicas) == [1, 2, 3],
+    ),
+    Action(
+        "a clone whose source drops",
+        lambda replicas: (clone_if_lost(replicas["r1"]), replicas.work_off("r1")),
+        is_lost_and_source_has_to_drop,
+        lambda replicas: rows(replicas) == [],
+        lambda replicas: replicas.work_off("r2"),
+        BetweenAnswers,
     ),
     Action(
         "a part is given up for lost",
@@ -253,7 +272,7 @@ def test_whatever_happens_between_any_two_requests(tmp_path: Path, action: Actio
         with prepared(tmp_path / str(number), action) as replicas:
             one = replicas["r1"].keeper
             right = one.session
-            one.session = between = BeforeRequest(
+            one.session = between = action.between(
                 right, number, partial(action.meanwhile or dropped, replicas)
             )
             try:

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from time import sleep
 
 import pyarrow as pa
@@ -13,10 +14,10 @@ from rmt_pipeline.protocol.errors import Corruption, MissingPart
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.readable import readable_parts
 from rmt_pipeline.sql.run.session import Session
-from rmt_pipeline.store import layout
+from rmt_pipeline.store import disk, layout, part_store
 from rmt_pipeline.store.disk import SETTLED_NS, LocalDisk
 from rmt_pipeline.store.marks import Marks
-from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.store.part_store import NOTED_BYTES_MIN, PartStore
 from rmt_pipeline.zookeeper.keeper import Delete
 from tests.support.fake_keeper import FakeKeeper
 from tests.support.local_replicas import BEGAN_S, Replicas, StillClock
@@ -196,6 +197,64 @@ def test_bytes_that_nobody_wrote_to_are_read_once_per_host(replicas, monkeypatch
     another_process.verify_changed(part)
 
 
+def test_who_writes_a_large_part_notes_that_it_is_whole(replicas, monkeypatch):
+    """Of a small one nothing is noted: it is read as fast as a note is written."""
+    monkeypatch.setattr(disk, "SETTLED_NS", 0)
+    numbers = Random(1).sample(range(1 << 60), NOTED_BYTES_MIN // 4)
+    large, small = replicas.insert("r1", *numbers), replicas.insert("r1", 1000)
+    store = replicas.stores["r1"]
+    notes = {
+        part: (Path(store.directory(part)) / layout.WHOLE).exists() for part in (large, small)
+    }
+    assert notes == {large: True, small: False}
+
+
+def test_links_that_come_and_go_make_nobody_read_the_bytes_again(
+    replicas, monkeypatch, tmp_path
+):
+    """Of the part, nor of its clone, in this process or another: a snapshot, a replaced partition
+    and its source share files.
+    """
+    settle()
+    assert read(replicas) == list(VALUES)
+    store, file = replicas.stores["r2"], data_file(replicas)
+    [part] = store.parts()
+    monkeypatch.setattr(LocalDisk, "chunks", lambda *_: pytest.fail("the bytes were hashed"))
+    monkeypatch.setattr(part_store, "NOTED_BYTES_MIN", 0)
+    target, read_s = PartName.parse(f"{part}_1"), store.verified_s(part)
+    store.publish(clone(store, part, "mutate", str(part)), target)
+    link = tmp_path / "link"
+    link.hardlink_to(file)
+    for _ in range(2):
+        for one in (part, target):
+            store.verify_changed(one)
+            assert store.verified_s(one) == read_s, "the scrub reads it when it is due"
+        link.unlink(missing_ok=True)
+    assert store.remove(part)
+    store.verify_changed(target)
+    another_process = PartStore(LocalDisk(store.disk.root), ids=CountedIds())
+    another_process.verify_changed(target)
+
+
+def test_a_write_beside_a_new_link_is_seen(replicas, monkeypatch):
+    """Before the part is cloned, and after it: its clone has the same bytes."""
+    monkeypatch.setattr(part_store, "NOTED_BYTES_MIN", 0)
+    settle()
+    assert read(replicas) == list(VALUES)
+    store, file = replicas.stores["r2"], data_file(replicas)
+    [part] = store.parts()
+    target = PartName.parse(f"{part}_1")
+    store.publish(clone(store, part, "mutate", str(part)), target)
+    flip(file, 40)
+    for one in (part, target):
+        with pytest.raises(Corruption):
+            store.verify_changed(one)
+    target = PartName.parse(f"{part}_2")
+    store.publish(clone(store, part, "mutate", str(part)), target)
+    with pytest.raises(Corruption):
+        store.verify_changed(target)
+
+
 def test_a_file_that_pretends_to_be_old_is_read_again(replicas):
     settle()
     assert read(replicas) == list(VALUES)
@@ -216,8 +275,9 @@ def test_a_change_right_after_the_file_was_written_is_seen(replicas):
         read(replicas)
 
 
-def test_what_was_read_of_a_clone_is_not_believed_of_its_files(replicas):
+def test_what_was_read_of_a_clone_is_not_believed_of_its_files(replicas, monkeypatch):
     """A hard link has the bytes of its source, whether they are right or not."""
+    monkeypatch.setattr(part_store, "NOTED_BYTES_MIN", 0)
     store = replicas.stores["r2"]
     [part] = store.parts()
     flip(data_file(replicas), 40)

@@ -10,9 +10,12 @@ from rmt_pipeline.protocol.errors import OutcomeUnknown
 from rmt_pipeline.protocol.inserts.ids import insert_id_of_token
 from rmt_pipeline.protocol.inserts.rows import InsertRows
 from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord
-from rmt_pipeline.protocol.parts.name import drop_range
+from rmt_pipeline.protocol.parts.name import PartName, drop_range
 from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.replica.insert.quorum import QuorumFailed
 from rmt_pipeline.replica.insert.result import InsertCancelled, InsertInPart, OtherRows, Outcome
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.quorum import has_failed
 from rmt_pipeline.replica.upkeep.clean_up import CleanedUp, carry_out, plan_clean_up
 from rmt_pipeline.zookeeper.keeper import Delete, Refused, SetData
 from tests.support.local_replicas import Replicas, partitioned
@@ -302,6 +305,32 @@ def test_what_is_dropped_while_a_retry_goes_on_stays_out_of_the_record(replicas)
         assert replicas.table("r2").insert(ROWS[:2], token="a token").rows == 1
     again = replicas.table("r1").insert(ROWS[:2], token="a token")
     assert [part.partition for part in again.parts] == ["1"]
+
+
+def test_who_completes_it_is_told_what_failed_meanwhile(tmp_path, monkeypatch):
+    """1. r1 commits the first of two partitions, and dies. 2. r2, which is asked for the same
+    insert, finds it there. 3. Before it commits the other one, the first one's quorum fails.
+    """
+    monkeypatch.setattr(limits, "INSERT_BYTES_MAX", 1)
+    rows, first = [{"p": 0, "n": 1}, {"p": 1, "n": 11}], PartName("0", 0, 0, 0)
+    with Replicas(tmp_path, define=partitioned) as replicas:
+
+        def is_second(op):
+            return logs(op) and b"\n1_" in op.data
+
+        died = faulty(replicas["r1"].keeper, is_second, landed=False, error=Died())
+        with died, pytest.raises(Died):
+            replicas.table("r1").insert(rows, settings={"insert_quorum": "2"})
+
+        def fails():
+            replicas.stop("r1")
+            pull_log(replicas["r2"])
+            assert has_failed(replicas["r2"], first)
+
+        told = pytest.raises(QuorumFailed, match=f"{first} failed")
+        with before(replicas["r2"].keeper, is_second, fails), told:
+            replicas.table("r2").insert(rows)
+        assert replicas.parts("r2") == ["1_2_2_0"]
 
 
 def test_a_record_that_is_removed_meanwhile_ends_the_insert(replicas):

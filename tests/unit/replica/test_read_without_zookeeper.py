@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from examples.flights.ports import free_port
 from rmt_pipeline.cli.status import run_status
 from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
@@ -24,7 +25,6 @@ from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.store import layout
 from rmt_pipeline.table import ReadWithoutZooKeeper
 from tests.support.local_session import rows, session_with_numbers
-from tests.support.ports import free_port
 
 
 @pytest.fixture

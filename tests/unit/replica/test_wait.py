@@ -8,7 +8,7 @@ from rmt_pipeline.protocol.errors import Unfinished
 from rmt_pipeline.replica.assign.merges import Assigned, optimize_partition
 from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.pull_log import pull_log
-from rmt_pipeline.replica.wait import wait_for_entry, wait_for_kinds
+from rmt_pipeline.replica.wait import SyncMode, sync_replica, wait_for_entry, wait_for_kinds
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.local_replicas import ClockWaker, Replicas
 
@@ -163,3 +163,22 @@ def test_kinds_are_waited_for_and_others_are_not(replicas: Replicas) -> None:
     assert not wait_for_kinds(r2, {"MERGE_PARTS"}, lambda: True, waker)
     replicas.step("r2")
     assert wait_for_kinds(r2, {"MERGE_PARTS"}, lambda: True, waker)
+
+
+def test_what_is_done_before_it_is_looked_at_is_not_waited_for(replicas: Replicas) -> None:
+    """It is listed in the queue, and gone when it is read."""
+    replicas.insert("r1", 1)
+    replica, waker = replicas["r2"], ClockWaker(replicas.clock)
+    get_many = replica.session.get_many
+
+    def late(paths: Any) -> Any:
+        if any(path.startswith(f"{replica.paths.queue}/") for path in paths):
+            replica.session.get_many = get_many
+            replicas.step("r2", "fetch")
+        return get_many(paths)
+
+    pull_log(replica)
+    replica.session.get_many = late
+    sync_replica(replica, SyncMode.LIGHTWEIGHT, 5.0, waker)
+    assert replicas.parts("r2") == ["all_0_0_0"]
+    assert replicas.clock.passed_s == 0.0

@@ -2,11 +2,12 @@
 
 from contextlib import closing, contextmanager
 
+import dagster as dg
 import pytest
 
 from rmt_pipeline.cli.status import _table_lines
 from rmt_pipeline.config import Address
-from rmt_pipeline.dagster.checks import _stopped_by_hand
+from rmt_pipeline.dagster.checks import check_of
 from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import ReplicaDropped, Unavailable, UnknownTable
 from rmt_pipeline.replica.life.drop import delete_tree
@@ -104,9 +105,10 @@ def test_the_check_in_dagster_warns(session):
         def server(self, *_: str, **__: str):
             yield session.context.server
 
-    check = _stopped_by_hand("t", "r1").op.compute_fn.decorated_fn
-    assert check(Engine()).passed
+    check = check_of("stopped_by_hand", "t", "r1").op.compute_fn.decorated_fn
+    context = dg.build_asset_check_context()
+    assert check(context, Engine()).passed
     session.context.server.table("t").store.marks.stop(Background.CLEANUP)
-    result = check(Engine())
+    result = check(context, Engine())
     assert not result.passed
     assert result.metadata["remedy"].text == "SYSTEM START CLEANUP t"

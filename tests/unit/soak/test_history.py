@@ -29,6 +29,14 @@ def test_a_history_without_a_fault_is_right():
     )
 
 
+def test_clients_who_never_got_anything_done_prove_nothing():
+    nothing = {"r1": [], "r2": []}
+    refused = Read("r1", (), 1.5, 1.6, refused="no ZooKeeper")
+    assert faults([LOST_ANSWER, REFUSED], [refused], nothing) == {
+        "idle": ["no insert was acknowledged", "no read was answered"]
+    }
+
+
 def test_an_insert_without_an_answer_may_be_there_or_not():
     tables = {"r1": [1, 2, 3, 4, 5], "r2": [1, 2, 3, 4, 5]}
     assert faults(tables=tables) == {}
@@ -75,7 +83,8 @@ def test_who_was_warned_that_newer_rows_may_be_missing_may_miss_them_and_sees_no
 
 def test_who_got_no_answer_was_shown_nothing():
     refused = Read("r1", (), 1.5, 1.6, refused="CORRUPTED_DATA")
-    assert faults(reads=[refused]) == {}
+    answered = Read("r1", (1, 2), 1.5, 1.6)
+    assert faults(reads=[refused, answered]) == {}
     assert judge(INSERTS, [refused], WHOLE).reads_refused == 1
 
 

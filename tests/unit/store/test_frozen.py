@@ -37,10 +37,9 @@ class Host(FakeDisk):
     def local_path(self, path: str) -> str:
         return f"/r1/{path}"
 
-    def link_from(self, other: Any, source: str, target: str) -> bool:
-        del other
-        self.link(source, target)
-        return True
+    def link_from(self, disk: Any, source: str, target: str) -> bool:
+        del disk
+        return super().link_from(self, source, target)
 
 
 def opened(disk: Any, *, durable: bool = True) -> tuple[PartStore, FrozenParts]:

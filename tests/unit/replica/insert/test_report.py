@@ -9,6 +9,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.insert.report import InsertState, Origin, Origins
 from rmt_pipeline.replica.insert.result import QuorumNotReached
+from rmt_pipeline.replica.pull_log import pull_log
 from tests.support.local_replicas import Replicas
 from tests.support.local_session import create, local_session, rows
 
@@ -46,6 +47,18 @@ def test_what_was_dropped_is_in_no_part(replicas: Replicas) -> None:
     table.truncate(settings={"alter_sync": 0})
     replicas.step("r1", "fetch")
     assert table.inserts([result.insert_id]) == []
+
+
+def test_what_a_replica_has_yet_to_fetch_was_not_dropped(replicas: Replicas) -> None:
+    """It is in the log, then in its queue, then here."""
+    replicas.table("r1").insert([{"n": 1}])
+    for step in (lambda: None, lambda: pull_log(replicas["r2"])):
+        step()
+        [report] = replicas.table("r2").inserts()
+        assert insert_words(report).endswith("; not here yet: all_0_0_0")
+    replicas.step("r2", "fetch")
+    [report] = replicas.table("r2").inserts()
+    assert insert_words(report).endswith("; in all_0_0_0")
 
 
 def test_the_latest_are_told_first(replicas: Replicas) -> None:

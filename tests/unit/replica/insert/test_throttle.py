@@ -1,13 +1,17 @@
 """Back-pressure by active and outdated parts."""
 
+from threading import get_ident
+
 import pytest
 
 from rmt_pipeline.protocol.errors import TooManyParts
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.insert import throttle as throttle_module
 from rmt_pipeline.replica.insert.result import InsertResult
 from rmt_pipeline.replica.insert.throttle import throttle_insert
 from rmt_pipeline.replica.partitions.overwrite import ReplaceResult
+from tests.support.interleave import interleave
 from tests.support.local_replicas import Replicas
 
 
@@ -122,6 +126,44 @@ def test_far_from_every_limit_parts_are_counted_when_one_may_have_been_reached(
     assert again(0.1, 105)
     assert not again(20, 10**6)
     assert again(20, 10**6)
+
+
+def is_counted_again(replicas: Replicas, monkeypatch, limit: int) -> bool:
+    """By an insert that comes at once, with this limit; others may have brought a hundred parts."""
+    counted = []
+    right = replicas["r1"].store.parts
+    with monkeypatch.context() as patch:
+        patch.setattr(replicas["r1"].store, "parts", lambda: counted.append(1) or right())
+        throttle_insert(replicas["r1"], QuerySettings.of({"parts_to_delay_insert": limit}))
+    return bool(counted)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_several_threads_insert_is_counted(replicas, monkeypatch, seed):
+    assert is_counted_again(replicas, monkeypatch, 100)
+
+    def insert() -> None:
+        for value in range(3):
+            replicas.table("r1").insert([{"n": value}], token=f"{get_ident()} {value}")
+
+    interleave(seed, (throttle_module,), insert, insert, switch=0.5)
+    assert is_counted_again(replicas, monkeypatch, 3 + 6 + 100)
+
+
+def test_what_is_inserted_while_parts_are_counted_is_counted(replicas, monkeypatch):
+    right = replicas["r1"].store.parts
+
+    def while_it_is_inserted():
+        found = right()
+        monkeypatch.setattr(replicas["r1"].store, "parts", right)
+        replicas.insert("r1", 3)
+        return found
+
+    assert is_counted_again(replicas, monkeypatch, 100)
+    replicas.clock.passed_s += 100
+    monkeypatch.setattr(replicas["r1"].store, "parts", while_it_is_inserted)
+    throttle_insert(replicas["r1"], QuerySettings())
+    assert is_counted_again(replicas, monkeypatch, 3 + 1 + 100)
 
 
 def test_large_parts_may_be_any_number(replicas):

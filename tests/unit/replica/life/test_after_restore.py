@@ -1,14 +1,34 @@
-"""What a process that lived through a restore remembers is not taken for what is there now."""
+"""Processes that live through a restore, in their sessions, with what they remember of the nodes of
+before. Versions and numbers begin anew: what was true of a node is said of another one by now.
+"""
 
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rmt_pipeline.protocol.errors import ReplicaDropped
+from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.life.drop import delete_tree
+from rmt_pipeline.replica.life.restore import NothingToRestore
+from rmt_pipeline.replica.life.start import activate, start
+from rmt_pipeline.replica.mutations.mutations import (
+    create_mutation,
+    finalize_mutations,
+    load_mutations,
+    take_numbers,
+)
 from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.replica import Memory, Replica
 from rmt_pipeline.replica.work.execute import Executor
+from rmt_pipeline.table import Table
+from rmt_pipeline.zookeeper.keeper import Delete, SetData
+from tests.support.local_session import rows, session_with_numbers
 from tests.support.restoring import Disaster
 
 
@@ -18,13 +38,32 @@ def two(tmp_path: Path) -> Iterator[Disaster]:
         yield disaster
 
 
-@pytest.mark.parametrize("is_kept", [True, False])
-def test_a_worker_that_lived_through_it_carries_out_what_is_queued_now(
-    two: Disaster, is_kept: bool
-) -> None:
+def made_again(two: Disaster, *, gone: str = "", started: bool = True) -> None:
+    """Somebody deletes the table's nodes, or those of the replica `gone`, and it is restored. No
+    session ends.
+    """
+    two.note()
+    two.clock.passed_s += 1000
+    table = two["r1"].table
+    delete_tree(two.zookeeper.connect(), table.replica(gone).root if gone else table.root)
+    names = [gone] if gone else ["r1", "r2"]
+    for name in names:
+        two.restore(name)
+    for name in names if started else ():
+        two.start(name)
+
+
+def old_table(two: Disaster, replica: Replica) -> Table:
+    """Of a process that goes on with this."""
+    table = two.table(replica.name)
+    table._replica = lambda: replica
+    return table
+
+
+def test_a_worker_that_lived_through_it_takes_no_entry_for_one_of_before(two: Disaster) -> None:
     """1. The worker of r2, in its session, has fetched what its first queue node asked for.
-    2. Somebody deletes the table's nodes, and it is restored. 3. A node of the same name asks for
-    what r2 lacks: it is not done because that of before is.
+    2. The table is restored. 3. A node of the same name asks for what r2 lacks: it is not done
+    because that of before is.
     """
     for value in (1, 2):
         two.insert("r1", value)
@@ -35,18 +74,137 @@ def test_a_worker_that_lived_through_it_carries_out_what_is_queued_now(
     two.step("r1")
     two.step("r2")
     lacking = two.insert("r1", 3)
-    two.note()
-    two.clock.passed_s += 1000
-    delete_tree(two["r1"].session, two["r1"].table.root)
-    for name in ("r1", "r2"):
-        two.restore(name)
-    for name in ("r1", "r2"):
-        two.start(name)
+    made_again(two)
     pull_log(two["r2"])  # another process of its server
     assert two.queue("r2") == ["queue-0000000000", "queue-0000000001"]
     two.clock.passed_s += 60
-    if not is_kept:
-        executor = Executor(worker, two.tools(), "fetch")
-    executor.step(None)
+    for one in (executor, Executor(worker, two.tools(), "fetch")):
+        with pytest.raises(ReplicaDropped, match="made again by SYSTEM RESTORE REPLICA"):
+            one.step(None)
+    assert len(two.queue("r2")) == 2
+    two.work_off()
     assert str(lacking) in two.parts("r2")
     assert two.queue("r2") == []
+
+
+def test_no_log_entry_is_passed_over_by_who_remembers_a_pointer_of_before(
+    two: Disaster,
+) -> None:
+    """What it remembers is ahead of the new pointer, and of the same version."""
+    for value in (1, 2, 3):
+        two.insert("r1", value)
+    two.work_off()
+    old = two["r2"]
+    made_again(two)
+    two.insert("r1", 4)
+    pointer, now = old.memory.pointer, old.keeper.get(old.paths.log_pointer)
+    assert pointer is not None
+    assert pointer.index is not None
+    for _ in range(pointer.version - now[1].version):
+        two.zookeeper.connect().multi([SetData(old.paths.log_pointer, now[0])])
+    for value in (5, 6, 7):
+        two.insert("r1", value)
+    with pytest.raises(ReplicaDropped):
+        pull_log(old)
+    two.work_off()
+    assert two.values("r2") == Counter(range(1, 8))
+
+
+def test_nothing_is_inserted_while_a_replica_that_was_restored_is_cloned(two: Disaster) -> None:
+    """`is_lost` is of version 0 again, and says that it is lost."""
+    two.insert("r1", 1)
+    two.work_off()
+    old = two["r1"]
+    assert old.memory.not_lost_version == 0
+    made_again(two, gone="r1", started=False)
+    now = two.connect("r1")
+    made = now.definition.of_creation(now.keeper.children(now.paths.creations))
+    assert made is not None
+    now.become(made)
+    activate(now, "r1", "2", ReplicaAddress("r1", 9009, 9000, "default", "t"))
+    with pytest.raises(ReplicaDropped):
+        old_table(two, old).insert([{"n": 2}])
+    now.session.multi([Delete(now.paths.is_active)])
+    two.start("r1")
+    two.work_off()
+    assert two.values("r1") == two.values("r2") == Counter([1])
+
+
+def test_a_mutation_is_not_taken_for_one_of_before(two: Disaster) -> None:
+    """Its id is given out again, and its commands are others."""
+    two.insert("r1", 1)
+    two.work_off()
+    old = two["r1"]
+    before = create_mutation(old, "UPDATE n = 5 WHERE n = 1")
+    load_mutations(old)
+    made_again(two)
+    assert create_mutation(two["r1"], "UPDATE n = 6 WHERE n = 1") == before
+    assert isinstance(assign_mutations(two["r1"]), list)
+    pull_log(two["r1"])
+    with pytest.raises(ReplicaDropped):
+        Executor(old, two.tools(), "merge").step(None)
+    two.work_off("r1")
+    assert two.values("r1") == Counter([6])
+
+
+def test_no_mutation_is_noted_as_finished_because_one_of_before_was(two: Disaster) -> None:
+    """A number that is in flight may be smaller than its own."""
+    two.insert("r1", 1)
+    two.work_off()
+    old = two["r1"]
+    create_mutation(old, "UPDATE n = 5 WHERE n = 777")
+    assert (
+        finalize_mutations(old, load_mutations(old)) == ()
+    )  # the part has yet to be rewritten
+    made_again(two)
+    [lock] = take_numbers(two["r1"], ["all"], "an insert in flight").values()
+    mutation = create_mutation(two["r1"], "UPDATE n = 5 WHERE n = 777")
+    assert isinstance(assign_mutations(two["r1"]), list)
+    two.work_off("r1")
+    with pytest.raises(ReplicaDropped):
+        finalize_mutations(old, load_mutations(old))
+    now = two["r1"]
+    assert finalize_mutations(now, load_mutations(now)) == ()
+    now.keeper.multi([Delete(lock)])
+    assert finalize_mutations(now, load_mutations(now)) == (mutation,)
+
+
+def test_a_session_that_lived_through_it_goes_on_with_what_is_there_now(tmp_path: Path) -> None:
+    """It asks the catalog, which its server's start has told of it."""
+    with session_with_numbers(tmp_path) as session:
+        session.execute("INSERT INTO t VALUES (1)")
+        server = session.context.server
+        before = server.replica(server.catalog.definition("default", "t"))
+        delete_tree(before.session, before.table.root)
+        definition = before.definition
+        assert "1 rows in 1 parts" in server.restore(definition).words()
+        address = ReplicaAddress("r1", 9009, 9000, "default", "t")
+        served = replace(before, memory=Memory())  # its server's own
+        start(served, identity="r1", incarnation="2", address=address)
+        now = server.replica(server.catalog.definition("default", "t"))
+        assert now.session is before.session
+        assert now.memory is not before.memory
+        session.execute("INSERT INTO t VALUES (2)")
+        session.execute("ALTER TABLE t DELETE WHERE n = 3")
+        assert rows(session, "SELECT n FROM t ORDER BY n") == [(1,), (2,)]
+        assert now.definition.creation != definition.creation
+        with pytest.raises(NothingToRestore):
+            server.restore(now.definition)
+
+
+def test_a_restore_that_is_repeated_leaves_one_replica_that_its_table_means(
+    two: Disaster,
+) -> None:
+    """Each call has an id of its own; whose nodes were made first is adopted by the start."""
+    two.insert("r1", 1)
+    made_again(two, started=False)
+    there = two["r1"].keeper.children(two["r1"].paths.creations)
+    for _ in range(2):
+        with suppress(NothingToRestore):
+            two.restore("r1")
+    assert two["r1"].keeper.children(two["r1"].paths.creations) == there
+    two.live_on()
+    assert two["r1"].definition.creation == there[0]
+    made_again(two)
+    assert [two["r1"].definition.creation] != there
+    assert two.values("r1") == Counter([1])

@@ -20,8 +20,8 @@ from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.system import EventWaker
-from rmt_pipeline.zookeeper.bound import BoundKeeper
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, SetData
+from rmt_pipeline.zookeeper.through import BoundKeeper
 from tests.support.local_replicas import ROOT, Replicas
 from tests.support.lost_answers import allocates, before, logs
 

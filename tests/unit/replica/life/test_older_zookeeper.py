@@ -66,7 +66,9 @@ def test_a_log_that_is_shorter_than_it_was_is_told_though_all_parts_are_known(co
     remember_log(copied.replicas["r1"])
     for part in map(str, copied.replicas.stores["r1"].parts()[2:]):
         copied.replicas.stores["r1"].disk.remove_tree(part)
-    with pytest.raises(ZooKeeperIsOlder, match="has 2 entries, and this disk has seen 3"):
+    with pytest.raises(
+        ZooKeeperIsOlder, match=r"has 2 entries, and this disk has seen 3.* 0 rows in 0 parts"
+    ):
         start_again(copied.restored())
 
 

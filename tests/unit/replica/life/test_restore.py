@@ -339,6 +339,24 @@ def test_a_dropped_partition_does_not_come_back_from_the_replica_that_had_not_he
     assert two["r2"].store.detached() == ["ignored_all_0_0_0"]
 
 
+def test_what_was_dropped_between_two_restores_does_not_come_back(two):
+    """What is done unbound is not bound to the replica that the first restore made."""
+    two.insert("r1", 1)
+    two.wipe()
+    two.restore("r1")
+    two.restore("r2")
+    two.live_on()
+    two.table("r1").drop_partitions(["all"], settings={"alter_sync": 0})
+    two.step("r1", "fetch")
+    two.step("r1")
+    two.wipe()
+    two.restore("r2")
+    assert two.restore("r1").waits_for == ()
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter()
+    assert two.insert_again("r1", 1) == "inserted"
+
+
 def test_a_dropped_partition_goes_on_all_who_had_not_heard(tmp_path):
     names = "r1", "r2", "r3"
     with Disaster(tmp_path, names) as three:

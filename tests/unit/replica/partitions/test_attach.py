@@ -113,7 +113,7 @@ def test_what_is_covered_is_set_aside_and_what_overlaps_is_left_alone(replicas):
     for name in ("1_0_4_1", "broken_1_0_4_1", "1_4_6_1"):
         disk.make_directory(f"detached/{name}")
         for file in disk.list("detached/1_0_0_0"):
-            disk.link(f"detached/1_0_0_0/{file}", f"detached/{name}/{file}")
+            disk.link_from(disk, f"detached/1_0_0_0/{file}", f"detached/{name}/{file}")
     attached = replicas.table("r1").attach("1")
     assert len(attached.parts) == 1
     assert sorted(attached.inactive) == ["1_0_0_0", "1_1_1_0"]

@@ -150,3 +150,13 @@ def test_nobody_fetches_from_himself(replicas: Replicas) -> None:
     found = find_sources(replicas["r1"], [(part, "r1")])[part]
     assert isinstance(found, PartSource)
     assert found.replica == "r2"
+
+
+def test_who_became_active_since_he_was_seen_has_another_address_than_then(replicas) -> None:
+    """1. r3 sees that r1 is not active, and has no address yet. 2. r1 becomes active."""
+    part, r1 = PartName("all", 0, 0, 0), replicas["r1"].paths
+    replicas.clock.passed_s += 1
+    seen = {r1.is_active: None, r1.host: (b"", replicas["r1"].keeper.get(r1.host)[1])}
+    found = find_sources(replicas["r3"], [(part, "r1")], seen=seen)[part]
+    assert isinstance(found, PartSource)
+    assert found.request.address.host == "r1"

@@ -1,20 +1,23 @@
-"""Inserts that no Dagster run made, as the log sensor's ticks tell of them."""
+"""Inserts and commands that no Dagster run made, as the log sensor's ticks tell of them."""
 
 import json
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partialmethod
 
 import dagster as dg
 import pyarrow as pa
 import pytest
 
-from rmt_pipeline.dagster import inserts, names
+from rmt_pipeline.dagster import ledger, names, unrecorded
 from rmt_pipeline.dagster.engine import STANDING
 from rmt_pipeline.dagster.location import definition_of
 from rmt_pipeline.dagster.watching import QueueWatch
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.work.pools import Pool
 from rmt_pipeline.store.disk import LocalDisk
+from rmt_pipeline.system import account
 from rmt_pipeline.table import Table
 from tests.support.site import Site
 
@@ -34,13 +37,16 @@ def standing_ends() -> Iterator[None]:
 
 
 @pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.instance_for_test() as opened:
-        yield opened
+def table(site: Site) -> Iterator[Table]:
+    yield from made(site)
 
 
 @pytest.fixture
-def table(site: Site) -> Iterator[Table]:
+def other(site: Site) -> Iterator[Table]:
+    yield from made(site)
+
+
+def made(site: Site) -> Iterator[Table]:
     name = f"told_{uuid.uuid4().hex[:8]}"
     definition = definition_of(
         f"CREATE TABLE {name} (n UInt64) ENGINE = "
@@ -62,15 +68,15 @@ class Daemon:
         self.cursor: str | None = None
         self.words = ""
 
-    def tick(self, *, dies: bool = False) -> list[StoredEvent]:
-        """The events of our table. `dies`: before it has stored the cursor."""
+    def tick(self, *, dies: bool = False, after: int | None = None) -> list[StoredEvent]:
+        """The events of our table. `dies`: before it has stored the cursor, `after` events."""
         sensor = self._site.definitions.resolve_sensor_def("log_r1")
         context = dg.build_sensor_context(
             instance=self._instance, cursor=self.cursor, resources={"engine": self._site.engine}
         )
         result = sensor(context)
         assert isinstance(result, dg.SensorResult)
-        for event in result.asset_events:
+        for event in list(result.asset_events)[:after]:
             self._instance.report_runless_asset_event(event)
         if not dies:
             self.cursor = result.cursor
@@ -108,7 +114,7 @@ def test_an_insert_outside_of_dagster_has_the_events_of_a_flush(
     daemon: Daemon, table: Table, instance: dg.DagsterInstance
 ) -> None:
     inserted = table.insert(rows(1, 2, 11))
-    flush, *partitions = daemon.tick()
+    *partitions, flush = daemon.tick()
 
     name = table.definition.full_name
     assert isinstance(flush, dg.AssetMaterialization)
@@ -124,7 +130,7 @@ def test_an_insert_outside_of_dagster_has_the_events_of_a_flush(
         (names.partitions_key(name, "r1"), "1"),
     ]
     assert set(instance.get_dynamic_partitions(names.partitions_name(name))) == {"0", "1"}
-    assert f"{name}: recorded 2 inserted parts" in daemon.words
+    assert f"{name}: recorded 2 new parts" in daemon.words
 
 
 def test_many_inserts_are_one_flush_and_are_told_once_whoever_ticks(
@@ -162,11 +168,25 @@ def test_a_daemon_that_died_before_it_stored_the_cursor_doubles_nothing(
     assert daemon.tick() == []
 
 
+def test_a_flush_of_which_some_events_were_stored_is_told_anew(
+    daemon: Daemon, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rather twice than never."""
+    monkeypatch.setattr(ledger, "PARTS_PER_EVENT_MAX", 2)
+    for number in range(5):
+        table.insert(rows(number))
+    partition, *tables = daemon.tick(dies=True, after=2)
+    assert [len(parts_of([one])) for one in tables] == [2, 2, 1]
+    assert partition.partition == "0"
+    assert len(parts_of(daemon.tick(dies=True))) == 5
+    assert daemon.tick() == []
+
+
 def test_a_tick_tells_no_more_than_it_may_and_the_next_goes_on(
     daemon: Daemon, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inserts, "PARTITIONS_MAX", 2)
-    monkeypatch.setattr(inserts, "PARTS_PER_EVENT_MAX", 3)
+    monkeypatch.setattr(unrecorded, "PARTITIONS_MAX", 2)
+    monkeypatch.setattr(unrecorded, "PARTS_MAX", 3)
     for number in (1, 2, 3, 4, 11, 21, 31):
         table.insert(rows(number))
     told = [parts_of(daemon.tick()) for _ in range(4)]
@@ -176,6 +196,34 @@ def test_a_tick_tells_no_more_than_it_may_and_the_next_goes_on(
         ["2_0_0_0", "3_0_0_0"],
         [],
     ]
+
+
+def test_a_dagster_that_is_new_tells_the_last_hour(
+    site: Site, daemon: Daemon, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or was upgraded: not the whole past at once."""
+    table.insert(rows(1))
+    hour_s = unrecorded.FIRST_TOLD_S
+    note = table.store.part_log.note
+    [event] = [one for one in table.store.part_log.events() if one.event_type == "NewPart"]
+    for number, age_s in enumerate((hour_s + 60, hour_s - 60), 1):
+        note([replace(event, part=f"0_{number}_{number}_0", time_s=event.time_s - age_s)])
+    daemon.cursor = None
+    assert parts_of(daemon.tick()) == ["0_0_0_0", "0_2_2_0"]
+    assert daemon.tick() == []
+    monkeypatch.setattr(unrecorded, "FIRST_TOLD_S", 0.0)
+    table.insert(rows(2))
+    assert parts_of(daemon.tick()) == ["0_1_1_0"], "who was told of is told all"
+
+
+def test_a_table_that_was_empty_when_dagster_went_away_is_told_whole_when_it_is_back(
+    daemon: Daemon, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing had ever been told of it, and it was away for longer than that hour."""
+    table.insert(rows(1))
+    monkeypatch.setattr(unrecorded, "FIRST_TOLD_S", 0.0)
+    assert parts_of(daemon.tick()) == ["0_0_0_0"]
+    assert daemon.tick() == []
 
 
 def test_a_table_that_is_detached_for_a_while_is_not_told_anew(
@@ -188,6 +236,39 @@ def test_a_table_that_is_detached_for_a_while_is_not_told_anew(
     daemon.tick()
     site.r1.attach_table("default", name)
     assert daemon.tick() == []
+
+
+def test_each_command_outside_of_dagster_is_an_event_of_its_partition(
+    daemon: Daemon, table: Table, other: Table
+) -> None:
+    """With its account, and the parts that went and came; and nobody tells of it twice."""
+    other.insert(rows(1, 2))
+    table.insert(rows(3))
+    table.insert(rows(11))
+    daemon.tick()
+    table.replace_partition("0", other)
+    table.replace(rows(4), partition="0")
+    table.attach_partition("0", other)
+    table.freeze("1", name=table.definition.name)
+    table.store.detach_copy(PartName("1", 0, 0, 0), "")
+    table.attach("1")
+    table.move_partition("0", other)
+    assert [what(one) for one in daemon.tick() if isinstance(one, dg.AssetObservation)] == [
+        ("REPLACE PARTITION", "0", "0_0_0_0", "0_2_2_0", 1, 2),
+        ("INSERT OVERWRITE", "0", "0_2_2_0", "0_4_4_0", 2, 1),
+        ("ATTACH PARTITION FROM", "0", "none", "0_6_6_0", 0, 2),
+        ("FREEZE PARTITION", "1", "none", "none", 0, 0),
+        ("ATTACH PARTITION", "1", "none", "1_1_1_0", 0, 1),
+        ("MOVE PARTITION", "0", "0_4_4_0 0_6_6_0", "none", 3, 0),
+    ]
+    table.unfreeze(table.definition.name)
+
+
+def what(event: dg.AssetObservation) -> tuple[object, ...]:
+    told = {name: value.value for name, value in event.metadata.items()}
+    assert (told["user"], told["asked for through"]) == (account(), "r1")
+    shown = ("which went", "which came", "rows that went", "rows that came")
+    return told["command"], event.partition, *(told[name] for name in shown)
 
 
 @pytest.mark.parametrize("cursor", ["nonsense", "[1]", "12"])
@@ -205,7 +286,7 @@ def test_a_cursor_that_somebody_has_set_is_as_none(
 def test_a_waiting_tick_ends_when_something_was_inserted(
     site: Site, daemon: Daemon, table: Table, instance: dg.DagsterInstance
 ) -> None:
-    untold = inserts.UntoldInserts(site.r1, instance, daemon.cursor)
+    untold = unrecorded.Unrecorded(site.r1, instance, daemon.cursor)
     looks = 0
 
     def active() -> dict[Pool, str]:
@@ -241,5 +322,5 @@ def test_at_rest_nothing_is_read_and_zookeeper_is_not_asked(
 
     monkeypatch.setattr(type(site.r1), "keeper", refuse)
     monkeypatch.setattr(LocalDisk, "read", read)
-    untold = inserts.UntoldInserts(site.r1, instance, daemon.cursor)
+    untold = unrecorded.Unrecorded(site.r1, instance, daemon.cursor)
     assert untold.told() == []

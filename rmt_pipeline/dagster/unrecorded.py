@@ -1,10 +1,12 @@
-"""Inserts that no Dagster run made, by `rmt sql` or from Python: the tick of a server's log sensor
-tells of them, with the events that a worker writes for a flush.
+"""Inserts, and commands on partitions, that no Dagster run made, by `rmt sql` or from Python: the
+tick of a server's log sensor tells of them, with the events that a worker writes for a flush, and
+one of each partition that a command was for. What a command has left to be done is in the queue,
+and a worker's to tell: here is what was done at once, on the server that was asked.
 
 They come from the tables' part logs, local files (`store.part_log`). The sensor's cursor says how
-far each was told. Dagster stores a tick's events before its cursor: so each flush has a tag with
-where it began and ended, and a tick that begins there again, after a crash between the two, goes
-on behind it.
+far each was told. Dagster stores a tick's events before its cursor: so the last event of each flush
+has a tag with where it began and ended, and a tick that begins there again, after a crash between
+the two, goes on behind it.
 """
 
 import json
@@ -16,8 +18,9 @@ import dagster as dg
 
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
-from rmt_pipeline.dagster.ledger import PARTS_PER_EVENT_MAX, AssetEvent, Recorder
+from rmt_pipeline.dagster.ledger import AssetEvent, Recorder
 from rmt_pipeline.protocol.errors import RmtError, ZooKeeperUnreachable
+from rmt_pipeline.protocol.log.entry import account_in
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.insert.report import Origin
@@ -26,17 +29,23 @@ from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.store.part_log import PartEvent
 from rmt_pipeline.table import Table
 
+PARTS_MAX = 1000
+"""Of a table and a tick."""
 PARTITIONS_MAX = 100
 """Of a tick, for all tables: each is an event of 7 ms or more. The next tick goes on."""
-FLUSHES_LOOKED_AT = 10
-"""The newest of a table, for one whose cursor was not stored."""
+FLUSHES_LOOKED_AT = 100
+"""Events of a table, the newest, for one whose cursor was not stored."""
+FIRST_TOLD_S = 3600.0
+"""So long before its first tick: a Dagster that is new to a server, or was upgraded, does not tell
+the whole past at once. What is in a table that came later is told from its beginning.
+"""
 BEGIN_TAG = "rmt/part_log_begin"
 END_TAG = "rmt/part_log_end"
 
 _MARK = re.compile(r"[0-9a-f]{16}\.[0-9]+")
 
 
-class UntoldInserts:
+class Unrecorded:
     """What the part logs of a server's tables have behind a cursor. Of one tick."""
 
     def __init__(
@@ -46,7 +55,9 @@ class UntoldInserts:
         """What was told, and what could not be."""
         self._server = server
         self._instance = instance
-        self._marks = _marks(cursor or "{}")
+        marks = _marks(cursor or "")
+        self._is_first = marks is None
+        self._marks = marks or {}
         """Of each table; those that were told of last are the last ones."""
         self._found: dict[str, _Found] = {}
 
@@ -72,19 +83,20 @@ class UntoldInserts:
             return events
         for key, found in self._found.items():
             name = found.table.definition.full_name
-            log = _Flush(self._instance, {BEGIN_TAG: found.begin, END_TAG: found.end})
+            log = _Flush(self._instance)
             recorder = Recorder(log, found.table, self._server.server.name, _Noted(found.parts))
             try:
-                recorder.parts(_done(found))
+                recorder.asked(_commands(found, self._server.clock.now_s()))
+                recorder.parts(_inserted(found))
             except ZooKeeperUnreachable:
                 raise
             except RmtError as error:
-                self.words.append(f"{name}: inserts can't be recorded yet: {error}")
+                self.words.append(f"{name}: what was done can't be recorded yet: {error}")
                 continue
-            events += log.events
+            events += log.tagged({BEGIN_TAG: found.begin, END_TAG: found.end})
             self._marks.pop(key, None)
             self._marks[key] = found.end
-            self.words.append(f"{name}: recorded {len(found.parts)} inserted parts")
+            self.words.append(f"{name}: recorded {found.words()}")
         return events
 
     def cursor(self) -> str:
@@ -106,7 +118,8 @@ class UntoldInserts:
     def _look(self, table: Table, partitions_max: int) -> "_Found | None":
         key = _key(table.definition)
         begin = self._marks.get(key, "")
-        found = _found(table, begin, partitions_max)
+        since_s = self._server.clock.now_s() - FIRST_TOLD_S if self._is_first else 0.0
+        found = _found(table, begin, partitions_max, since_s)
         known = self._known_runs(found.parts)
         found.parts = [one for one in found.parts if one.run_id not in known]
         if not found.parts:
@@ -129,28 +142,35 @@ class UntoldInserts:
 
     def _told_before(self, table: Table) -> dict[str, str]:
         """Where the last flushes that were told began, and where each ended."""
-        key = names.parts_key(table.definition.full_name, self._server.server.name)
-        newest = self._instance.fetch_materializations(key, limit=FLUSHES_LOOKED_AT).records
-        tags = [
-            one.asset_materialization.tags or {} for one in newest if one.asset_materialization
+        name, server = table.definition.full_name, self._server.server.name
+        made = self._instance.fetch_materializations(
+            names.parts_key(name, server), limit=FLUSHES_LOOKED_AT
+        )
+        asked = self._instance.fetch_observations(
+            names.partitions_key(name, server), limit=FLUSHES_LOOKED_AT
+        )
+        newest = [
+            *(one.asset_materialization for one in made.records),
+            *(one.asset_observation for one in asked.records),
         ]
+        tags = [one.tags or {} for one in newest if one is not None]
         return {one[BEGIN_TAG]: one[END_TAG] for one in tags if BEGIN_TAG in one}
 
 
-def _marks(cursor: str) -> dict[str, str]:
+def _marks(cursor: str) -> dict[str, str] | None:
     """A cursor that a person has set to anything else is none: it must not end replication."""
     try:
         marks = json.loads(cursor)
     except ValueError:
-        return {}
+        return None
     if not isinstance(marks, dict):
-        return {}
+        return None
     return {key: mark for key, mark in marks.items() if _MARK.fullmatch(str(mark))}
 
 
 @dataclass(slots=True)
 class _Found:
-    """New parts of a table in its part log, from one mark to another."""
+    """What is to be told of a table, of its part log from one mark to another."""
 
     table: Table
     begin: str
@@ -158,15 +178,27 @@ class _Found:
     parts: list[PartEvent] = field(default_factory=list)
     partitions: set[str] = field(default_factory=set)
 
+    def words(self) -> str:
+        new = sum(one.event_type == "NewPart" for one in self.parts)
+        commands = len({one.entry_id for one in self.parts if one.command})
+        of_commands = f" and {commands} command{'s' * (commands != 1)}" if commands else ""
+        return f"{new} new parts{of_commands}"
 
-def _found(table: Table, begin: str, partitions_max: int) -> _Found:
-    """As many as one event and so many partitions have room for."""
+
+def _found(table: Table, begin: str, partitions_max: int, since_s: float) -> _Found:
+    """As much as one tick may tell, in so many partitions, none of it from before `since_s`,
+    and no command in part: its events were noted together.
+    """
     found = _Found(table, begin, begin)
     for event, after in table.store.part_log.since(begin):
         part = PartName.try_parse(event.part)
-        if event.event_type == "NewPart" and part is not None:
+        is_told = event.command or event.event_type == "NewPart"
+        if part is not None and is_told and event.time_s >= since_s:
             partitions = found.partitions | {part.partition}
-            if len(found.parts) == PARTS_PER_EVENT_MAX or len(partitions) > partitions_max:
+            before = found.parts[-1].entry_id if found.parts else ""
+            if (not event.command or event.entry_id != before) and (
+                len(found.parts) >= PARTS_MAX or len(partitions) > partitions_max
+            ):
                 break
             found.parts.append(event)
             found.partitions = partitions
@@ -174,19 +206,50 @@ def _found(table: Table, begin: str, partitions_max: int) -> _Found:
     return found
 
 
-def _done(found: _Found) -> list[PartDone]:
+def _inserted(found: _Found) -> list[PartDone]:
     """Told of by what was noted: the part itself may be merged away by now."""
     return [
         PartDone(
             part=PartName.parse(event.part),
-            kind="insert",
+            kind=event.command or "insert",
             rows=event.rows,
             size_bytes=event.size_bytes,
             source_replica=found.table.definition.engine.replica,
             seconds=event.seconds,
         )
         for event in found.parts
+        if event.event_type == "NewPart"
     ]
+
+
+def _commands(found: _Found, now_s: float) -> list[PartDone]:
+    """Each of them, of each partition that it was for."""
+    events: dict[tuple[str, str], list[tuple[PartName, PartEvent]]] = {}
+    for event in found.parts:
+        if event.command:
+            part = PartName.parse(event.part)
+            events.setdefault((event.entry_id, part.partition), []).append((part, event))
+    done = []
+    for some in events.values():
+        went = [(part, one) for part, one in some if one.event_type == "RemovePart"]
+        came = [(part, one) for part, one in some if one.event_type == "NewPart"]
+        first, event = some[0]
+        done.append(
+            PartDone(
+                part=first,
+                kind=event.command,
+                rows=sum(one.rows for _, one in came),
+                rows_in=sum(one.rows for _, one in went),
+                bytes_in=sum(one.size_bytes for _, one in went),
+                sources=tuple(part for part, _ in went),
+                came=tuple(part for part, _ in came),
+                source_replica=found.table.definition.engine.replica,
+                entry_id=event.entry_id,
+                asked_by=account_in(event.entry_id),
+                lag_s=now_s - event.time_s,
+            )
+        )
+    return done
 
 
 def _key(table: TableDefinition) -> str:
@@ -208,19 +271,24 @@ class _Noted:
 
 
 class _Flush:
-    """The events of one flush, with its tags; the daemon stores them with the tick."""
+    """The events of one flush; the daemon stores them, in this order, with the tick."""
 
-    def __init__(self, instance: dg.DagsterInstance, tags: Mapping[str, str]) -> None:
+    def __init__(self, instance: dg.DagsterInstance) -> None:
         self.instance = instance
-        self.events: list[AssetEvent] = []
-        self._tags = tags
+        self._events: list[AssetEvent] = []
 
     def log_event(self, event: AssetEvent) -> None:
-        tagged = type(event)(
-            event.asset_key,
-            description=event.description,
-            metadata=event.metadata,
-            partition=event.partition,
-            tags=self._tags,
-        )
-        self.events.append(tagged)
+        self._events.append(event)
+
+    def tagged(self, tags: Mapping[str, str]) -> list[AssetEvent]:
+        *before, last = self._events
+        return [
+            *before,
+            type(last)(
+                last.asset_key,
+                description=last.description,
+                metadata=last.metadata,
+                partition=last.partition,
+                tags=tags,
+            ),
+        ]

@@ -1,0 +1,111 @@
+"""ZooKeeper loses the table in a storm, and SYSTEM RESTORE REPLICA is said on every server (P37).
+
+It happens while no client waits for an answer: what an insert of before is known by is in its
+parts, until they are merged. And while no part is on a disk that nobody has announced: with every
+process of the servers, as when all machines are switched off.
+"""
+
+from rmt_pipeline.protocol.inserts import ids
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.life.restore import restore
+from rmt_pipeline.replica.readable import note_active
+from rmt_pipeline.replica.replica import Memory, Replica
+from rmt_pipeline.replica.upkeep.rewound import remember_log, remember_replicas
+from rmt_pipeline.zookeeper.keeper import Delete
+from tests.simulation.checkers import outside_store
+from tests.simulation.ledger import Ledger
+from tests.support.cluster import TABLE_SETTINGS, Cluster, Context, Site
+from tests.support.fake_keeper import FakeZooKeeper
+
+LOOKS = 100
+
+
+def restore_some(cluster: Cluster, ledger: Ledger, times: int) -> None:
+    world = cluster.world
+    for _ in range(times):
+        world.sleep_s(world.rng.uniform(0.3, 2.0))
+        for _ in range(LOOKS):
+            if world.is_calm or is_quiet(cluster, ledger):
+                break
+            world.sleep_s(0.02)
+        if world.is_calm:
+            break
+        if is_quiet(cluster, ledger):
+            lose(cluster, ledger)
+            restore_everywhere(cluster)
+
+
+def is_quiet(cluster: Cluster, ledger: Ledger) -> bool:
+    nodes = cluster.world.zookeeper.nodes
+    return all(insert.is_over for insert in ledger.inserts) and all(
+        site.is_created
+        and site.paths.parts in nodes
+        and {str(part) for part in outside_store(site).parts()}
+        <= nodes[site.paths.parts].children
+        for site in cluster.sites.values()
+    )
+
+
+def lose(cluster: Cluster, ledger: Ledger) -> None:
+    world, sites = cluster.world, list(cluster.sites.values())
+    for site in sites:  # as each server does while it runs
+        replica = replica_of(cluster, site, world.zookeeper)
+        remember_log(replica)
+        remember_replicas(replica)
+        note_active(replica)
+        world.zookeeper.expire(replica.session.session_id)
+        cluster.switch_off(site, for_s=world.rng.uniform(0.0, 1.0))
+    ledger.lose_zookeeper({part for site in sites for part in blocks_known_by(site)})
+    world.note("zookeeper", "loses the table", "")
+    table = [path for path in world.zookeeper.nodes if path.startswith(cluster.table.root)]
+    session = world.zookeeper.connect()
+    session.multi([Delete(path) for path in sorted(table, reverse=True)])
+    world.zookeeper.expire(session.session_id)
+
+
+def blocks_known_by(site: Site) -> set[PartName]:
+    """Blocks that the parts of this disk are known by."""
+    store = outside_store(site)
+    return {part for part in store.parts() if store.manifest(part).insert_id == ids.BY_ROWS}
+
+
+def restore_everywhere(cluster: Cluster) -> None:
+    """On one server after the other, or on several at once, until all have announced their parts.
+    Who is the last, and dies, is gone on with when a server starts.
+    """
+    world, nodes = cluster.world, cluster.world.zookeeper.nodes
+
+    def is_left(site: Site) -> bool:
+        said = nodes.get(cluster.table.restoring_replica(site.replica))
+        return site.paths.host not in nodes or (said is not None and not said.data)
+
+    while left := [site for site in cluster.sites.values() if is_left(site)]:
+        site = world.rng.choice(left)
+        if cluster.is_down(site):
+            world.sleep_s(0.05)
+            continue
+        process = cluster.spawn(site, "restore", _restore)
+        while world.rng.random() < 0.9 and process.is_alive:
+            world.sleep_s(0.05)
+
+
+def _restore(context: Context) -> None:
+    restored = restore(context.replica(), b"test")
+    assert restored.left_out == (), restored.words()
+
+
+def replica_of(cluster: Cluster, site: Site, zookeeper: FakeZooKeeper) -> Replica:
+    """In a process to which nothing happens."""
+    assert site.definition is not None
+    replica = Replica(
+        definition=site.definition,
+        keeper=zookeeper.connect(),
+        store=outside_store(site),
+        clock=zookeeper.clock,
+        ids=cluster.world,
+        settings=TABLE_SETTINGS,
+        worker=f"test of {site.replica}",
+        memory=Memory(),
+    )
+    replica.update_definition = lambda change: change(replica.definition)
+    return replica

@@ -1,0 +1,131 @@
+"""A Dagster of real processes that a test ends and starts again: its daemon, and a code location on
+a port, as in production; SQLite, and no web server: tests ask the instance.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import dagster as dg
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
+from dagster._core.workspace.context import WorkspaceProcessContext
+from dagster._core.workspace.load_target import GrpcServerTarget
+
+from examples.flights.ports import free_port
+from rmt_pipeline.dagster.instance import ENVIRONMENT, prepare_home
+from rmt_pipeline.processes.child import Child
+from rmt_pipeline.processes.server import accepts
+from tests.support.waiting import until
+
+LOCATION, DAEMON = "location", "daemon"
+OVER = (
+    BulkActionStatus.COMPLETED,
+    BulkActionStatus.COMPLETED_SUCCESS,
+    BulkActionStatus.COMPLETED_FAILED,
+    BulkActionStatus.FAILED,
+    BulkActionStatus.CANCELED,
+)
+
+
+class RealDagster:
+    """`start` and `kill` its LOCATION or its DAEMON. A kill is SIGKILL to the process and all that
+    it has started.
+    """
+
+    def __init__(self, directory: Path, definitions: Path) -> None:
+        self.home = directory / "home"
+        prepare_home(self.home)
+        settings = self.home / "dagster.yaml"
+        shipped = settings.read_text()
+        settings.write_text(
+            shipped.replace("poll_interval_seconds: 15", "poll_interval_seconds: 1")
+        )
+        self.instance = dg.DagsterInstance.from_config(str(self.home))
+        self._directory = directory
+        self._definitions = definitions
+        self._port = free_port()
+        self._running: dict[str, Child] = {}
+        server = f"{{host: 127.0.0.1, port: {self._port}, location_name: {LOCATION}}}"
+        (directory / "workspace.yaml").write_text(f"load_from:\n  - grpc_server: {server}\n")
+
+    def start(self, name: str) -> None:
+        with (self._directory / f"{name}.log").open("ab") as log:
+            environment = {**os.environ, **ENVIRONMENT, "DAGSTER_HOME": str(self.home)}
+            self._running[name] = Child(self._command(name), output=log, env=environment)
+        if name == LOCATION:
+            until(self._answers, self.logs)
+
+    def _answers(self) -> bool:
+        assert self._running[LOCATION].status() is None, self.logs()
+        return accepts("127.0.0.1", self._port)
+
+    def kill(self, name: str) -> None:
+        self._running.pop(name).kill()
+
+    def close(self) -> None:
+        for name in list(self._running):
+            self.kill(name)
+        self.instance.dispose()
+
+    def backfill(self, asset: str, keys: Sequence[str]) -> str:
+        """What a click in the UI does; its id."""
+        target = GrpcServerTarget("127.0.0.1", self._port, None, LOCATION)
+        with WorkspaceProcessContext(self.instance, target) as workspace:
+            asked = PartitionBackfill.from_asset_partitions(
+                backfill_id=uuid4().hex[:8],
+                asset_graph=workspace.create_request_context().asset_graph,
+                partition_names=keys,
+                asset_selection=[dg.AssetKey(asset)],
+                backfill_timestamp=dg._time.get_current_timestamp(),
+                tags={},
+                dynamic_partitions_store=self.instance,
+                all_partitions=False,
+                title=None,
+                description=None,
+                run_config=None,
+            )
+        self.instance.add_backfill(asked)
+        return asked.backfill_id
+
+    def is_over(self, backfill_id: str) -> bool:
+        found = self.instance.get_backfill(backfill_id)
+        assert found is not None
+        return found.status in OVER
+
+    def said(self) -> str:
+        """By all runs."""
+        return "\n".join(
+            entry.message
+            for run in self.instance.get_runs()
+            for entry in self.instance.all_logs(run.run_id)
+        )
+
+    def logs(self) -> str:
+        """The end of what its processes wrote, for who waits in vain."""
+        files = sorted(self._directory.glob("*.log"))
+        return "\n".join(f"{file.name}:\n{file.read_text()[-2000:]}" for file in files)
+
+    def _command(self, name: str) -> list[str]:
+        if name == DAEMON:
+            workspace = str(self._directory / "workspace.yaml")
+            module = "rmt_pipeline.dagster.daemon"
+            return [sys.executable, "-m", module, "run", "--workspace", workspace]
+        server = [sys.executable, "-m", "dagster", "api", "grpc", "--host", "127.0.0.1"]
+        server += ["--port", str(self._port), "--location-name", name]
+        return [*server, "--python-file", str(self._definitions)]
+
+
+@contextmanager
+def real_dagster(directory: Path, definitions: Path) -> Iterator[RealDagster]:
+    """Its location answers, and its daemon runs."""
+    directory.mkdir()
+    running = RealDagster(directory, definitions)
+    try:
+        running.start(LOCATION)
+        running.start(DAEMON)
+        yield running
+    finally:
+        running.close()

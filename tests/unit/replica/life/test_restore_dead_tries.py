@@ -1,0 +1,129 @@
+"""Inserts that died when their parts had names on a disk, and nobody knew of them yet; and then
+ZooKeeper lost the table, which is made again from the disks.
+"""
+
+from collections import Counter
+from contextlib import suppress
+
+import pytest
+
+from rmt_pipeline.protocol.errors import MissingPart
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.life.restore import NothingToRestore
+from rmt_pipeline.zookeeper.keeper import Delete
+from tests.support.local_replicas import by_tens
+from tests.support.restoring import Disaster
+
+
+@pytest.fixture
+def two(tmp_path):
+    with Disaster(tmp_path) as disaster:
+        yield disaster
+
+
+class Dies(BaseException):
+    """A process that is killed."""
+
+
+def die_before_the_commit(two, name, *values, token="", parts=None, settings=None):
+    """An insert of which the parts, or so many, have their names on the disk, and nobody knows."""
+    store = two[name].store
+    publish_all = store.publish_all
+
+    def publish(staged):
+        publish_all(staged[:parts])
+        raise Dies
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "publish_all", publish)
+        patch.setattr(store, "withdraw", lambda *_: None)
+        with pytest.raises(Dies):
+            two.insert_again(name, *values, token=token, settings=settings)
+
+
+@pytest.mark.parametrize("merged_too", [False, True])
+@pytest.mark.parametrize("noted", [False, True])
+@pytest.mark.parametrize("order", [("r1", "r2"), ("r2", "r1")])
+def test_a_try_that_died_on_one_disk_and_the_one_that_another_disk_has_are_one(
+    two, order, noted, merged_too
+):
+    """Whether or not r2's server has seen its own promised."""
+    die_before_the_commit(two, "r1", 9)
+    assert two.insert_again("r2", 9) == "inserted"
+    two.insert("r2", 1)
+    if merged_too:
+        optimize_partition(two["r2"], "all", final=True, skip_merged=False)
+        two.step("r2")
+    two.note = two.note if noted else lambda: None
+    two.wipe()
+    said = [two.restore(name) for name in order]
+    assert len(said[1].given_up) + len(said[1].left_out) <= 1
+    two.live_on()
+    for name in order:
+        assert two.values(name) == Counter([1, 9]), name
+        assert two.insert_again(name, 9) == "duplicate"
+
+
+@pytest.mark.parametrize("order", [("r1", "r2"), ("r2", "r1")])
+@pytest.mark.parametrize("said_to", ["r1", "r2"])
+@pytest.mark.parametrize("named", [1, 2, 3])
+def test_an_insert_of_which_a_dead_try_had_named_some_parts_is_gone_on_with(
+    tmp_path, order, said_to, named
+):
+    """It was never committed, and its retry brings what is missing: a partition, or a block."""
+    values, cut = (1, 11, 12), {"max_insert_block_size": 1, "min_insert_block_size_rows": 1}
+    with Disaster(tmp_path, define=by_tens) as two:
+        die_before_the_commit(two, "r1", *values, token="mine", parts=named, settings=cut)
+        two.wipe()
+        for name in (*order, "r1"):
+            with suppress(NothingToRestore):
+                two.restore(name)
+        two.live_on()
+        assert two.values("r2").total() == named
+        outcome = two.insert_again(said_to, *values, token="mine", settings=cut)
+        assert outcome == ("resumed" if named < 3 else "duplicate")
+        assert two.insert_again(said_to, *values, token="mine") == "duplicate"
+        two.live_on()
+        assert two.values("r1") == two.values("r2") == Counter([1, 11, 12])
+
+
+@pytest.mark.parametrize("known_by", ["r1 saw it promised", "r2 has it"])
+@pytest.mark.parametrize("order", [("r1", "r2"), ("r2", "r1")])
+def test_an_insert_that_was_committed_is_whole_though_some_of_it_is_merged(
+    tmp_path, order, known_by
+):
+    with Disaster(tmp_path, define=by_tens) as two:
+        assert two.insert_again("r1", 1, 11, token="mine") == "inserted"
+        if known_by == "r2 has it":
+            two.step("r2", "fetch")
+        else:
+            two.note()
+        two.insert("r1", 12)
+        optimize_partition(two["r1"], "1", final=True, skip_merged=False)
+        two.step("r1")
+        for part in ("1_0_0_0", "1_1_1_0"):
+            for name in ("r1", "r2"):
+                with suppress(MissingPart):
+                    two[name].store.remove(PartName.parse(part))
+        two.note = lambda: None
+        two.wipe()
+        for name in order:
+            two.restore(name)
+        two.live_on()
+        assert two.insert_again("r2", 1, 11, token="mine") == "duplicate"
+        assert two.values("r1") == two.values("r2") == Counter([1, 11, 12])
+
+
+def test_the_same_rows_that_two_disks_have_seen_promised_are_two_inserts(two):
+    """The ids of the first were forgotten before the second came."""
+    two.insert("r1", 9)
+    keeper, table = two["r1"].session, two["r1"].table
+    for parent in (table.blocks, table.inserts):
+        keeper.multi([Delete(f"{parent}/{name}") for name in keeper.children(parent)])
+    two.insert("r2", 9)
+    two.wipe()
+    two.restore("r1")
+    assert two.restore("r2").given_up == ()
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter([9, 9])

@@ -1,0 +1,42 @@
+"""What this disk has left of a part that nobody else has."""
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from rmt_pipeline.protocol.log.entry import GetPart, MergeParts
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.put_back import PutBack, what_is_left
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.upkeep.check import check_part
+from tests.support.local_replicas import Replicas
+
+PART = PartName("all", 0, 0, 0)
+BROUGHT = GetPart(create_time=1, source_replica="r1", part=PART)
+MERGED = MergeParts(
+    create_time=1, source_replica="r1", sources=(PART,), result=PartName("all", 0, 0, 1)
+)
+
+
+@pytest.fixture
+def replica(tmp_path) -> Iterator[Replica]:
+    """It has given the part up."""
+    with Replicas(tmp_path, ["r1"]) as opened:
+        assert opened.insert("r1", 1) == PART
+        shutil.rmtree(opened.stores["r1"].directory(PART))
+        check_part(opened["r1"], PART)
+        yield opened["r1"]
+
+
+def test_a_part_that_was_given_up_here_is_looked_for_here(replica: Replica) -> None:
+    assert what_is_left(replica, BROUGHT) == PutBack(PART)
+
+
+def test_what_nobody_had_before_is_not_looked_for(replica: Replica) -> None:
+    assert what_is_left(replica, MERGED) is None
+
+
+def test_what_was_looked_for_in_vain_is_looked_for_once(replica: Replica) -> None:
+    replica.store.marks.looked_again(PART)
+    assert what_is_left(replica, BROUGHT) is None

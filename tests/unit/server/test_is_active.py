@@ -1,0 +1,52 @@
+"""What a server does about an `is_active` that is gone while its session lives."""
+
+import pytest
+
+from rmt_pipeline.config import Address
+from rmt_pipeline.server.tables import Identity, Tables
+from rmt_pipeline.system import RandomIds
+from rmt_pipeline.zookeeper.keeper import Delete, Keeper, Stat, Watch
+from rmt_pipeline.zookeeper.through import ThroughKeeper
+from tests.support.local_replicas import StillClock
+from tests.support.local_session import session_with_numbers
+
+ACTIVE = "/tables/t/replicas/r1/is_active"
+
+
+class Deaf(ThroughKeeper[Keeper]):
+    """No watch of `is_active` ever fires."""
+
+    asked = 0
+
+    def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        self.asked += path == ACTIVE
+        return self.session.exists(path, None if path == ACTIVE else watch)
+
+
+@pytest.fixture
+def session(tmp_path):
+    with session_with_numbers(tmp_path) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("period_s", [60, 7])
+def test_without_its_watch_it_is_asked_for_after_a_while(session, period_s):
+    if period_s != 60:
+        setting = f"zookeeper_session_expiration_check_period = {period_s}"
+        session.execute(f"ALTER TABLE t MODIFY SETTING {setting}")
+    server, clock = session.context.server, StillClock()
+    keeper = Deaf(server.keeper())
+    identity = Identity("r1", "2", Address("127.0.0.1", 1))
+    tables = Tables(server.catalog, clock, RandomIds(), identity, lambda: None)
+    tables.follow_catalog(keeper)
+    tables.look(keeper)
+    asked = keeper.asked
+    keeper.multi([Delete(ACTIVE)])
+    clock.passed_s += period_s - 1
+    tables.look(keeper)
+    assert keeper.asked == asked, "a look is no request"
+    assert keeper.exists(ACTIVE) is None
+    clock.passed_s += 1
+    tables.look(keeper)
+    assert keeper.exists(ACTIVE) is not None
+    assert tables.replica_of("/tables/t/replicas/r1") is not None
