@@ -7,10 +7,9 @@ import pytest
 
 from examples.flights import source
 from rmt_pipeline.dagster import checks, ledger, names
-from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.mutations.mutations import finalize_mutations, load_mutations
-from rmt_pipeline.replica.work.step import PartDone
+from rmt_pipeline.replica.work.worker import Flush
 from rmt_pipeline.table import Table
 from tests.support.site import Site
 
@@ -77,16 +76,17 @@ def test_a_mutated_part_is_an_event_with_its_story(site: Site, table: Table) -> 
         carrier == "B6"
         for carrier in table.dataset().to_table(columns=["carrier"])["carrier"].to_pylist()
     )
+    events: list[dg.AssetMaterialization] = []
+
+    def tell(flush: Flush) -> None:
+        """As a worker does: at once, since what was mutated may be merged next."""
+        if flush.replica == "r1":
+            events.extend(ledger.mutated_parts(table, "r1", flush.parts))
+
     mutation = table.mutate("DELETE WHERE carrier = 'B6'", settings={"mutations_sync": 0})
     while isinstance(assign_mutations(table.replica), list):
-        site.work_off()
-    done = [
-        PartDone(part.name, "MUTATE_PART", sources=(PartName.parse(part.manifest.sources[0]),))
-        for part in table.parts()
-        if mutation in part.manifest.mutations
-    ]
-    events = list(ledger.mutated_parts(table, "r1", done))
-    assert done
+        site.work_off(tell)
+    assert events
     assert {event.asset_key for event in events} == {names.parts_key(TABLE, "r1")}
     told = [{key: value.value for key, value in event.metadata.items()} for event in events]
     assert {one["mutations"] for one in told} == {mutation}

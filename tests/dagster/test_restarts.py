@@ -116,9 +116,9 @@ LIMIT_S = 1800.0
 
 
 @contextmanager
-def killed_in_the_middle(world: World, process: str) -> Iterator[RealDagster]:
+def killed_in_the_middle(world: World, process: str) -> Iterator[tuple[RealDagster, str]]:
     """Of a backfill of three runs: two have stored their rows, the third one is queued. Then it is
-    started again, and the backfill comes to its end.
+    started again, and the backfill, whose id comes second, comes to its end.
     """
     with (
         time_limit("a backfill", LIMIT_S),
@@ -131,17 +131,17 @@ def killed_in_the_middle(world: World, process: str) -> Iterator[RealDagster]:
         world.go_on()
         dagster.start(process)
         until(lambda: dagster.is_over(backfill), dagster.logs, limit_s=LIMIT_S)
-        yield dagster
+        yield dagster, backfill
 
 
 def test_a_location_that_is_killed_in_the_middle_of_a_backfill(world: World) -> None:
-    with killed_in_the_middle(world, LOCATION) as dagster:
-        said = dagster.said()
+    with killed_in_the_middle(world, LOCATION) as (dagster, backfill):
+        said = dagster.said(backfill)
         assert said.count("its code location was started again, and does not have") == AT_ONCE
         world.until_on_both(dagster, *DAYS)
 
 
 def test_a_daemon_that_is_killed_in_the_middle_of_a_backfill(world: World) -> None:
     """Its runs go on without it, and the next one goes on with the rest."""
-    with killed_in_the_middle(world, DAEMON) as dagster:
+    with killed_in_the_middle(world, DAEMON) as (dagster, _):
         world.until_on_both(dagster, *DAYS)

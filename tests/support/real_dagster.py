@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import dagster as dg
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
+from dagster._core.storage.dagster_run import DagsterRun
 from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import GrpcServerTarget
 
@@ -95,11 +96,12 @@ class RealDagster:
         assert found is not None
         return found.status in OVER
 
-    def said(self) -> str:
-        """By all runs."""
+    def said(self, backfill_id: str) -> str:
+        """By its runs; those of workers and sensors beside it are not asked."""
+        its_own = dg.RunsFilter(tags=DagsterRun.tags_for_backfill_id(backfill_id))
         return "\n".join(
             entry.message
-            for run in self.instance.get_runs()
+            for run in self.instance.get_runs(its_own)
             for entry in self.instance.all_logs(run.run_id)
         )
 

@@ -1,5 +1,6 @@
 """Two running servers, as tests of Dagster's code see them."""
 
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.replica.upkeep.lag import lag_of
 from rmt_pipeline.replica.work.carry import Tools
 from rmt_pipeline.replica.work.pools import POOLS
-from rmt_pipeline.replica.work.worker import work
+from rmt_pipeline.replica.work.worker import Flush, work
 from rmt_pipeline.system import EventWaker
 from tests.support.waiting import until
 
@@ -31,16 +32,16 @@ class Site:
     r1: ServerContext
     r2: ServerContext
 
-    def work_off(self) -> None:
-        """Both servers carry out whatever is left, without Dagster and without Spark."""
-        until(lambda: not any(_work_off(server) for server in (self.r1, self.r2)))
+    def work_off(self, on_flush: Callable[[Flush], None] = lambda _: None) -> None:
+        """Both servers carry out whatever is left, r1 first, without Dagster and without Spark."""
+        until(lambda: not any(_work_off(server, on_flush) for server in (self.r1, self.r2)))
 
     def rows(self, server: ServerContext) -> int:
         table = server.table(source.TABLE.name)
         return sum(part.manifest.rows for part in table.parts())
 
 
-def _work_off(server: ServerContext) -> bool:
+def _work_off(server: ServerContext, on_flush: Callable[[Flush], None]) -> bool:
     """Whether there was anything."""
     table = server.table(source.TABLE.name)
     replica = table.replica
@@ -54,7 +55,7 @@ def _work_off(server: ServerContext) -> bool:
                 pool,
                 waker=EventWaker(),
                 linger_s=0.1,
-                on_flush=lambda _: None,
+                on_flush=on_flush,
                 should_stop=lambda: False,
             )
     return True
