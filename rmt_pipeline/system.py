@@ -4,10 +4,13 @@ ones.
 
 import getpass
 import os
+import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Protocol
 
 
@@ -61,6 +64,28 @@ def account() -> str:
         return getpass.getuser().encode(errors="replace").decode()
     except (KeyError, OSError):
         return str(os.getuid())
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C comes when the block is over: for what can't be interrupted without harm."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield  # it is the main thread that Python interrupts
+        return
+    asked = threading.Event()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        asked.set()
+
+    signal.signal(signal.SIGINT, on_signal)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if asked.is_set():
+        signal.raise_signal(signal.SIGINT)
 
 
 class Waker(Protocol):

@@ -18,7 +18,7 @@ import urllib3
 from rmt_pipeline.config import Config, ServerConfig
 from rmt_pipeline.exchange.control import health, peer_of
 from rmt_pipeline.processes.group import Group
-from rmt_pipeline.processes.server import accepts
+from rmt_pipeline.processes.server import accepts, refuse_used_port
 from rmt_pipeline.processes.zookeeper import answers
 from rmt_pipeline.protocol.errors import BadConfiguration, Unavailable
 from rmt_pipeline.system import Clock, SystemClock
@@ -26,6 +26,8 @@ from rmt_pipeline.system import Clock, SystemClock
 READY_TIMEOUT_S = 180.0
 PROBE_EVERY_S = 0.25
 PROBE_TIMEOUT_S = 2.0
+ADDRESS = "127.0.0.1"
+"""Of Dagster's web server."""
 _SPEAKER = "rmt"
 
 
@@ -76,7 +78,7 @@ def services(config: Config, *, dagster: bool, spark: bool, work: bool) -> list[
             )
         )
     if dagster:
-        url = f"http://127.0.0.1:{config.dagster.port}"
+        url = f"http://{ADDRESS}:{config.dagster.port}"
         found.append(
             Service(
                 "dagster",
@@ -91,10 +93,11 @@ def services(config: Config, *, dagster: bool, spark: bool, work: bool) -> list[
 def run_up(config: Config, *, dagster: bool, spark: bool, work: bool) -> int:
     """Run until Ctrl-C, SIGTERM, or the first process that ends by itself: then all end.
 
-    The exit status: 0 when it was asked to end. Raises BadConfiguration.
+    The exit status: 0 when it was asked to end. Raises BadConfiguration, AddressInUse.
     """
-    if dagster:
-        workspace_of(config)  # better said now than by a child, after a minute
+    if dagster:  # better said now than by a child, after a minute
+        workspace_of(config)
+        _refuse_used_port(config)
     wanted = services(config, dagster=dagster, spark=spark, work=work)
     group = Group([_SPEAKER, *(one.name for one in wanted)], sys.stderr)
     try:
@@ -114,9 +117,10 @@ def run_up(config: Config, *, dagster: bool, spark: bool, work: bool) -> int:
 
 def become_dagster(config: Config, *, wait: bool) -> None:
     """Replace this process by `dagster dev` with our daemon. Returns never; raises
-    BadConfiguration.
+    BadConfiguration, AddressInUse.
     """
     workspace = workspace_of(config)
+    _refuse_used_port(config)
     if wait:
         _wait_for_servers(config, SystemClock())
     # For start-up time: importing Dagster takes longer than all that `rmt up` does itself.
@@ -129,7 +133,7 @@ def become_dagster(config: Config, *, wait: bool) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)  # else Dagster ignores what our parent ignored
     command = [sys.executable, "-m", "rmt_pipeline.dagster.daemon", "dev", "-w", str(workspace)]
-    command += ["-h", "127.0.0.1", "-p", str(config.dagster.port)]
+    command += ["-h", ADDRESS, "-p", str(config.dagster.port)]
     os.execve(sys.executable, command, environment)  # noqa: S606
 
 
@@ -144,6 +148,19 @@ def workspace_of(config: Config) -> Path:
         f"[dagster] workspace: there is no {workspace}, which says where your definitions are; "
         f"{remedy}"
     )
+
+
+def _refuse_used_port(config: Config) -> None:
+    """Dagster's daemon would wait for ever for a web server that can't start."""
+    port = config.dagster.port
+
+    def in_use(problem: OSError) -> str:
+        return (
+            f"Dagster's web server can't listen on {ADDRESS}:{port} ({problem.strerror}): end "
+            "what has that port, another Dagster maybe, or set another [dagster] port in rmt.toml"
+        )
+
+    refuse_used_port(ADDRESS, port, section="dagster", in_use=in_use)
 
 
 def _wait_for_servers(config: Config, clock: Clock) -> None:

@@ -10,11 +10,14 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 
 from rmt_pipeline.protocol.errors import BadValue, UserError
+from rmt_pipeline.system import uninterrupted
 from rmt_pipeline.types.escapes import duckdb_text
+
+with uninterrupted():  # else Ctrl-C ends the process there, with a core dump
+    import duckdb as duckdb  # noqa: PLC0414  others have it from here
 
 MEMORY_BYTES = 512 * 1024 * 1024
 THREADS = 2

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-import duckdb
 import pyarrow as pa
 
 from rmt_pipeline.syntax.nodes import Call, Name
 from rmt_pipeline.translate.base.temporal import UTC_NAMES
-from rmt_pipeline.translate.connection import thread_connection, user_error
+from rmt_pipeline.translate.connection import duckdb, thread_connection, user_error
 from rmt_pipeline.translate.expression import Expression
 from rmt_pipeline.types.data_type import DataType
 

@@ -52,9 +52,12 @@ class SessionContext:
 
     def interrupt(self) -> None:
         """Stop the query that the session computes: it ends with an error. For other threads."""
+        computing = tuple(self._computing)
+        if not computing:
+            return
         import duckdb  # noqa: PLC0415  start-up; it is there when something computes
 
-        for connection in tuple(self._computing):
+        for connection in computing:
             with suppress(duckdb.Error):  # it is closed by now
                 connection.interrupt()
 

@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 
 from rmt_pipeline.protocol.errors import QueryTooSlow, SamplingNotSupported, UnknownTable
@@ -29,7 +28,7 @@ from rmt_pipeline.syntax.lexer import excerpt
 from rmt_pipeline.syntax.nodes import NamedTable, Query
 from rmt_pipeline.syntax.settings import Settings
 from rmt_pipeline.syntax.statements.nodes import SYSTEM_DATABASE, Answer, SelectStatement
-from rmt_pipeline.translate.connection import open_connection, user_error
+from rmt_pipeline.translate.connection import duckdb, open_connection, user_error
 from rmt_pipeline.translate.evaluate import in_stored_form
 from rmt_pipeline.translate.select.query import translate_query
 from rmt_pipeline.translate.select.sources import Relation

@@ -1,5 +1,6 @@
 """The command line: errors are one line, options mean what they say, help answers at once."""
 
+import socket
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import pytest
 from rmt_pipeline import __version__
 from rmt_pipeline.cli import main as cli
 from rmt_pipeline.cli import merges as cli_merges
+from rmt_pipeline.cli import up
 from rmt_pipeline.cli.up import services, workspace_of
 from rmt_pipeline.config import load_config
 
@@ -351,3 +353,21 @@ def test_status_goes_on_when_one_server_cannot_be_looked_at(rmt, tmp_path):
     assert "somebody" in lines[1]
     assert lines[2].startswith("server r2: not running")
     assert lines[3] == "  no tables"
+
+
+@pytest.mark.parametrize("command", ["up", "dagster"])
+def test_a_port_of_the_web_server_that_is_taken_is_said_before_anything_starts(
+    rmt, config_file, command, monkeypatch, tmp_path
+):
+    (tmp_path / "workspace.yaml").write_text("load_from: []\n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        config_file.write_text(
+            f"{TWO_SERVERS}[dagster]\nport = {port}\nworkspace = 'workspace.yaml'\n"
+        )
+        monkeypatch.setattr(up, "Group", None)
+        status, _, err = rmt(command)
+    assert status == 1
+    assert f"can't listen on 127.0.0.1:{port} (Address already in use)" in err
+    assert "[dagster] port in rmt.toml" in err
+    assert err.count("\n") == 1

@@ -1,5 +1,7 @@
 """The second wall: what reaches DuckDB can reach nothing else."""
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -91,3 +93,42 @@ def test_a_thread_keeps_a_connection_of_its_own() -> None:
     assert thread_connection() is mine
     with ThreadPoolExecutor(1) as other:
         assert other.submit(thread_connection).result() is not mine
+
+
+INTERRUPTED_IN_THE_MIDDLE = """
+import signal, sys
+
+loading = []
+
+def hook(event, details):
+    if event == "import" and (loading or details[0] == "_duckdb"):
+        loading.append(details[0])
+        if len(loading) == 4:  # what DuckDB imports while it begins
+            signal.raise_signal(signal.SIGINT)
+
+sys.addaudithook(hook)
+try:
+    import MODULE
+except KeyboardInterrupt:
+    print("interrupted after", loading[0])
+import MODULE
+print("and loaded")
+"""
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "rmt_pipeline.translate.connection",
+        "rmt_pipeline.translate.evaluate",
+        "rmt_pipeline.sql.run.select",
+    ],
+)
+def test_ctrl_c_while_duckdb_is_loaded_interrupts_and_does_not_abort(module: str) -> None:
+    """Python's exception in the middle of it is one that DuckDB's C++ does not expect."""
+    code = INTERRUPTED_IN_THE_MIDDLE.replace("MODULE", module)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "interrupted after _duckdb\nand loaded\n"
