@@ -1,9 +1,10 @@
 """The multis and reads of ALTER (spec §8), as operations; nothing is sent here but reads."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.alter.history import AlterRecord
-from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Keeper, Op, SetData
+from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Keeper, Op, SetData, Stat
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths, log_entry_name
 from rmt_pipeline.zookeeper.snapshot import gone
 from rmt_pipeline.zookeeper.transactions import release_locks
@@ -50,6 +51,22 @@ def alter_versions(keeper: Keeper, table: TablePaths, replica: ReplicaPaths) -> 
         mutations=mutations[1].version,
         applied=int(applied[0] or b"0"),
     )
+
+
+def read_at_once(keeper: Keeper, paths: Sequence[str]) -> list[tuple[bytes, Stat]] | None:
+    """The nodes of a structure as they were at one moment: whatever changes one of them, changes
+    the first one in the same multi. None: one is missing.
+
+    1. A clone reads that its source is at version 1. 2. The source applies ALTER 2. 3. The clone
+    reads the columns: those of version 2, as which nobody would know them.
+    """
+    while True:
+        *reads, again = keeper.get_many([*paths, paths[0]])
+        found = [read for read in reads if read is not None]
+        if again is None or len(found) < len(reads):
+            return None
+        if again[1] == found[0][1]:
+            return found
 
 
 def log_end(keeper: Keeper, table: TablePaths, replica: ReplicaPaths) -> LogEnd:

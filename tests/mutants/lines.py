@@ -1047,6 +1047,13 @@ MUTANTS: tuple[LineMutant, ...] = (
         BETWEEN,
     ),
     LineMutant(
+        "clone: version and columns of its source are read at two moments",
+        f"{ZOOKEEPER}/alter_transactions.py",
+        "        if again[1] == found[0][1]:\n",
+        "        if again:\n",
+        BETWEEN,
+    ),
+    LineMutant(
         "clone: readers do not wait for what it leaves",
         "rmt_pipeline/replica/life/clone.py",
         "    replica.store.marks.give_up(*filter(is_coming, gone))\n",

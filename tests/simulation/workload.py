@@ -459,9 +459,9 @@ class Workload:
             with context.table().snapshot(_AT_ONCE) as snapshot:
                 if drops != site.drops:
                     return  # its files may be gone: nobody would be told of rows, but of that
-                rows = [row for part in snapshot.parts for row in site.rows(part.name)]
                 if any(self._has_broken(site, part) for part in snapshot.parts):
                     return  # since it was compared: that nobody can notice
+                rows = [row for part in snapshot.parts for row in site.rows(part.name)]
         except Corruption as error:
             may_miss = isinstance(error, MissingPart) and site.has_left_parts
             is_broken = self._ledger.lost_parts or self._world.reads_failed

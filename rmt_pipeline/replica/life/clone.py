@@ -22,6 +22,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet, contained_in
 from rmt_pipeline.replica.quorum import read_quorums
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper.alter_transactions import read_at_once
 from rmt_pipeline.zookeeper.keeper import (
     Check,
     Create,
@@ -321,12 +322,13 @@ def _is_get_of(entry: LogEntry, have: PartSet) -> bool:
 def _metadata(replica: Replica, source: _Source) -> list[bytes]:
     """If the source is at another version of the table's structure, go there first."""
     keeper, mine, theirs = replica.keeper, replica.paths, source.paths
-    reads = keeper.get_many(
-        [mine.metadata_version, theirs.metadata_version, theirs.metadata, theirs.columns]
+    reads = read_at_once(
+        keeper,
+        [theirs.metadata_version, theirs.metadata, theirs.columns, mine.metadata_version],
     )
-    if None in reads:
+    if reads is None:
         raise _changed(source)
-    own_version, version, metadata, columns = [read[0] for read in reads if read is not None]
+    version, metadata, columns, own_version = [data for data, _ in reads]
     if own_version == version:
         return []
     entry = AlterMetadata(

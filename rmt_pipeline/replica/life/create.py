@@ -26,7 +26,7 @@ from rmt_pipeline.replica.life.drop import (
     remove_leftovers,
 )
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.alter_transactions import alter_records
+from rmt_pipeline.zookeeper.alter_transactions import alter_records, read_at_once
 from rmt_pipeline.zookeeper.keeper import Create, Keeper, RefusalKind, Refused
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths, ancestors
 
@@ -103,10 +103,10 @@ def _join(
     """None: the table changed while it was looked at; look again."""
     if _remove_put_away(keeper, table):
         return None
-    read = keeper.get_many([table.metadata, table.columns])
-    if read[0] is None or read[1] is None:
+    read = read_at_once(keeper, [table.metadata, table.columns])
+    if read is None:
         return None
-    (metadata, metadata_stat), (columns, _) = read[0], read[1]
+    (metadata, metadata_stat), (columns, _) = read
     check_structure(definition, metadata, columns, table.root)
     joined = at_version(keeper, table, definition, metadata_stat.version)
     names, replicas = keeper.children_stat(table.replicas)

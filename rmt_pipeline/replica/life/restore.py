@@ -63,6 +63,7 @@ from rmt_pipeline.replica.upkeep.rewound import (
     require_no_namesake,
 )
 from rmt_pipeline.zookeeper import restore_transactions, transactions
+from rmt_pipeline.zookeeper.alter_transactions import read_at_once
 from rmt_pipeline.zookeeper.batches import batches
 from rmt_pipeline.zookeeper.keeper import (
     Check,
@@ -546,11 +547,11 @@ def _join(replica: Replica, creator: bytes, disk: DiskParts) -> Restored:
     be others' by now.
     """
     keeper, table = replica.session, replica.table
-    read = keeper.get_many([table.metadata, table.columns])
+    read = read_at_once(keeper, [table.metadata, table.columns])
     names, stat = keeper.children_stat(table.replicas)
-    if read[0] is None or read[1] is None:
+    if read is None:
         raise Conflict(f"{table.root} is being dropped; try again")
-    (metadata, metadata_stat), (columns, _) = read[0], read[1]
+    (metadata, metadata_stat), (columns, _) = read
     check_structure(replica.definition, metadata, columns, table.root)
     if replica.name in names:
         raise NothingToRestore(

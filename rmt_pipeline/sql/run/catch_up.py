@@ -51,7 +51,7 @@ from rmt_pipeline.syntax.statements.nodes import (
 )
 from rmt_pipeline.syntax.statements.parse import parse
 from rmt_pipeline.system import EventWaker, Waker
-from rmt_pipeline.zookeeper.alter_transactions import LogEnd, log_end
+from rmt_pipeline.zookeeper.alter_transactions import LogEnd, log_end, read_at_once
 from rmt_pipeline.zookeeper.keeper import LivingKeeper
 from rmt_pipeline.zookeeper.known import KnownQueue
 from rmt_pipeline.zookeeper.paths import (
@@ -493,11 +493,13 @@ class DatabaseCarrier(StatementCarrier):
         table = TablePaths(self.context.expanded(wanted).engine.zookeeper_path)
         if record.origin not in table.root.split("/"):
             return record
-        metadata, columns = keeper.get_many([table.metadata, table.columns])
-        if metadata is None or columns is None:
+        read = read_at_once(keeper, [table.metadata, table.columns])
+        if read is None:
             raise Unavailable(f"{table.root} is being made or dropped; it is looked at again")
-        texts = metadata[0].decode(), columns[0].decode()
-        there = definition_of_texts(wanted, *texts, metadata[1].version, ())
+        (metadata, stat), (columns, _) = read
+        there = definition_of_texts(
+            wanted, metadata.decode(), columns.decode(), stat.version, ()
+        )
         return replace(record, query=create_query(there))
 
     def _attach(self, record: TableRecord) -> None:

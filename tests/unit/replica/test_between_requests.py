@@ -10,9 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from rmt_pipeline.protocol.alter.commands import AddColumn
 from rmt_pipeline.protocol.errors import Conflict, RmtError, Unavailable
+from rmt_pipeline.protocol.log.codec import decode
+from rmt_pipeline.protocol.log.entry import AlterMetadata
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.replica.alter.request import request_alter
 from rmt_pipeline.replica.assign.explain import explain_merges
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.assign.mutations import assign_mutations
@@ -34,7 +39,7 @@ from rmt_pipeline.replica.upkeep.lag import lag_of
 from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
 from rmt_pipeline.zookeeper.keeper import Delete, SetData
 from tests.support.between_requests import BeforeRequest, BetweenAnswers
-from tests.support.local_replicas import ROOT, Replicas
+from tests.support.local_replicas import ROOT, ClockWaker, Replicas, in_memory
 
 FIRST = PartName("all", 0, 0, 0)
 LATER = PartName("all", 2, 2, 0)
@@ -97,6 +102,37 @@ def is_lost_and_source_has_to_drop(replicas: Replicas) -> None:
     paths = replicas["r1"].paths
     replicas["r1"].session.multi([SetData(paths.is_lost, b"1")])
     replicas["r1"].memory = Memory()
+
+
+def is_lost_and_source_has_to_alter(replicas: Replicas) -> None:
+    """r2 has taken up a column, and has yet to take up the next one; r1 knows of neither."""
+    r2 = replicas["r2"]
+    r2.update_definition = in_memory(r2)
+    for added in (AddColumn(Column("x", "Int64")), AddColumn(Column("y", "Int64"))):
+        replicas.work_off("r2")
+        request_alter(
+            lambda: r2,
+            lambda _, added=added: [added],  # type: ignore[misc]
+            NOW,
+            lambda: ClockWaker(replicas.clock),
+        )
+    r2.session.multi([SetData(replicas["r1"].paths.is_lost, b"1")])
+
+
+def queued_alters_are_the_logs(replicas: Replicas) -> bool:
+    """What is to become of r1 is a structure that the table had, and the version is its own."""
+    keeper, table, paths = replicas["r1"].keeper, replicas["r1"].table, replicas["r1"].paths
+    log = [table.log_entry(name) for name in keeper.children(table.log)]
+    queue = [paths.queue_entry(name) for name in keeper.children(paths.queue)]
+    done, to_do = (
+        {
+            (entry.alter_version, entry.metadata_text, entry.columns_text)
+            for entry in (decode(keeper.get(node)[0]) for node in nodes)
+            if isinstance(entry, AlterMetadata)
+        }
+        for nodes in (log, queue)
+    )
+    return bool(to_do) and to_do <= done
 
 
 def no_bytes(replicas: Replicas) -> None:
@@ -179,6 +215,14 @@ ACTIONS = [
         lambda replicas: (clone_if_lost(replicas["r1"]), replicas.work_off("r1")),
         is_lost_and_source_has_to_drop,
         lambda replicas: rows(replicas) == [],
+        lambda replicas: replicas.work_off("r2"),
+        BetweenAnswers,
+    ),
+    Action(
+        "a clone whose source alters",
+        lambda replicas: clone_if_lost(replicas["r1"]),
+        is_lost_and_source_has_to_alter,
+        queued_alters_are_the_logs,
         lambda replicas: replicas.work_off("r2"),
         BetweenAnswers,
     ),
