@@ -109,5 +109,10 @@ class Cluster:
     def pid(self, name: str) -> int:
         return self._processes[name].pid
 
+    def zookeeper_pid(self) -> int:
+        pid = self._zookeeper.pid
+        assert pid is not None
+        return pid
+
     def context(self, name: str) -> ServerContext:
         return ServerContext.open(self.config, name, purpose="benchmark")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rmt_pipeline.compute import units
+from rmt_pipeline.compute.jobs import merge
 from rmt_pipeline.compute.jobs.merge import LocalMerger, SparkMerger
 from rmt_pipeline.compute.jobs.spark import SparkSessions, run_jobs
 from rmt_pipeline.compute.merge.job import MergeDone, MergeFailure, MergeJob, SourcePart
@@ -26,6 +27,13 @@ from tests.support.merging import (
 )
 
 pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_small(monkeypatch) -> None:
+    """Else these merges would need no Spark."""
+    monkeypatch.setattr(merge, "SMALL_ROWS_MAX", -1)
+
 
 COLUMNS = [("id", "Int64"), ("city", "String"), ("amount", "Int64"), ("sign", "Int8")]
 PLAIN = definition(COLUMNS, ("id",))

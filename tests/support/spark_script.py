@@ -18,7 +18,6 @@ from rmt_pipeline.system import RandomIds
 
 def main(master: str, jobs: str, results: str) -> None:
     sessions = SparkSessions(master=master, java_home=find_java().env["JAVA_HOME"])
-    sessions.get()  # small merges do not wait for it
     merger = SparkMerger(sessions, RandomIds())
     outcomes = list(merger.merge(pickle.loads(Path(jobs).read_bytes())))
     jvm = spark._jvm.running.pid

@@ -50,8 +50,9 @@ class LocalMerger:
 
 
 class SparkMerger:
-    """Merges as Spark jobs of units. Small ones are made in this process while Spark is not there
-    yet: a JVM may take a minute to start, and the same units make the same bytes here.
+    """Merges as Spark jobs of units. Small ones are made in this process: a job costs several times
+    what their units do, a JVM may take a minute to start, and the same units make the same bytes
+    here.
     """
 
     def __init__(self, sessions: SparkSessions, ids: IdSource) -> None:
@@ -60,20 +61,17 @@ class SparkMerger:
 
     def merge(self, jobs: Sequence[MergeJob]) -> Iterator[MergeOutcome]:
         sources = (source for job in jobs for source in job.sources)
-        if self._sessions.is_open or not are_small(sources):
-            yield from _outcomes(jobs, self._run)
-            return
-        try:
+        if are_small(sources):
             yield from LocalMerger(SystemClock()).merge(jobs)
-        finally:  # not before: a JVM that starts takes the machine, and these would come late
-            self._sessions.open_soon()
+        else:
+            yield from _outcomes(jobs, self._run)
 
     def _run(self, merges: Sequence[Sequence[Unit]]) -> UnitResults:
         return run_jobs(self._sessions, tasks_of(merges), tag=f"merge-{self._ids.new_id()}")
 
 
 def are_small(sources: Iterable[SourcePart]) -> bool:
-    """Whether no JVM is to be waited for: all these parts are read sooner than it starts."""
+    """Whether Spark is not worth it: all these parts are read sooner than a job begins."""
     manifests = [source.manifest for source in sources]
     return (
         sum(each.rows for each in manifests) <= SMALL_ROWS_MAX

@@ -75,20 +75,17 @@ class LocalMutator:
 
 
 class SparkMutator:
-    """Mutates as Spark jobs of units; small parts in this process while Spark is not there yet."""
+    """Mutates as Spark jobs of units; small parts in this process, as with merges."""
 
     def __init__(self, sessions: SparkSessions, ids: IdSource) -> None:
         self._sessions = sessions
         self._ids = ids
 
     def mutate(self, jobs: Sequence[MutateJob]) -> Iterator[MutateOutcome]:
-        if self._sessions.is_open or not are_small(job.source for job in jobs):
-            yield from _outcomes(jobs, self._run)
-            return
-        try:
+        if are_small(job.source for job in jobs):
             yield from LocalMutator(SystemClock()).mutate(jobs)
-        finally:  # not before, as with merges
-            self._sessions.open_soon()
+        else:
+            yield from _outcomes(jobs, self._run)
 
     def _run(self, parts: Sequence[Sequence[Unit]]) -> UnitResults:
         return run_jobs(self._sessions, tasks_of(parts), tag=f"mutate-{self._ids.new_id()}")

@@ -72,32 +72,10 @@ class SparkSessions:
     options: Mapping[str, str] = field(default_factory=dict)
     _session: Any = field(default=None, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-    _opening: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __post_init__(self) -> None:
         ways = [way for way in (self.remote, self.master, self.given) if way is not None]
         assert len(ways) == 1, "give one of remote, master and given"
-
-    @property
-    def is_open(self) -> bool:
-        """Whether `get` gives a session at once, as far as is known without asking it."""
-        return self.given is not None or self._session is not None
-
-    def open_soon(self) -> None:
-        """In a thread, unless one is at it: nobody waits. Who needs the session and gets none is
-        told why.
-        """
-        if not self._opening.acquire(blocking=False):
-            return
-
-        def run() -> None:
-            try:
-                with contextlib.suppress(Unavailable):
-                    self.get()
-            finally:
-                self._opening.release()
-
-        threading.Thread(target=run, name="rmt-spark-start", daemon=True).start()
 
     def get(self) -> Any:
         """A live session. Raises Unavailable when the server can't be reached."""

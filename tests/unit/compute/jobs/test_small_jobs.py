@@ -1,8 +1,6 @@
-"""Merges and mutations while Spark is not there yet."""
+"""Small merges and mutations need no Spark, whether it is there or not."""
 
-import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -97,37 +95,30 @@ def test_a_larger_one_waits_for_spark(tmp_path, monkeypatch, limit) -> None:
         )
 
 
-def test_no_jvm_starts_before_a_small_merge_is_made(tmp_path, monkeypatch) -> None:
-    """It would take the machine that the merge needs."""
-    calls: list[str] = []
-    monkeypatch.setattr(SparkSessions, "open_soon", lambda _: calls.append("opened"))
-    merger = SparkMerger(SparkSessions(remote=NOBODY), RandomIds())
-    outcomes = merger.merge([small_job(tmp_path, "tmp")])
-    assert isinstance(next(outcomes), MergeDone)
-    assert calls == []
-    assert list(outcomes) == []
-    assert len(calls) == 1
+class NoSession:
+    """Whoever asks it for anything has begun a job."""
+
+    def __getattr__(self, name: str) -> object:
+        raise AssertionError(f"Spark was asked for {name}")
 
 
-def test_the_session_is_opened_meanwhile_and_once(tmp_path, monkeypatch) -> None:
-    opening, go_on = threading.Event(), threading.Event()
-    calls = []
+def test_what_is_small_is_no_job_where_spark_is_there(tmp_path) -> None:
+    sessions = SparkSessions(given=NoSession())
+    (merged,) = SparkMerger(sessions, RandomIds()).merge([small_job(tmp_path, "tmp")])
+    assert isinstance(merged, MergeDone)
+    there = tmp_path / "there"
+    there.mkdir()
+    (mutated,) = SparkMutator(sessions, RandomIds()).mutate([mutation(there)])
+    assert isinstance(mutated, MutateDone)
 
-    def opened(self) -> object:
-        calls.append(self)
-        opening.set()
-        assert go_on.wait(60)
-        return SimpleNamespace(is_stopped=False)
 
-    monkeypatch.setattr(SparkSessions, "_open", opened)
-    sessions = SparkSessions(remote=NOBODY)
-    (made,) = SparkMerger(sessions, RandomIds()).merge([small_job(tmp_path, "tmp")])
-    assert isinstance(made, MergeDone)
-    assert opening.wait(60)
-    assert not sessions.is_open
-    sessions.open_soon()  # one is at it
-    go_on.set()
-    monkeypatch.setattr("rmt_pipeline.compute.jobs.spark._has_ended", lambda _: False)
-    sessions.get()
-    assert sessions.is_open
-    assert len(calls) == 1
+def test_small_ones_that_are_many_together_are_a_job(tmp_path, monkeypatch) -> None:
+    """In this process they would be made one after the other."""
+    monkeypatch.setattr(merge, "SMALL_ROWS_MAX", 599)
+    jobs = []
+    for name in ("one", "other"):
+        root = tmp_path / name
+        root.mkdir()
+        jobs.append(small_job(root, "tmp"))
+    with pytest.raises(Unavailable, match="no Spark Connect server"):
+        list(SparkMerger(SparkSessions(remote=NOBODY), RandomIds()).merge(jobs))
