@@ -44,6 +44,7 @@ from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column, Engine
 from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.store.disk import SETTLED_NS
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.batches import batches, op_bytes
 from rmt_pipeline.zookeeper.keeper import Create
@@ -281,7 +282,8 @@ def of_size(size: int, text_bytes: int = TEXT_BYTES) -> pa.Table:
 def as_written(table: Table) -> None:
     """Parts that are links of one file become as those that were inserted, merged or fetched: each
     has a file of its own, and is known to be whole. Else each link to one would be a change to all,
-    and the replacement read all bytes of all parts.
+    and the replacement read all bytes of all parts. What has just been written nobody notes as
+    whole: the next write may be within the same tick of the clock.
     """
     store = table.store
     for part in store.parts():
@@ -290,6 +292,8 @@ def as_written(table: Table) -> None:
             copy = path.with_name("copy")
             shutil.copyfile(path, copy)
             copy.rename(path)
+    time.sleep(2 * SETTLED_NS / 1e9)
+    for part in store.parts():
         store.verify_changed(part)
 
 

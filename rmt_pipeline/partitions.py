@@ -16,6 +16,7 @@ from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.insert.result import InsertResult
 from rmt_pipeline.replica.partitions.drop import drop_part, drop_partitions
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store.layout import parse_detached
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.part_log import PartEvent, PartEventType
 from rmt_pipeline.store.part_store import PartStore
@@ -64,8 +65,10 @@ class Partitions(ABC):
     def _living(self) -> Replica:
         return self.replica
 
-    def _note(self, command: str, kind: PartEventType, parts: Iterable[PartName]) -> None:
-        """For who looks, of what leaves nothing in the log."""
+    def note_command(
+        self, command: str, kind: PartEventType, parts: Iterable[PartName]
+    ) -> None:
+        """For who looks, of what leaves nothing in the log that would say so."""
         replica = self.replica
         now_s, entry_id = replica.clock.now_s(), replica.new_entry_id()
         self.store.part_log.note(
@@ -280,14 +283,16 @@ class Partitions(ABC):
         query = query_settings(settings)
         with self._pinned(partition, query) as parts:
             frozen = self.frozen_parts.freeze(self.store, self.definition, parts, name)
-        self._note("FREEZE PARTITION", "FreezePart", (part for part, _ in parts))
+        self.note_command("FREEZE PARTITION", "FreezePart", (part for part, _ in parts))
         return frozen
 
     def unfreeze(self, name: str, partition: str | None = None) -> "list[InSnapshot]":
         """UNFREEZE [PARTITION (an id)] WITH NAME: what the snapshot has of this table is removed;
         what that was. Nothing happens when there is no such snapshot. Raises as `freeze`.
         """
-        return self.frozen_parts.unfreeze(name, partition)
+        unfrozen = self.frozen_parts.unfreeze(name, partition)
+        self.note_command("UNFREEZE PARTITION", "UnfreezePart", (one.part for one in unfrozen))
+        return unfrozen
 
     def fetch_partition(
         self,
@@ -310,7 +315,7 @@ class Partitions(ABC):
         query = query_settings(settings)
         meant = part.partition if part is not None else partition
         fetched = FromPath(self._living, self._new_peers, path, meant, query, part).fetch()
-        self._note("FETCH PARTITION", "DownloadPart", fetched.parts)
+        self.note_command("FETCH PARTITION", "DownloadPart", fetched.parts)
         return fetched
 
     def drop_detached(
@@ -321,4 +326,7 @@ class Partitions(ABC):
         """
         from rmt_pipeline.replica.partitions.attach import drop_detached  # noqa: PLC0415
 
-        return drop_detached(self.replica, partition, name)
+        removed = drop_detached(self.replica, partition, name)
+        parts = (one.part for one in map(parse_detached, removed) if one is not None)
+        self.note_command("DROP DETACHED PARTITION", "RemoveDetachedPart", parts)
+        return removed

@@ -79,6 +79,32 @@ class PartitionsConfig(TableForm, _DryRun, _Waits):
     )
 
 
+class PartConfig(TableForm, _DryRun, _Waits):
+    """DROP PART, DETACH PART: one active part and no other, on every replica."""
+
+    part: str = Field(description="The part's name, as system.parts shows it.")
+    detach: bool = Field(
+        default=False, description="DETACH: each server keeps it in detached/, for ATTACH."
+    )
+
+
+class TruncateConfig(TableForm, _DryRun, _Waits):
+    """TRUNCATE TABLE: every row goes, on every replica. Columns and settings stay."""
+
+
+class DropDetachedConfig(TableForm, _DryRun):
+    """DROP DETACHED: what stands in detached/ of this server goes, and nothing else has it."""
+
+    partition: str = Field(
+        default="", description="The id of one partition. Empty: the one directory below."
+    )
+    name: str = Field(
+        default="",
+        description="The name of one directory, as system.detached_parts shows it, instead of a "
+        "partition.",
+    )
+
+
 class AttachConfig(TableForm, _Waits):
     """ATTACH: what was detached on this server becomes part of the table again."""
 
@@ -91,6 +117,16 @@ class AttachConfig(TableForm, _Waits):
 class FromTableConfig(TableForm, _DryRun, _Waits):
     """REPLACE PARTITION … FROM: its rows go, and those of another table's partition come."""
 
+    partition: str = Field(description="The id of the partition, the same in both tables.")
+    from_table: str = Field(
+        description="The table whose rows come, of the same columns and keys; it keeps them."
+    )
+
+
+class AttachFromConfig(TableForm, _Waits):
+    """ATTACH PARTITION … FROM: another table's rows of it come beside those that are there."""
+
+    dry_run: bool = Field(default=False, description="Only say which parts would come.")
     partition: str = Field(description="The id of the partition, the same in both tables.")
     from_table: str = Field(
         description="The table whose rows come, of the same columns and keys; it keeps them."
@@ -115,6 +151,13 @@ class FreezeConfig(TableForm):
         description="The snapshot's name; it may have parts of other tables and partitions too. "
         "Empty: the next number.",
     )
+
+
+class UnfreezeConfig(TableForm, _DryRun):
+    """UNFREEZE: what a snapshot of this server has of the table is removed."""
+
+    name: str = Field(description="The snapshot's name, as FREEZE told it.")
+    partition: str = Field(default="", description="The id of one partition. Empty: all.")
 
 
 class FetchConfig(TableForm):

@@ -193,6 +193,7 @@ class Recorder:
                 "rows that came": part.rows or self._rows_of(part.came),
                 "which went": _some(map(str, part.sources)) or "none",
                 "which came": _some(map(str, part.came)) or "none",
+                "which it was about": _some(map(str, part.about)) or "none",
             },
         )
 

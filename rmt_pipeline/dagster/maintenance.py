@@ -187,6 +187,56 @@ def _detach_partitions(run: Doing, config: forms.PartitionsConfig) -> _Told:
     return _drop_partitions(run, config, detach=True)
 
 
+def _drop_part(run: Doing, config: forms.PartConfig) -> _Told:
+    table = run.table(config.table)
+    active = table.parts()
+    parts = [one for one in active if str(one.name) == config.part]
+    if not parts:
+        there = _few([one.name for one in active])
+        _refuse_value("part", config.part, f"no active part is called so. There are: {there}")
+    command = "DETACH PART" if config.detach else "DROP PART"
+    run.say("%s, on every replica: %s", command, _words(parts))
+    if config.dry_run:
+        return _would(parts)
+    settings = {"alter_sync": config.alter_sync}
+    table.drop_part(parts[0].name, detach=config.detach, settings=settings)
+    run.done(command, table, _by_partition(parts, -1))
+    return _did(parts)
+
+
+def _truncate(run: Doing, config: forms.TruncateConfig) -> _Told:
+    table = run.table(config.table)
+    parts = table.parts()
+    run.say("TRUNCATE TABLE, on every replica: %s", _words(parts))
+    if config.dry_run:
+        return _would(parts)
+    table.truncate(settings={"alter_sync": config.alter_sync})
+    run.done("TRUNCATE TABLE", table, _by_partition(parts, -1))
+    return _did(parts)
+
+
+def _drop_detached(run: Doing, config: forms.DropDetachedConfig) -> _Told:
+    table = run.table(config.table)
+    if bool(config.partition) == bool(config.name):
+        _refuse_value(
+            "partition", config.partition, "name a partition by its id, or one directory"
+        )
+    meant = [
+        one
+        for one in table.store.detached_parts.names()
+        if config.name == str(one) or config.partition == one.part.partition
+    ]
+    if not meant:
+        field = "name" if config.name else "partition"
+        _refuse_value(field, config.name or config.partition, "nothing of it is detached here")
+    run.say("detached here, and nowhere else: %s", _few(meant))
+    if config.dry_run:
+        return {"dry run": True, "detached": len(meant), "which": _few(meant)}
+    removed = table.drop_detached(config.partition or None, name=config.name or None)
+    run.done("DROP DETACHED", table, dict.fromkeys((one.part.partition for one in meant), 0))
+    return {"removed": len(removed), "which": _few(removed)}
+
+
 def _attach_partition(run: Doing, config: forms.AttachConfig) -> _Told:
     table = run.table(config.table)
     detached = [
@@ -229,6 +279,20 @@ def _replace_partition(run: Doing, config: forms.FromTableConfig) -> _Told:
     return {"rows": taken.rows, "rows that went": taken.rows_gone, "parts": _few(taken.parts)}
 
 
+def _attach_partition_from(run: Doing, config: forms.AttachFromConfig) -> _Told:
+    table, source = run.table(config.table), run.table(config.from_table, "from_table")
+    coming = run.parts_of(source, config.partition)
+    run.say("these come beside what is there: %s", _words(coming))
+    if config.dry_run:
+        return _would(coming)
+    settings = {"alter_sync": config.alter_sync}
+    taken = table.attach_partition(config.partition, source, settings=settings)
+    if taken.already:
+        run.say("had been attached before, and are not once more: %s", _few(taken.already))
+    run.done("ATTACH PARTITION FROM", table, {config.partition: taken.rows})
+    return {"rows": taken.rows, "parts": _few(taken.parts), "already": len(taken.already)}
+
+
 def _move_partition(run: Doing, config: forms.ToTableConfig) -> _Told:
     table, to = run.table(config.table), run.table(config.to_table, "to_table")
     parts = run.parts_of(table, config.partition)
@@ -263,6 +327,26 @@ def _freeze(run: Doing, config: forms.FreezeConfig) -> _Told:
         "snapshot": snapshot,
         "directory": directory,
     }
+
+
+def _unfreeze(run: Doing, config: forms.UnfreezeConfig) -> _Told:
+    table = run.table(config.table)
+    snapshot = table.frozen_parts.snapshot(config.name)
+    parts = [
+        part.name
+        for frozen in snapshot
+        for part in frozen.parts
+        if config.partition in ("", part.name.partition)
+    ]
+    if not parts:
+        _refuse_value("name", config.name, "no snapshot of that name has anything of it here")
+    run.say("the snapshot %s has %s", config.name, _few(parts))
+    if config.dry_run:
+        return {"dry run": True, "parts": len(parts), "which": _few(parts)}
+    table.unfreeze(config.name, config.partition or None)
+    command = f"UNFREEZE WITH NAME {quote_text(config.name)}"
+    run.done(command, table, dict.fromkeys((part.partition for part in parts), 0))
+    return {"parts": len(parts), "which": _few(parts)}
 
 
 def _fetch_partition(run: Doing, config: forms.FetchConfig) -> _Told:
@@ -444,16 +528,29 @@ VERBS = (
         forms.PartitionsConfig,
         "DETACH PARTITION: out of the table, and each server keeps its parts in detached/.",
     ),
+    _Verb(_drop_part, forms.PartConfig, "DROP PART, or DETACH PART: one active part."),
+    _Verb(_truncate, forms.TruncateConfig, "TRUNCATE TABLE: every row goes."),
+    _Verb(
+        _drop_detached,
+        forms.DropDetachedConfig,
+        "DROP DETACHED PARTITION or PART: what stands in detached/ of this server.",
+    ),
     _Verb(
         _attach_partition,
         forms.AttachConfig,
         "ATTACH PARTITION: what was detached on this server.",
     ),
     _Verb(_replace_partition, forms.FromTableConfig, "REPLACE PARTITION … FROM another table."),
+    _Verb(
+        _attach_partition_from,
+        forms.AttachFromConfig,
+        "ATTACH PARTITION … FROM another table, beside what is there.",
+    ),
     _Verb(_move_partition, forms.ToTableConfig, "MOVE PARTITION … TO another TABLE."),
     _Verb(
         _freeze, forms.FreezeConfig, "FREEZE: a snapshot of this server's parts, by hard links."
     ),
+    _Verb(_unfreeze, forms.UnfreezeConfig, "UNFREEZE: what a snapshot has of the table goes."),
     _Verb(
         _fetch_partition,
         forms.FetchConfig,

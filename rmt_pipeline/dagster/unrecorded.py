@@ -243,6 +243,11 @@ def _commands(found: _Found, now_s: float) -> list[PartDone]:
                 bytes_in=sum(one.size_bytes for _, one in went),
                 sources=tuple(part for part, _ in went),
                 came=tuple(part for part, _ in came),
+                about=tuple(
+                    part
+                    for part, one in some
+                    if one.event_type not in ("NewPart", "RemovePart")
+                ),
                 source_replica=found.table.definition.engine.replica,
                 entry_id=event.entry_id,
                 asked_by=account_in(event.entry_id),

@@ -21,9 +21,17 @@ from rmt_pipeline.store.tally import EventCounts, total
 FILE_BYTES_MAX = 8 << 20  # of each of the two files
 
 PartEventType = Literal[
-    "NewPart", "MergeParts", "DownloadPart", "RemovePart", "MutatePart", "FreezePart"
+    "NewPart",
+    "MergeParts",
+    "DownloadPart",
+    "RemovePart",
+    "MutatePart",
+    "FreezePart",
+    "UnfreezePart",
+    "RemoveDetachedPart",
+    "ClearColumn",
 ]
-"""The original's, and the last, which is ours."""
+"""The original's, and the last four, which are ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +157,9 @@ def _counted(event: PartEvent) -> dict[ProfileEvent, int]:
         case "MutatePart":
             done, fails = ProfileEvent.MUTATIONS, ProfileEvent.MUTATIONS_FAILED
             return {(fails if failed else done): 1, ProfileEvent.MUTATIONS_DIFFER: differs}
-        case "RemovePart" | "FreezePart":
+        case (
+            "RemovePart" | "FreezePart" | "UnfreezePart" | "RemoveDetachedPart" | "ClearColumn"
+        ):
             return {}
 
 

@@ -127,6 +127,7 @@ def test_every_field_of_every_form_explains_itself() -> None:
     assert all(form.__doc__ for form in forms)
     loses = {"optimize", "mutate", "drop_partitions", "detach_partitions", "replace_partition"}
     loses |= {"move_partition", "restore_replica", "drop_replica", "undo_insert"}
+    loses |= {"drop_part", "truncate", "drop_detached", "unfreeze"}
     dry = {
         verb.name
         for verb in maintenance.VERBS
@@ -276,6 +277,38 @@ def test_what_is_detached_comes_back(world: World) -> None:
     assert world.partitions() == ["1"]
 
 
+def test_one_part_goes_and_then_all(world: World) -> None:
+    world.insert((1, 1), (2, 2))
+    world.insert((1, 3))
+    config = {"table": "t", "part": "1_0_0_0", "detach": True}
+    assert world.told("drop_part", **config)["rows"] == 1
+    assert len(world.rows()) == 3
+    world.told("drop_part", **config, dry_run=False)
+    assert world.rows() == [(1, 3), (2, 2)]
+    assert "There are: 1_1_1_0" in world.failure("drop_part", **config)
+    assert world.told("truncate", table="t")["rows"] == 2
+    world.told("truncate", table="t", dry_run=False)
+    assert (world.rows(), world.partitions()) == ([], [])
+    assert world.told("drop_detached", table="t", partition="1")["which"] == "1_0_0_0"
+    world.told("drop_detached", table="t", name="1_0_0_0", dry_run=False)
+    assert "nothing of it" in world.failure("drop_detached", table="t", name="1_0_0_0")
+    assert [event[:2] for event in world.events()] == [
+        ("1", "DETACH PART"),
+        ("1", "TRUNCATE TABLE"),
+        ("2", "TRUNCATE TABLE"),
+        ("1", "DROP DETACHED"),
+    ]
+
+
+def test_another_tables_partition_is_attached_beside_what_is_there_once(world: World) -> None:
+    world.insert((1, 1))
+    world.insert((1, 7), table="other")
+    config = {"table": "t", "partition": "1", "from_table": "other"}
+    assert world.told("attach_partition_from", **config)["rows"] == 1
+    assert world.told("attach_partition_from", **config)["already"] == 1
+    assert world.rows() == [(1, 1), (1, 7)]
+
+
 def test_a_partition_is_replaced_and_moved(world: World) -> None:
     world.insert((1, 1), (1, 2))
     world.insert((1, 7), table="other")
@@ -337,6 +370,12 @@ def test_partitions_are_frozen(world: World) -> None:
         ("1", "FREEZE WITH NAME '1'", 0),
         ("2", "FREEZE WITH NAME '1'", 0),
     ]
+    unfreeze = {"table": "t", "name": "monday"}
+    assert world.told("unfreeze", **unfreeze)["which"] == "1_0_0_0"
+    assert manifest.exists()
+    world.told("unfreeze", **unfreeze, dry_run=False)
+    assert not manifest.exists()
+    assert "name is 'monday'" in world.failure("unfreeze", **unfreeze)
 
 
 def test_another_tables_partition_is_fetched_and_attached(world: World, monkeypatch) -> None:

@@ -16,6 +16,7 @@ from rmt_pipeline.dagster.location import definition_of
 from rmt_pipeline.dagster.watching import QueueWatch
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.work.pools import Pool
+from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.system import account
 from rmt_pipeline.table import Table
@@ -49,7 +50,7 @@ def other(site: Site) -> Iterator[Table]:
 def made(site: Site) -> Iterator[Table]:
     name = f"told_{uuid.uuid4().hex[:8]}"
     definition = definition_of(
-        f"CREATE TABLE {name} (n UInt64) ENGINE = "
+        f"CREATE TABLE {name} (n UInt64, v String) ENGINE = "
         f"ReplicatedMergeTree('/t/{name}', '{{replica}}') "
         "PARTITION BY intDiv(n, 10) ORDER BY n"
     )
@@ -254,20 +255,43 @@ def test_each_command_outside_of_dagster_is_an_event_of_its_partition(
     table.attach("1")
     table.move_partition("0", other)
     assert [what(one) for one in daemon.tick() if isinstance(one, dg.AssetObservation)] == [
-        ("REPLACE PARTITION", "0", "0_0_0_0", "0_2_2_0", 1, 2),
-        ("INSERT OVERWRITE", "0", "0_2_2_0", "0_4_4_0", 2, 1),
-        ("ATTACH PARTITION FROM", "0", "none", "0_6_6_0", 0, 2),
-        ("FREEZE PARTITION", "1", "none", "none", 0, 0),
-        ("ATTACH PARTITION", "1", "none", "1_1_1_0", 0, 1),
-        ("MOVE PARTITION", "0", "0_4_4_0 0_6_6_0", "none", 3, 0),
+        ("REPLACE PARTITION", "0", "0_0_0_0", "0_2_2_0", "none", 1, 2),
+        ("INSERT OVERWRITE", "0", "0_2_2_0", "0_4_4_0", "none", 2, 1),
+        ("ATTACH PARTITION FROM", "0", "none", "0_6_6_0", "none", 0, 2),
+        ("FREEZE PARTITION", "1", "none", "none", "1_0_0_0", 0, 0),
+        ("ATTACH PARTITION", "1", "none", "1_1_1_0", "none", 0, 1),
+        ("MOVE PARTITION", "0", "0_4_4_0 0_6_6_0", "none", "none", 3, 0),
     ]
-    table.unfreeze(table.definition.name)
+
+
+def test_what_is_taken_from_snapshots_and_detached_parts_and_cleared_is_told_too(
+    site: Site, daemon: Daemon, table: Table
+) -> None:
+    table.insert(pa.table({"n": [1, 11], "v": ["a", "b"]}))
+    daemon.tick()
+    name = table.definition.name
+    table.freeze(name=name)
+    table.unfreeze(name, "1")
+    table.unfreeze(name)
+    table.store.detach_copy(PartName("1", 0, 0, 0), "broken")
+    table.drop_detached(name="broken_1_0_0_0")
+    clear = f"ALTER TABLE {name} CLEAR COLUMN v IN PARTITION 1 SETTINGS alter_sync = 0"
+    Session(site.r1).execute(clear)
+    assert [what(one) for one in daemon.tick() if isinstance(one, dg.AssetObservation)] == [
+        ("FREEZE PARTITION", "0", "none", "none", "0_0_0_0", 0, 0),
+        ("FREEZE PARTITION", "1", "none", "none", "1_0_0_0", 0, 0),
+        ("UNFREEZE PARTITION", "1", "none", "none", "1_0_0_0", 0, 0),
+        ("UNFREEZE PARTITION", "0", "none", "none", "0_0_0_0", 0, 0),
+        ("DROP DETACHED PARTITION", "1", "none", "none", "1_0_0_0", 0, 0),
+        ("CLEAR COLUMN v", "1", "none", "none", "1_0_0_0", 0, 0),
+    ]
 
 
 def what(event: dg.AssetObservation) -> tuple[object, ...]:
     told = {name: value.value for name, value in event.metadata.items()}
     assert (told["user"], told["asked for through"]) == (account(), "r1")
-    shown = ("which went", "which came", "rows that went", "rows that came")
+    which = ("which went", "which came", "which it was about")
+    shown = (*which, "rows that went", "rows that came")
     return told["command"], event.partition, *(told[name] for name in shown)
 
 

@@ -127,7 +127,7 @@ class Between:
             if not new:
                 return None
             apart = Change(self.partition, tuple(new), replaces=False, is_apart=True)
-            relied_on = [self._id_of(one) for one in parts if one.source in known]
+            relied_on = [id_ for source, id_ in self._ids_of(parts).items() if source in known]
             also = partial(_still_there, relied_on)
             return Wanted((apart,), also=also, command="ATTACH PARTITION FROM")
 
@@ -151,7 +151,8 @@ class Between:
     def _named(self, parts: Sequence[Incoming]) -> list[Incoming]:
         if not self.query.insert_deduplicate:
             return list(parts)
-        return [replace(one, block_id=self._id_of(one)) for one in parts]
+        ids = self._ids_of(parts)
+        return [replace(one, block_id=ids[one.source]) for one in parts]
 
     def _known(self, parts: Sequence[Incoming]) -> list[str]:
         """Those of the source whose ids are there by now. Of what was dropped they are forgotten:
@@ -159,8 +160,8 @@ class Between:
         """
         if not self.query.insert_deduplicate:
             return []
-        here = self.living()
-        reads = here.keeper.get_many([here.table.block(self._id_of(one)) for one in parts])
+        here, ids = self.living(), self._ids_of(parts)
+        reads = here.keeper.get_many([here.table.block(ids[one.source]) for one in parts])
         named = {
             one.source: PartName.parse(read[0].decode())
             for one, read in zip(parts, reads, strict=True)
@@ -171,10 +172,15 @@ class Between:
             forget(here, dropped)
         return [source for source, part in named.items() if part not in dropped]
 
-    def _id_of(self, one: Incoming) -> str:
-        checksum = one.staged.manifest.files_hash.hex()
+    def _ids_of(self, parts: Sequence[Incoming]) -> dict[str, str]:
+        """Block ids, by the parts' names in the source."""
         root = self.source().table.root
-        return from_table_block_id(self.partition, root, one.source, checksum)
+        return {
+            one.source: from_table_block_id(
+                self.partition, root, one.source, one.staged.manifest.files_hash.hex()
+            )
+            for one in parts
+        }
 
     def _take(self, change: Callable[[Sequence[Incoming]], Wanted | None]) -> Taken:
         """`change`: what is to be committed of parts that are staged; None: nothing."""

@@ -12,7 +12,8 @@ class PartDone:
     """One queue entry carried out, or tried in vain (`error`). Times in seconds. Of a drop
     `part` is the range, and `sources` are the active parts that went.
 
-    `came`: the parts that a replacement brings to all replicas, by their first names.
+    `came`: the parts that a replacement brings to all replicas, by their first names. `about`:
+    those that a command was about, and that neither came nor went: frozen ones, say.
 
     `rows` and `size_bytes` are the part's; `rows_in` and `bytes_in` those of the sources that it
     was made of here. `asked_by`: the account that asked for a command. `differs`: what was
@@ -27,6 +28,7 @@ class PartDone:
     bytes_in: int = 0
     sources: tuple[PartName, ...] = ()
     came: tuple[PartName, ...] = ()
+    about: tuple[PartName, ...] = ()
     source_replica: str = ""
     entry_id: str = ""
     asked_by: str = ""

@@ -24,6 +24,7 @@ from rmt_pipeline.syntax.mutation import Command, PartitionId, PartitionValue, w
 from rmt_pipeline.syntax.statements.definition import (
     AddIndexSyntax,
     AlterSyntax,
+    ClearColumnSyntax,
     ModifyColumnSyntax,
     ModifyTtlSyntax,
 )
@@ -37,6 +38,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     TableName,
 )
 from rmt_pipeline.system import EventWaker
+from rmt_pipeline.table import Table
 from rmt_pipeline.translate.ttl import rules_of
 from rmt_pipeline.types.to_text import column_values
 
@@ -64,6 +66,9 @@ def alter_table(session: SessionContext, statement: AlterTable) -> Done:
         query,
         EventWaker,
     )
+    for one in statement.commands if submitted is not None else ():
+        if isinstance(one, ClearColumnSyntax):
+            _note_cleared(table, one)
     notes = []
     if submitted is not None and any(map(_sets_ttl, statement.commands)):
         notes.append(_materialize_ttl(session, name, before, query))
@@ -72,6 +77,13 @@ def alter_table(session: SessionContext, statement: AlterTable) -> Done:
     if kinds:
         notes.append(not_built(sorted(kinds), table.definition.full_name))
     return Done("; ".join(filter(None, notes)))
+
+
+def _note_cleared(table: Table, command: ClearColumnSyntax) -> None:
+    where = command.partition
+    wanted = None if where is None else partition_id_of(where, table.definition)
+    parts = (one.name for one in table.parts() if wanted in (None, one.name.partition))
+    table.note_command(f"CLEAR COLUMN {command.column}", "ClearColumn", parts)
 
 
 def _sets_ttl(command: AlterSyntax) -> bool:

@@ -38,7 +38,7 @@ from rmt_pipeline.protocol.text import require_node, require_path
 from rmt_pipeline.sql.define.show_create import create_query
 from rmt_pipeline.sql.formats.rows import Columns, Done, Result
 from rmt_pipeline.sql.run.context import SessionContext
-from rmt_pipeline.sql.run.on_cluster import AskedServers, wait_and_answer
+from rmt_pipeline.sql.run.on_cluster import AskedServers, own_settings, wait_and_answer
 from rmt_pipeline.sql.run.tables import require_none_detached, typed_syntax
 from rmt_pipeline.syntax.statements.nodes import (
     AlterTable,
@@ -339,7 +339,8 @@ def ask_replicas(
         raise Conflict(f"tables of database {database} are changed all the time; try again")
     names = {one: one for one in server.keeper().children(paths.replicas)}
     of = f"database {database}"
-    return wait_and_answer(session, paths.queue, put, AskedServers(names, of, _ANSWER, _row))
+    asked, own = AskedServers(names, of, _ANSWER, _row), own_settings(statement)
+    return wait_and_answer(session, paths.queue, put, asked, own)
 
 
 @dataclass(frozen=True, slots=True)

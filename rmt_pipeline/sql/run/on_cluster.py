@@ -16,7 +16,16 @@ from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.settings.setting import BadSetting
 from rmt_pipeline.sql.formats.rows import Columns, Done, Result, rows_of
 from rmt_pipeline.sql.run.context import SessionContext
-from rmt_pipeline.syntax.statements.nodes import OnCluster
+from rmt_pipeline.syntax.settings import Settings
+from rmt_pipeline.syntax.statements.nodes import (
+    AlterPartitions,
+    AlterTable,
+    MutateRows,
+    OnCluster,
+    Optimize,
+    Statement,
+    Truncate,
+)
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper.paths import TaskPaths, TaskQueuePaths
 
@@ -63,7 +72,8 @@ def ask_servers(session: SessionContext, statement: OnCluster) -> Result:
     when all are done; OutcomeUnknown when it is not known whether it is in the queue.
     """
     server = session.server
-    _mode(session.query_settings())  # refused before anything is asked
+    own = own_settings(statement.statement)
+    _mode(session.query_settings(own))  # refused before anything is asked
     name = expand(statement.cluster, server.server.macros_for())
     cluster = server.config.cluster(name)
     hosts = hosts_of(server.config, cluster)
@@ -79,8 +89,19 @@ def ask_servers(session: SessionContext, statement: OnCluster) -> Result:
     paths = put_in(server.keeper(), queue, task, server.clock)
     names = {host: f"{name} ({host})" for host, name in hosts.items()}
     return wait_and_answer(
-        session, queue, paths, AskedServers(names, f"cluster {name}", _ANSWER, _row)
+        session, queue, paths, AskedServers(names, f"cluster {name}", _ANSWER, _row), own
     )
+
+
+def own_settings(statement: Statement) -> Settings:
+    """Of those that have SETTINGS of the statement's own."""
+    match statement:
+        case Truncate() | AlterTable() | MutateRows() | Optimize():
+            return statement.settings
+        case AlterPartitions():
+            return statement.answer.settings
+        case _:
+            return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +117,16 @@ class AskedServers:
 
 
 def wait_and_answer(
-    session: SessionContext, queue: TaskQueuePaths, paths: TaskPaths, asked: AskedServers
+    session: SessionContext,
+    queue: TaskQueuePaths,
+    paths: TaskPaths,
+    asked: AskedServers,
+    own: Settings,
 ) -> Result:
-    """As the session's settings say. Raises StillDue, FailedOnServer."""
-    server, query = session.server, session.query_settings()
+    """As the session's settings say, and over them the statement's own. Raises StillDue,
+    FailedOnServer.
+    """
+    server, query = session.server, session.query_settings(own)
     mode, timeout_s = _mode(query), query.distributed_ddl_task_timeout
     if timeout_s == 0:
         return Done(f"{paths.name} is in the queue of {asked.of}: {', '.join(asked.names)}")
@@ -115,7 +142,7 @@ def wait_and_answer(
         waker=EventWaker(),
         clock=server.clock,
     )
-    return _answer(session, queue, paths, results, asked)
+    return _answer(session, queue, paths, results, asked, plain=mode.removesuffix(_ONLY_ACTIVE))
 
 
 def hosts_of(config: Config, cluster: ClusterConfig) -> dict[str, str]:
@@ -138,8 +165,10 @@ def _answer(
     paths: TaskPaths,
     results: Sequence[HostResult],
     asked: AskedServers,
+    *,
+    plain: str,
 ) -> Result:
-    plain = _mode(session.query_settings()).removesuffix(_ONLY_ACTIVE)
+    """`plain`: the output mode, whomever was waited for."""
     failed = [one for one in results if one.outcome is not None and one.outcome.code]
     due = [one for one in results if one.outcome is None]
     if failed and plain != "never_throw":

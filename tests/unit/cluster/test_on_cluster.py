@@ -440,6 +440,17 @@ def test_a_server_that_does_not_run_is_named_and_does_it_when_it_starts(servers,
     assert late.turn() == 0
 
 
+def test_a_statement_s_own_settings_say_how_long_it_is_waited_for(servers, monkeypatch):
+    running = start(servers)
+    ask(servers, running, CREATE, monkeypatch)
+    for statement in ("TRUNCATE TABLE t ON CLUSTER c", "ALTER TABLE t ON CLUSTER c FREEZE"):
+        own = f"{statement} SETTINGS distributed_ddl_task_timeout = 0"
+        assert "is in the queue" in str(ask(servers, running, own, monkeypatch))
+        wrong = f"{statement} SETTINGS distributed_ddl_output_mode = 'loud'"
+        with pytest.raises(BadSetting, match="'loud' is no distributed_ddl_output_mode"):
+            ask(servers, running, wrong, monkeypatch)
+
+
 @pytest.mark.parametrize(
     ("mode", "statuses"),
     [
