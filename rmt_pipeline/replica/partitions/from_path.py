@@ -43,6 +43,7 @@ from rmt_pipeline.replica.partitions.drop import Living, require_partition
 from rmt_pipeline.replica.pull_log import PUT_OFF_MAX, part_brought
 from rmt_pipeline.store.fetching import Fetching, fetching
 from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.zookeeper.alter_transactions import read_at_once
 from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths, log_entry_name
 from rmt_pipeline.zookeeper.snapshot import active_parts, living_replicas
@@ -232,10 +233,10 @@ class _Work:
         CannotFetch.
         """
         replica, source = self.asked.living(), self.source
-        read = replica.keeper.get_many([source.metadata, source.columns])
-        if read[0] is None or read[1] is None:
+        read = read_at_once(replica.keeper, [source.metadata, source.columns])
+        if read is None:
             raise UnknownTable(f"there is no table at {source.root} in ZooKeeper")
-        (metadata, stat), (columns, _) = read[0], read[1]
+        (metadata, stat), (columns, _) = read
         difference = _difference(replica.definition, metadata, columns)
         if difference:
             raise CannotFetch(

@@ -332,11 +332,12 @@ class DatabaseCarrier(StatementCarrier):
 
         self.context.catalog.update_table(here, take_own)
         shard = TablePaths(here.engine.zookeeper_path)
-        metadata, columns = look.keeper.get_many([shard.metadata, shard.columns])
-        if metadata is None or columns is None:
+        read = read_at_once(look.keeper, [shard.metadata, shard.columns])
+        if read is None:
             return  # it is being dropped
+        (metadata, _), (columns, _) = read
         try:  # this shard may have it so already, and the replica by its queue
-            check_structure(wanted, metadata[0], columns[0], shard.root)
+            check_structure(wanted, metadata, columns, shard.root)
         except MetadataMismatch:
             if not look.is_settled:
                 raise
