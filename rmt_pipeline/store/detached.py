@@ -4,7 +4,8 @@
        ▲                    │ │
        └──────rename────────┘ └──remove──► gone
 
-Whoever takes one alone has it: of two renames one succeeds. Nothing here is removed by itself.
+Whoever takes one alone has it: of two renames one succeeds. While it is being attached its manifest
+is locked: one that nobody holds is of a process that died. Nothing here is removed by itself.
 """
 
 import contextlib
@@ -13,7 +14,7 @@ from dataclasses import replace
 from rmt_pipeline.protocol.errors import Corruption, MissingPart, UserError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store import layout
-from rmt_pipeline.store.disk import Disk
+from rmt_pipeline.store.disk import Disk, Lock
 from rmt_pipeline.store.hashes.checksums import hash_of_chunks
 from rmt_pipeline.store.layout import DetachedName
 from rmt_pipeline.store.manifest import Manifest
@@ -96,6 +97,32 @@ class DetachedParts:
                 self._disk.fsync_directory(self._path())
             return renamed
         return None
+
+    def take(self, name: DetachedName) -> tuple[DetachedName, Lock | None] | None:
+        """To attach it; None when it is gone, or somebody else was faster. One without a manifest
+        has nothing to lock.
+        """
+        lock = self._locked(name)
+        if lock is None and self._disk.size(self._path(str(name), layout.MANIFEST)) is not None:
+            return None
+        taken = None
+        try:
+            taken = self.rename(name, "attaching")
+        finally:
+            if taken is None and lock is not None:
+                lock.release()
+        return None if taken is None else (taken, lock)
+
+    def give_back_what_died(self) -> None:
+        """What processes have taken that are no more gets its name again."""
+        for name in self.names():
+            lock = self._locked(name) if name.reason == "attaching" else None
+            if lock is not None:
+                self.rename(name, "")
+                lock.release()
+
+    def _locked(self, name: DetachedName) -> Lock | None:
+        return self._disk.lock(self._path(str(name), layout.MANIFEST), shared=False)
 
     def stage(self, name: DetachedName, staging: Staging, manifest: Manifest) -> StagedPart:
         """The same files once more, as hard links in an empty `staging`. Raises MissingPart."""

@@ -20,6 +20,7 @@ from rmt_pipeline.protocol.parts.set import HasCovering, Intersects, PartSet
 from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.insert.result import InsertResult
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store.disk import Lock
 from rmt_pipeline.store.fetching import finish_fetches
 from rmt_pipeline.store.layout import DetachedName
 from rmt_pipeline.store.manifest import Manifest
@@ -83,19 +84,23 @@ def attach(
     """
     store = replica.store
     finish_fetches(store)
+    store.detached_parts.give_back_what_died()
     chosen, inactive, skipped = _choose(store, partition, part)
     if part is not None and not chosen:
         raise BadDetachedPart(
             f"{replica} has no detached part {part}; system.detached_parts shows which there are"
         )
     taken: list[_Taken] = []
+    locks: list[Lock] = []
     try:
         for name in chosen:
-            attaching = store.detached_parts.rename(name, "attaching")
+            attaching = store.detached_parts.take(name)
             if attaching is None:
                 skipped.append((str(name), "somebody else is attaching or removing it"))
                 continue
-            taken.append(_Taken(attaching, _checked(replica, attaching)))
+            mine, lock = attaching
+            locks += [] if lock is None else [lock]
+            taken.append(_Taken(mine, _checked(replica, mine)))
         parts, already = list[PartName](), list[tuple[str, str]]()
         while taken:
             some = taken[:TOGETHER_MAX]
@@ -109,6 +114,9 @@ def attach(
         for one in taken:
             store.detached_parts.rename(one.name, "")
         raise
+    finally:
+        for lock in locks:
+            lock.release()
     return Attached(tuple(parts), tuple(already), tuple(inactive), tuple(skipped))
 
 
