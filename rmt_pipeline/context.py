@@ -29,7 +29,7 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.protocol.text import require_node, require_path
-from rmt_pipeline.system import Clock, IdSource, RandomIds, SystemClock, account
+from rmt_pipeline.system import Clock, RandomIds, SystemClock, account
 
 if TYPE_CHECKING:
     from rmt_pipeline.exchange.bandwidth import Bandwidth
@@ -61,14 +61,13 @@ class ServerContext:
         server: str,
         *,
         clock: Clock | None = None,
-        ids: IdSource | None = None,
         purpose: str = "client",
     ) -> None:
         """`purpose` names this process in claims, e.g. `worker`. Raises BadConfiguration."""
         self.config = config
         self.server: ServerConfig = config.server(server)
         self.clock = clock or SystemClock()
-        self.ids = ids or RandomIds()
+        self.ids = RandomIds()
         require_owner(self.server.data, self.server.name)
         make_data_directory(self.server.data, config.files.umask)
         self.catalog = Catalog(self.server.data, self.ids)

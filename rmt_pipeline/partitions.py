@@ -14,7 +14,10 @@ from rmt_pipeline.protocol.settings.query import QuerySettings, query_settings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.insert.result import InsertResult
+from rmt_pipeline.replica.partitions.attach import Attached, attach, drop_detached
 from rmt_pipeline.replica.partitions.drop import drop_part, drop_partitions
+from rmt_pipeline.replica.partitions.from_table import Between, Taken
+from rmt_pipeline.replica.partitions.undo import Undone, UndoPlan, plan_undo, undo_insert
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.layout import parse_detached
 from rmt_pipeline.store.manifest import Manifest
@@ -23,11 +26,8 @@ from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import EventWaker
 
 if TYPE_CHECKING:
-    from rmt_pipeline.replica.partitions.attach import Attached
     from rmt_pipeline.replica.partitions.from_path import FetchedInto
-    from rmt_pipeline.replica.partitions.from_table import Between, Taken
     from rmt_pipeline.replica.partitions.overwrite import ReplaceResult
-    from rmt_pipeline.replica.partitions.undo import Undone, UndoPlan
     from rmt_pipeline.store.frozen import FrozenParts, InSnapshot
 
 
@@ -119,15 +119,13 @@ class Partitions(ABC):
         *,
         part: PartName | None = None,
         settings: Mapping[str, Any] | QuerySettings | None = None,
-    ) -> "Attached":
+    ) -> Attached:
         """ATTACH PARTITION (an id) or PART, from this replica's `detached/`; with neither, all of
         it (spec §9.5). Each part gets a new block number, on every replica; one that is damaged
         stays where it is. The same part is attached once, unless `insert_deduplicate` is 0.
 
         Raises BadDetachedPart; what `insert` raises.
         """
-        from rmt_pipeline.replica.partitions.attach import attach  # noqa: PLC0415
-
         query = query_settings(settings)
         return attach(
             self.replica,
@@ -189,7 +187,7 @@ class Partitions(ABC):
         source: "Partitions",
         *,
         settings: Mapping[str, Any] | QuerySettings | None = None,
-    ) -> "Taken":
+    ) -> Taken:
         """REPLACE PARTITION (an id) FROM another table of this server, of the same columns and
         keys: hard links, no copies (spec §9.6). Here readers see the old rows or the new ones from
         the moment it returns; others follow, waited for as `alter_sync` says.
@@ -207,7 +205,7 @@ class Partitions(ABC):
         source: "Partitions",
         *,
         settings: Mapping[str, Any] | QuerySettings | None = None,
-    ) -> "Taken":
+    ) -> Taken:
         """ATTACH PARTITION (an id) FROM another table: as `replace_partition`, but what is here
         stays. The same part of the source comes once, unless `insert_deduplicate` is 0.
         """
@@ -219,7 +217,7 @@ class Partitions(ABC):
         destination: "Partitions",
         *,
         settings: Mapping[str, Any] | QuerySettings | None = None,
-    ) -> "Taken":
+    ) -> Taken:
         """MOVE PARTITION (an id) TO another TABLE: out of here and into there in one commit, so it
         has happened or not, and said again it moves nothing twice (spec §9.7). Raises as
         `replace_partition`; nothing to move is no error.
@@ -232,9 +230,7 @@ class Partitions(ABC):
         destination: "Partitions",
         partition: str,
         settings: Mapping[str, Any] | QuerySettings | None,
-    ) -> "Between":
-        from rmt_pipeline.replica.partitions.from_table import Between  # noqa: PLC0415
-
+    ) -> Between:
         query = query_settings(settings)
         return Between(
             lambda: destination.replica,
@@ -244,15 +240,13 @@ class Partitions(ABC):
             EventWaker,
         )
 
-    def plan_undo(self, insert_id: str) -> "UndoPlan":
+    def plan_undo(self, insert_id: str) -> UndoPlan:
         """What `undo` would take away, or why it can't. Raises UnknownInsert."""
-        from rmt_pipeline.replica.partitions.undo import plan_undo  # noqa: PLC0415
-
         return plan_undo(self.replica, insert_id)
 
     def undo(
         self, insert_id: str, *, settings: Mapping[str, Any] | QuerySettings | None = None
-    ) -> "Undone":
+    ) -> Undone:
         """Exactly the rows of this insert go, on every replica, and its ids with them: it can be
         inserted again. Rows that an earlier insert had brought already are that one's, and stay.
         Waits as `alter_sync` says.
@@ -261,8 +255,6 @@ class Partitions(ABC):
         others, which nothing tells apart; PartIsLocked while something is made of its parts (try
         again). Unfinished: it is done, and others are late. OutcomeUnknown: say it again.
         """
-        from rmt_pipeline.replica.partitions.undo import undo_insert  # noqa: PLC0415
-
         return undo_insert(self._living, insert_id, query_settings(settings), EventWaker)
 
     def freeze(
@@ -324,8 +316,6 @@ class Partitions(ABC):
         """DROP DETACHED PARTITION (an id), or PART (the directory's name); with neither, all that
         is detached here. Their names. Raises BadDetachedPart when there is none of the name.
         """
-        from rmt_pipeline.replica.partitions.attach import drop_detached  # noqa: PLC0415
-
         removed = drop_detached(self.replica, partition, name)
         parts = (one.part for one in map(parse_detached, removed) if one is not None)
         self.note_command("DROP DETACHED PARTITION", "RemoveDetachedPart", parts)

@@ -40,6 +40,7 @@ from rmt_pipeline.replica.insert.blocks import blocks_together
 from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.insert.pipeline import InsertPipeline
 from rmt_pipeline.replica.insert.quorum import QuorumWait
+from rmt_pipeline.replica.insert.report import InsertReport, insert_reports
 from rmt_pipeline.replica.insert.result import (
     InsertIdentity,
     InsertInPart,
@@ -80,7 +81,6 @@ if TYPE_CHECKING:
     import pyarrow.dataset
 
     from rmt_pipeline.compute.insert.stage import StagePlan
-    from rmt_pipeline.replica.insert.report import InsertReport
     from rmt_pipeline.replica.mutations.request import MutationReport
     from rmt_pipeline.syntax.mutation import Command
 
@@ -409,12 +409,10 @@ class Table(Partitions):
             + _remedy(insertion)
         )
 
-    def inserts(self, insert_ids: Sequence[str] | None = None) -> "list[InsertReport]":
+    def inserts(self, insert_ids: Sequence[str] | None = None) -> list[InsertReport]:
         """What became of these inserts, or of all that are remembered, the latest first. One that
         is not among them is not in the table, or older than its deduplication window.
         """
-        from rmt_pipeline.replica.insert.report import insert_reports  # noqa: PLC0415
-
         return insert_reports(self.replica, insert_ids)
 
     # --- reading ---

@@ -269,12 +269,9 @@ def exchange_app(
     on_answer: OnAnswer = _nobody,
     sends_max: int = SENDS_MAX,
     bandwidth_of: BandwidthOf = _any,
-    send_timeout_s: float = SEND_TIMEOUT_S,
 ) -> ASGIApp:
     """The ASGI application for `POST /` of peers whom `guard` admits."""
-    exchange = Exchange(
-        find_store, on_broken, on_answer, sends_max, bandwidth_of, send_timeout_s
-    )
+    exchange = Exchange(find_store, on_broken, on_answer, sends_max, bandwidth_of)
     app = Starlette(routes=[Route("/", exchange.answer, methods=["POST"])])
     return guarded(app, guard, lambda: on_answer(401, 0))
 

@@ -9,7 +9,7 @@ from types import FrameType
 from typing import TextIO
 
 from rmt_pipeline.processes.child import Child
-from rmt_pipeline.system import Clock, SystemClock
+from rmt_pipeline.system import SystemClock
 
 STOP_TIMEOUT_S = 5.0  # then by force
 LAST_WORDS_S = (
@@ -21,10 +21,10 @@ _COLOURS = (36, 33, 32, 35, 34, 31)  # of ANSI terminals
 class Group:
     """`start` each, then `run`. For the main thread, but `tell`."""
 
-    def __init__(self, names: Sequence[str], out: TextIO, clock: Clock | None = None) -> None:
+    def __init__(self, names: Sequence[str], out: TextIO) -> None:
         """`names` of all who will speak, which is how wide their column is."""
         self._out = out
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._width = max(map(len, names))
         self._colours = dict(zip(names, _COLOURS * len(names), strict=False))
         self._children: dict[str, Child] = {}

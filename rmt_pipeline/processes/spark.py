@@ -97,9 +97,8 @@ class ConnectServer(ChildServer):
         master: str = "local[*]",
         java_home: str | None = None,
         options: Mapping[str, str] | None = None,
-        clock: Clock | None = None,
     ) -> None:
-        super().__init__(clock)
+        super().__init__()
         self.port = port
         self.master = master
         self.log_file = log_file.absolute()

@@ -12,9 +12,9 @@ from rmt_pipeline.processes.child import Child
 from rmt_pipeline.processes.java import JavaCommand, find_java
 from rmt_pipeline.processes.server import PROBE_TIMEOUT_S, ChildServer, refuse_used_port
 from rmt_pipeline.protocol.errors import BadConfiguration, ZooKeeperUnreachable
-from rmt_pipeline.system import Clock
 
 START_TIMEOUT_S = 60.0  # 1 to 2 s on an idle machine
+CLIENT_ADDRESS = "127.0.0.1"
 STOP_TIMEOUT_S = 4.0  # then SIGKILL: `rmt zookeeper` promises to end within 5 s
 HEAP_MB = 192  # 100,000 znodes of 300 bytes take about 60 MB
 TICK_MS = 500  # the shortest session is two ticks
@@ -82,19 +82,16 @@ class EmbeddedZooKeeper(ChildServer):
         self,
         data_dir: Path,
         port: int,
-        client_address: str = "127.0.0.1",
         *,
         java: JavaCommand | None = None,
         force_sync: bool = True,
-        clock: Clock | None = None,
         settings: str = "",
         properties: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """`settings` are more lines of its configuration file, `properties` those of its Java."""
-        super().__init__(clock)
+        super().__init__()
         self.data_dir = data_dir.absolute()
         self.port = port
-        self.client_address = client_address
         self._java = java
         self._force_sync = force_sync
         self._settings = settings
@@ -103,7 +100,7 @@ class EmbeddedZooKeeper(ChildServer):
     @property
     def hosts(self) -> str:
         """`address:port`, for clients."""
-        return f"{self.client_address}:{self.port}"
+        return f"{CLIENT_ADDRESS}:{self.port}"
 
     @property
     def log_file(self) -> Path:
@@ -115,7 +112,7 @@ class EmbeddedZooKeeper(ChildServer):
         lock = _lock(self.data_dir)
         try:
             refuse_used_port(
-                self.client_address,
+                CLIENT_ADDRESS,
                 self.port,
                 section="zookeeper",
                 in_use=self._who_has_the_port,
@@ -125,7 +122,7 @@ class EmbeddedZooKeeper(ChildServer):
             os.close(lock)  # the server inherited it, and holds it for as long as it lives
 
     def _who_has_the_port(self, problem: OSError) -> str:
-        if answers(self.client_address, self.port):
+        if answers(CLIENT_ADDRESS, self.port):
             return (
                 f"a ZooKeeper already answers at {self.hosts}: use that one "
                 f'([zookeeper] embedded = false, hosts = "{self.hosts}"), stop it, '
@@ -142,7 +139,7 @@ class EmbeddedZooKeeper(ChildServer):
             _CONFIG.format(
                 data=self.data_dir / "data",
                 port=self.port,
-                address=self.client_address,
+                address=CLIENT_ADDRESS,
                 tick_ms=TICK_MS,
                 session_timeout_max_ms=SESSION_TIMEOUT_MAX_MS,
                 connections_max=CONNECTIONS_MAX,
@@ -169,7 +166,7 @@ class EmbeddedZooKeeper(ChildServer):
             return Child(command, output=out, cwd=self.data_dir, pass_fds=(lock,))
 
     def _answers(self) -> bool:
-        return answers(self.client_address, self.port)
+        return answers(CLIENT_ADDRESS, self.port)
 
     def _announcement(self) -> str:
         return f"ZooKeeper answers at {self.hosts} (log: {self.log_file})"

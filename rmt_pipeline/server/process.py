@@ -68,11 +68,11 @@ class StopSwitch:
 
 
 @contextmanager
-def stopped_by_signals(switch: StopSwitch, *, within_s: float = END_S) -> Iterator[None]:
+def stopped_by_signals(switch: StopSwitch) -> Iterator[None]:
     """SIGTERM and SIGINT ask `switch`. For the main thread.
 
     The handlers are set explicitly: a process that a shell script starts in the background
-    would ignore SIGINT. When the end takes longer than `within_s`, the process is ended where
+    would ignore SIGINT. When the end takes longer than END_S, the process is ended where
     it is: it is crash-only, and who waits for us counts on 5 s.
     """
 
@@ -80,7 +80,7 @@ def stopped_by_signals(switch: StopSwitch, *, within_s: float = END_S) -> Iterat
         del frame
         if not switch.is_asked():
             log.info("ending", signal=signal.Signals(number).name)
-            killer = threading.Timer(within_s, os._exit, [0])
+            killer = threading.Timer(END_S, os._exit, [0])
             killer.daemon = True
             killer.start()
         switch.ask()

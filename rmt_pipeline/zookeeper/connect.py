@@ -27,7 +27,7 @@ from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL
 
 from rmt_pipeline.protocol.errors import BadConfiguration, ZooKeeperUnreachable
-from rmt_pipeline.system import Clock, SystemClock
+from rmt_pipeline.system import SystemClock
 from rmt_pipeline.tls import Renewed
 from rmt_pipeline.zookeeper.access import ANYONE, Access
 from rmt_pipeline.zookeeper.kazoo_keeper import DENIED, KazooKeeper, denied
@@ -51,7 +51,6 @@ def connect(
     session_timeout_s: float = 10.0,
     connect_timeout_s: float = 10.0,
     chroot: str = "",
-    clock: Clock | None = None,
     access: Access = ANYONE,
 ) -> KazooKeeper:
     """A keeper with a session of its own.
@@ -108,7 +107,7 @@ def connect(
     return KazooKeeper(
         client,
         handler,
-        clock or SystemClock(),
+        SystemClock(),
         session_timeout_s=session_timeout_s,
         who=access.who,
     )

@@ -29,7 +29,7 @@ DETECTION_MAX_S = 10.0 * BUSY
 
 @pytest.fixture
 def proxy(zookeeper_server: EmbeddedZooKeeper) -> Iterator[Proxy]:
-    with Proxy(zookeeper_server.client_address, zookeeper_server.port) as opened:
+    with Proxy("127.0.0.1", zookeeper_server.port) as opened:
         yield opened
 
 

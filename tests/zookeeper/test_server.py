@@ -153,7 +153,7 @@ def test_after_a_lost_session_it_is_read_only_and_then_starts_over(
     tmp_path, zookeeper_server, keeper, root
 ):
     path = TablePaths(root).replica("r1").is_active
-    with Proxy(zookeeper_server.client_address, zookeeper_server.port) as proxy:
+    with Proxy("127.0.0.1", zookeeper_server.port) as proxy:
         config = config_at(tmp_path, proxy.hosts)
         with Served(config) as server:
             create(config, keeper, definition_of(root))
@@ -173,7 +173,7 @@ def test_after_a_lost_session_it_is_read_only_and_then_starts_over(
 
 
 def test_it_stops_promptly_while_zookeeper_is_away(tmp_path, zookeeper_server, keeper, root):
-    with Proxy(zookeeper_server.client_address, zookeeper_server.port) as proxy:
+    with Proxy("127.0.0.1", zookeeper_server.port) as proxy:
         config = config_at(tmp_path, proxy.hosts)
         with Served(config) as server:
             create(config, keeper, definition_of(root))
@@ -184,7 +184,7 @@ def test_it_stops_promptly_while_zookeeper_is_away(tmp_path, zookeeper_server, k
 
 
 def test_parts_are_served_even_without_a_session(tmp_path, zookeeper_server, keeper, root):
-    with Proxy(zookeeper_server.client_address, zookeeper_server.port) as proxy:
+    with Proxy("127.0.0.1", zookeeper_server.port) as proxy:
         config = config_at(tmp_path, proxy.hosts)
         definition = definition_of(root)
         with Served(config) as server:

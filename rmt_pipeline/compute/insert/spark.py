@@ -32,9 +32,7 @@ ROUTE = "__rmt_route"
 TASKS_PER_INSERT = 8  # of partitioned tables: rows of a partition meet in one of them
 
 
-def stage_dataframe(
-    frame: Any, plan: StagePlan, *, tasks: int = TASKS_PER_INSERT
-) -> list[StagedPart]:
+def stage_dataframe(frame: Any, plan: StagePlan) -> list[StagedPart]:
     """Stage all rows of a DataFrame (of a classic or a Connect session).
 
     Either every row is staged, or nothing is left. Raises what the first failing task found:
@@ -42,7 +40,7 @@ def stage_dataframe(
     UserError; Unavailable when Spark itself failed, and then staged directories may be left for
     the sweep.
     """
-    routed = _routed(frame, plan.definition, tasks)
+    routed = _routed(frame, plan.definition)
     return _run(routed, partial(stage_batches, plan), plan)
 
 
@@ -105,7 +103,7 @@ def _pieces_of(path: str, rows_max: int) -> list[FilePiece]:
     return pieces
 
 
-def _routed(frame: Any, definition: TableDefinition, tasks: int) -> Any:
+def _routed(frame: Any, definition: TableDefinition) -> Any:
     """The rows, those of one partition in one task."""
     kinds = {field.name: field.dataType.typeName() for field in frame.schema.fields}
     routes = [
@@ -116,7 +114,7 @@ def _routed(frame: Any, definition: TableDefinition, tasks: int) -> Any:
     if not routes:
         return frame
     hashed = f"hash({', '.join(routes)}) AS `{ROUTE}`"
-    return frame.selectExpr("*", hashed).repartition(tasks, ROUTE).drop(ROUTE)
+    return frame.selectExpr("*", hashed).repartition(TASKS_PER_INSERT, ROUTE).drop(ROUTE)
 
 
 def _route(node: Node, kinds: Mapping[str, str]) -> str | None:

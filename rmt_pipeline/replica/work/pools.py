@@ -75,24 +75,21 @@ def queue_facts(
     return reduce(Facts.with_running, claimed, facts)
 
 
-def plan_of_pool(
-    view: QueueView, facts: Facts, pool: Pool, later: Collection[str] = ()
-) -> Plan:
-    """The plan for workers of this pool; what others can run is in it too. `later` as for
-    `QueueView.plan`.
+def plan_of_pool(view: QueueView, facts: Facts, pool: Pool) -> Plan:
+    """The plan for workers of this pool; what others can run is in it too.
 
     Merges wait for fetches that come before them, but no fetch for a merge that has not begun:
     the merge may lack the very part that is to be fetched again.
     """
     skip = frozenset(view.of_lanes(*COMPUTING)) if pool == "fetch" else frozenset()
-    return view.plan(facts, limits.ENTRIES_PER_STEP_MAX, skip, later)
+    return view.plan(facts, limits.ENTRIES_PER_STEP_MAX, skip)
 
 
 def choose_of_pool(
     view: QueueView, facts: Facts, pool: Pool, later: Collection[str] = ()
 ) -> Plan:
     """What `plan_of_pool` runs and finds done, for who carries it out: it does not ask why each of
-    the others waits.
+    the others waits. `later` as for `QueueView.plan`.
     """
     skip = COMPUTING if pool == "fetch" else frozenset()
     return view.choose(facts, limits.ENTRIES_PER_STEP_MAX, skip, later)

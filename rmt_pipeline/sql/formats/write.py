@@ -8,6 +8,7 @@ bounded memory. The formats are the original's, byte for byte where they can be;
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from rmt_pipeline.types.to_text import (
     column_values,
     formatter,
     json_string,
+    plain_values,
 )
 
 # A column as texts: the common types quickly, all others value by value.
@@ -501,22 +503,38 @@ def _schema(columns: Sequence[ResultColumn], format_name: str) -> pa.Schema:
     return pa.schema([(column.name, column.type.arrow) for column in columns])
 
 
-def _row_binary(
-    *, names: bool = False, types: bool = False
-) -> Callable[[Rows, BinaryIO], None]:
-    def write(rows: Rows, out: BinaryIO) -> None:
-        from rmt_pipeline.sql.formats.row_binary import write_row_binary  # noqa: PLC0415  start-up
+def _write_row_binary(
+    rows: Rows, out: BinaryIO, *, names: bool = False, types: bool = False
+) -> None:
+    """Rows of the original's own binary values, after a head of names and types where asked for.
+    Raises NoBinaryForm before anything is written.
+    """
+    # For start-up time.
+    from rmt_pipeline.protocol.nodes.formats import varint  # noqa: PLC0415  start-up
+    from rmt_pipeline.types.binary import binary_encoder, text_bytes  # noqa: PLC0415  start-up
 
-        write_row_binary(rows, out, names=names, types=types)
-
-    return write
+    encoders = [binary_encoder(column.type) for column in rows.columns]
+    head = bytearray()
+    if names:
+        head += varint(len(rows.columns))
+        head += b"".join(text_bytes(column.name) for column in rows.columns)
+    if types:
+        head += b"".join(text_bytes(column.type.text) for column in rows.columns)
+    out.write(head)
+    for batch in small_batches(rows.batches):
+        piece = bytearray()
+        columns = [plain_values(array) for array in batch.columns]
+        for row in zip(*columns, strict=True):
+            for encode, value in zip(encoders, row, strict=True):
+                encode(value, piece)
+        out.write(piece)
 
 
 _BINARY_FORMATS: dict[str, Callable[[Rows, BinaryIO], None]] = {
     "Arrow": _write_arrow,
     "ArrowStream": _write_arrow_stream,
     "Parquet": _write_parquet,
-    "RowBinary": _row_binary(),
-    "RowBinaryWithNames": _row_binary(names=True),
-    "RowBinaryWithNamesAndTypes": _row_binary(names=True, types=True),
+    "RowBinary": _write_row_binary,
+    "RowBinaryWithNames": partial(_write_row_binary, names=True),
+    "RowBinaryWithNamesAndTypes": partial(_write_row_binary, names=True, types=True),
 }

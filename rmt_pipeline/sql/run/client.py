@@ -15,6 +15,7 @@ from itertools import chain
 
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.sql.formats.rows import Done, Result
+from rmt_pipeline.sql.formats.write import write_rows
 from rmt_pipeline.sql.run.context import SessionContext
 from rmt_pipeline.sql.run.progress import StatementProgress
 from rmt_pipeline.sql.run.session import Session
@@ -99,8 +100,6 @@ def _write(
         elif says_ok:
             sys.stdout.write("Ok.\n")
         return
-    from rmt_pipeline.sql.formats.write import write_rows  # noqa: PLC0415  start-up
-
     is_terminal = sys.stdout.isatty()
     chosen = result.format or format_name or ("PrettyCompact" if is_terminal else "TSV")
     batches = progress.counted(result.batches)

@@ -25,11 +25,11 @@ class SessionContext:
     in ZooKeeper and in the part directories.
     """
 
-    def __init__(self, server: ServerContext, stdin: BinaryIO | None = None) -> None:
-        """`stdin` is where INSERT … FORMAT without rows in the statement takes them from."""
+    def __init__(self, server: ServerContext) -> None:
         self.server = server
         self.database = "default"
-        self.stdin = stdin
+        self.stdin: BinaryIO | None = None
+        """Where INSERT … FORMAT without rows in the statement takes them from."""
         self.held: dict[str, Snapshot] = {}
         """Of tables, by their full names: queries read these parts, which somebody has pinned."""
         self.progress = StatementProgress()

@@ -4,7 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Self, TextIO
+from typing import Self
 
 import pyarrow as pa
 
@@ -20,8 +20,8 @@ class StatementProgress:
     standard error, if that is a terminal; nothing is written to a pipe or a file.
     """
 
-    def __init__(self, out: TextIO | None = None) -> None:
-        self._out = sys.stderr if out is None else out
+    def __init__(self) -> None:
+        self._out = sys.stderr
         self._begun_s = time.monotonic()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None

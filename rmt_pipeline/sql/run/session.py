@@ -8,7 +8,7 @@ What a call needs beyond this is imported when it is made, for start-up time.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import BinaryIO, Self, assert_never
+from typing import Self, assert_never
 
 from rmt_pipeline.catalog.replicated import replicated_database
 from rmt_pipeline.config import Config
@@ -67,16 +67,10 @@ class Session:
     """Not thread-safe: one client's. Use it as a context manager, or close it."""
 
     def __init__(
-        self,
-        server: ServerContext,
-        settings: Mapping[str, str] | None = None,
-        stdin: BinaryIO | None = None,
+        self, server: ServerContext, settings: Mapping[str, str] | None = None
     ) -> None:
-        """`stdin` is where INSERT … FORMAT without rows in the statement takes them from.
-
-        Raises UnknownSetting, BadSetting.
-        """
-        self.context = SessionContext(server, stdin)
+        """Raises UnknownSetting, BadSetting."""
+        self.context = SessionContext(server)
         self.context.set(tuple((settings or {}).items()))
 
     @classmethod

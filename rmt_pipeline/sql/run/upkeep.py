@@ -45,6 +45,7 @@ from rmt_pipeline.syntax.statements.nodes import (
 )
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.table import Table
+from rmt_pipeline.translate.select.items import matching
 from rmt_pipeline.zookeeper.keeper import Delete, Refused
 from rmt_pipeline.zookeeper.paths import TablePaths
 
@@ -105,9 +106,6 @@ def _deduplicated(
 ) -> tuple[str, ...]:
     if not isinstance(given, ColumnsChosen):
         return given
-    # For start-up time.
-    from rmt_pipeline.translate.select.items import matching  # noqa: PLC0415  start-up: DuckDB
-
     names = [column.name for column in definition.columns if column.is_stored]
     for name in given.without:
         if name not in names:

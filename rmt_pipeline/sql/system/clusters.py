@@ -10,6 +10,7 @@ from rmt_pipeline.protocol.nodes.tasks import Task, TaskOutcome
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.sql.system.scope import SystemScope
 from rmt_pipeline.syntax.statements.nodes import OnCluster
+from rmt_pipeline.syntax.statements.parse import parse
 from rmt_pipeline.zookeeper.keeper import Stat
 from rmt_pipeline.zookeeper.paths import TaskPaths, TaskQueuePaths
 
@@ -126,8 +127,6 @@ def _time(at_ms: int) -> datetime:
 
 def _cluster_of(query: str) -> str:
     """As typed; "" of a statement of another version."""
-    from rmt_pipeline.syntax.statements.parse import parse  # noqa: PLC0415  start-up
-
     try:
         parsed = parse(query)
     except UserError:

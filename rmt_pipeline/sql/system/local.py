@@ -19,11 +19,14 @@ from rmt_pipeline.protocol.settings.table import TABLE_SETTINGS
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.sql.define.show_create import create_query, engine_text, key_text
 from rmt_pipeline.sql.formats.rows import Columns
+from rmt_pipeline.sql.system.parts import bytes_of_columns
 from rmt_pipeline.sql.system.scope import SystemScope
 from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.nodes import names_in
 from rmt_pipeline.syntax.statements.nodes import SYSTEM_DATABASE
 from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.translate.functions.aggregate import AGGREGATES
+from rmt_pipeline.translate.functions.registry import SCALARS
 
 if TYPE_CHECKING:
     from rmt_pipeline.table import Table
@@ -204,8 +207,6 @@ def columns(scope: SystemScope) -> Iterator[tuple[object, ...]]:
 
 
 def _column_bytes(table: "Table") -> dict[str, tuple[int, int]]:
-    from rmt_pipeline.sql.system.parts import bytes_of_columns  # noqa: PLC0415  start-up
-
     found: dict[str, tuple[int, int]] = {}
     for part in table.parts():
         directory = table.store.disk.local_path(str(part.name))
@@ -339,9 +340,6 @@ FUNCTIONS: Columns = (
 
 def functions(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     """The allow-list of expressions."""
-    from rmt_pipeline.translate.functions.aggregate import AGGREGATES  # noqa: PLC0415  start-up
-    from rmt_pipeline.translate.functions.registry import SCALARS  # noqa: PLC0415  start-up
-
     del scope
     for name, function in sorted(SCALARS.items()):
         yield name, 0, int(function.deterministic), function.differs
