@@ -210,26 +210,17 @@ def test_a_worker_of_another_process_ends_when_its_table_is_detached(tmp_path):
             return True
 
     tools = Tools(DirectPeers({}), LocalMerger(world.clock), LocalMutator(world.clock))
-    summary = work(
-        lambda: table.replica,
-        tools,
-        "fetch",
-        waker=Waker(),
-        linger_s=None,
-        on_flush=lambda flush: None,
-        should_stop=lambda: False,
-    )
-    assert summary.stopped == "detached"
-    again = work(
-        lambda: table.replica,
-        tools,
-        "fetch",
-        waker=Waker(),
-        linger_s=None,
-        on_flush=lambda flush: None,
-        should_stop=lambda: False,
-    )
-    assert again.stopped == "detached"
+    for _ in range(2):
+        summary = work(
+            lambda: table.replica,
+            tools,
+            "fetch",
+            waker=Waker(),
+            linger_s=None,
+            on_flush=lambda flush: None,
+            should_stop=lambda: False,
+        )
+        assert summary.stopped == "detached"
 
 
 def test_a_replica_that_is_detached_for_long_is_lost_and_is_cloned_when_it_is_attached(

@@ -39,6 +39,7 @@ from tests.support.databases import (
     LATER,
     PATHS,
     TABLE,
+    Node,
     Site,
     forgets,
     part,
@@ -147,13 +148,19 @@ def test_a_new_server_makes_what_there_is(site):
     assert len(site.rows(TABLE.replace("d.t", "d.u"), "r3")) == 3
 
 
-def test_a_new_server_has_what_others_have_still_to_carry_out(site):
-    """It waits for them: nobody else alters the table in its shard."""
+def without_the_alter(site: Site) -> Node:
+    """Alone in its shard, it does not look while the table is altered: it has still to do that."""
     started(site, "r1")
     site.say(TABLE)
     [late] = site.running
     site.running.clear()
     site.say("ALTER TABLE d.t MODIFY SETTING parts_to_throw_insert = 9", **LATER)
+    return late
+
+
+def test_a_new_server_has_what_others_have_still_to_carry_out(site):
+    """It waits for them: nobody else alters the table in its shard."""
+    late = without_the_alter(site)
     site.start("r3")
     with pytest.raises(AltersUnderWay, match=r"query-0000000001 .* '1\|r1' has still to"):
         site.say(DATABASE, "r3")
@@ -167,11 +174,7 @@ def test_a_new_server_has_what_others_have_still_to_carry_out(site):
 
 def test_a_new_server_has_what_one_that_is_away_has_still_to_carry_out(site):
     """Nobody else has: it waits until that one is back, or is dropped for good."""
-    started(site, "r1")
-    site.say(TABLE)
-    [late] = site.running
-    site.running.clear()
-    site.say("ALTER TABLE d.t MODIFY SETTING parts_to_throw_insert = 9", **LATER)
+    late = without_the_alter(site)
     site.running.append(late)
     site.stop("r1")
     site.start("r3")
@@ -227,11 +230,7 @@ def test_what_is_not_taken_up_here_is_not_told_to_the_record(site):
 
 
 def test_what_a_new_server_waits_for_is_said_where_people_look(site, capsys, monkeypatch):
-    started(site, "r1")
-    site.say(TABLE)
-    [late] = site.running
-    site.running.clear()
-    site.say("ALTER TABLE d.t MODIFY SETTING parts_to_throw_insert = 9", **LATER)
+    late = without_the_alter(site)
     site.start("r3")
     with pytest.raises(AltersUnderWay):
         site.say(DATABASE, "r3")
@@ -262,11 +261,7 @@ def test_what_a_new_server_waits_for_is_said_where_people_look(site, capsys, mon
 
 
 def test_what_one_that_is_gone_for_good_had_still_to_carry_out_holds_up_nobody(site):
-    started(site, "r1")
-    site.say(TABLE)
-    [late] = site.running
-    site.running.clear()
-    site.say("ALTER TABLE d.t MODIFY SETTING parts_to_throw_insert = 9", **LATER)
+    late = without_the_alter(site)
     site.running.append(late)
     site.stop("r1")
     site.start("r3")

@@ -42,6 +42,19 @@ def worked(
     )
 
 
+def fetches(replicas: Replicas, tools: worker.Tools, waker: Any) -> None:
+    """Until something breaks."""
+    work(
+        lambda: replicas["r1"],
+        tools,
+        "fetch",
+        waker=waker,
+        linger_s=None,
+        on_flush=lambda _: None,
+        should_stop=lambda: False,
+    )
+
+
 @pytest.mark.parametrize("pool", ["fetch", "merge"])
 def test_a_replica_that_was_dropped_ends_it(replicas, pool):
     replica = replicas["r1"]
@@ -134,15 +147,7 @@ def test_hands_that_can_not_begin_give_back_what_was_claimed(replicas):
         spawn=no_more_threads,
     )
     with pytest.raises(RuntimeError, match="can't start"):
-        work(
-            lambda: replica,
-            tools,
-            "fetch",
-            waker=EventWaker(),
-            linger_s=None,
-            on_flush=lambda _: None,
-            should_stop=lambda: False,
-        )
+        fetches(replicas, tools, EventWaker())
     assert replica.keeper.children(replica.paths.executing) == []
 
 
@@ -155,17 +160,8 @@ def test_what_breaks_beside_the_loop_is_raised_when_all_else_is_done(replicas, m
         yield
 
     monkeypatch.setattr(worker.Executor, "carry_out", breaks)
-    replica = replicas["r1"]
     with pytest.raises(AssertionError, match="nobody expects this"):
-        work(
-            lambda: replica,
-            tools,
-            "fetch",
-            waker=EventWaker(),
-            linger_s=None,
-            on_flush=lambda _: None,
-            should_stop=lambda: False,
-        )
+        fetches(replicas, tools, EventWaker())
 
 
 def test_what_was_begun_is_done_before_an_error_of_the_loop_is_raised(replicas, monkeypatch):
@@ -191,15 +187,7 @@ def test_what_was_begun_is_done_before_an_error_of_the_loop_is_raised(replicas, 
     monkeypatch.setattr(worker.Executor, "carry_out", slowly)
     monkeypatch.setattr(worker.WorkSummary, "looked", breaks)
     with pytest.raises(AssertionError, match="nobody expects this"):
-        work(
-            lambda: replicas["r1"],
-            replicas.tools(),
-            "fetch",
-            waker=Waker(),
-            linger_s=None,
-            on_flush=lambda _: None,
-            should_stop=lambda: False,
-        )
+        fetches(replicas, replicas.tools(), Waker())
     assert len(done) == 1
 
 
