@@ -53,13 +53,17 @@ def faulty(
 
 @contextmanager
 def before(
-    keeper: Any, hit: Callable[[Op], bool], happens: Callable[[], object]
+    keeper: Any,
+    hit: Callable[[Op], bool],
+    happens: Callable[[], object],
+    *,
+    alone: bool = False,
 ) -> Iterator[None]:
-    """Something happens right before the first multi that has such an operation."""
+    """Something happens right before the first multi that has such an operation, maybe `alone`."""
     multi, left = keeper.multi, [happens]
 
     def late(ops: Sequence[Op]) -> list[str]:
-        if left and any(map(hit, ops)):
+        if left and any(map(hit, ops)) and (len(ops) == 1 or not alone):
             left.pop()()
         return multi(ops)  # type: ignore[no-any-return]
 

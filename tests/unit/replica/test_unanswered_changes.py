@@ -106,26 +106,6 @@ def kept(keeper: Any, hit: Callable[[Op], bool]) -> Iterator[list[Sequence[Op]]]
         keeper.multi = multi
 
 
-@contextmanager
-def at_the_question(
-    keeper: Any, hit: Callable[[Op], bool], happens: Callable[[], object]
-) -> Iterator[None]:
-    """Something happens right before the first multi of this operation alone."""
-    multi, left = keeper.multi, [happens]
-
-    def late(ops: Sequence[Op]) -> list[str]:
-        if left and len(ops) == 1 and hit(ops[0]):
-            left.pop()()
-        return multi(ops)  # type: ignore[no-any-return]
-
-    keeper.multi = late
-    try:
-        yield
-    finally:
-        keeper.multi = multi
-    assert not left, "it did not come to that"
-
-
 @pytest.mark.parametrize("landed", [True, False])
 @pytest.mark.parametrize("at", [allocates, writes_mutation])
 def test_a_mutation_is_created_once_whatever_gets_no_answer(replicas, at, landed):
@@ -202,7 +182,7 @@ def test_a_mutation_is_settled_in_another_session(replicas, landed):
 
     another = replace(one, keeper=replicas.zookeeper.connect(), memory=Memory())
     with (
-        at_the_question(keeper, unlocks, keeper.close),
+        before(keeper, unlocks, keeper.close, alone=True),
         faulty(keeper, writes_mutation, landed=landed),
     ):
         created = mutate(replicas, living)
@@ -219,7 +199,7 @@ def test_a_mutation_that_is_killed_before_its_creator_hears_of_it_is_not_created
         kill_mutation(replicas["r2"], created)
 
     with (
-        at_the_question(keeper, unlocks, kill),
+        before(keeper, unlocks, kill, alone=True),
         faulty(keeper, writes_mutation, landed=True),
         pytest.raises(UnknownMutation, match="killed at once"),
     ):
@@ -338,7 +318,7 @@ def test_an_alter_is_settled_in_another_session(replicas):
     one = replicas["r1"]
     keeper = one.keeper
     another = replace(one, keeper=replicas.zookeeper.connect(), memory=Memory())
-    with at_the_question(keeper, fences, keeper.close), faulty(keeper, submits, landed=True):
+    with before(keeper, fences, keeper.close, alone=True), faulty(keeper, submits, landed=True):
         submitted = request_alter(
             lambda: another if one.session.is_retired else one,
             lambda _: [DropColumn("x")],
@@ -364,7 +344,7 @@ def test_an_alter_without_an_answer_is_waited_for_as_itself(replicas, command, i
         keeper.multi([Delete(path) for path in entries])
 
     trimming = (
-        at_the_question(keeper, fences, trims) if is_trimmed else contextlib.nullcontext()
+        before(keeper, fences, trims, alone=True) if is_trimmed else contextlib.nullcontext()
     )
     with trimming, faulty(keeper, submits, landed=True):
         submitted = request_alter(
