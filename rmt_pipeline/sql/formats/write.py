@@ -509,7 +509,6 @@ def _write_row_binary(
     """Rows of the original's own binary values, after a head of names and types where asked for.
     Raises NoBinaryForm before anything is written.
     """
-    # For start-up time.
     from rmt_pipeline.protocol.nodes.formats import varint  # noqa: PLC0415  start-up
     from rmt_pipeline.types.binary import binary_encoder, text_bytes  # noqa: PLC0415  start-up
 
