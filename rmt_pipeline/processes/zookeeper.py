@@ -153,6 +153,7 @@ class EmbeddedZooKeeper(ChildServer):
             str(java.path),
             f"-Xmx{HEAP_MB}m",
             "-XX:+UseSerialGC",  # one small heap: the least memory, and pauses of milliseconds
+            "-XX:TieredStopAtLevel=1",  # the second compiler pays only after some 20,000 writes
             "-XX:+ExitOnOutOfMemoryError",  # a dead server is noticed, a half-dead one is not
             f"-Dlog4j2.configurationFile={logging}",
             "-Dzookeeper.jmx.log4j.disable=true",
