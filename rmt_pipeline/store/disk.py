@@ -62,8 +62,10 @@ class Disk(Protocol):
     relative, with `/` between names.
     """
 
-    def make_directory(self, path: str) -> None:
-        """Make `path` and missing parents. Nothing happens when it is there."""
+    def make_directory(self, path: str, *, parents: bool = True) -> None:
+        """Make `path` and missing parents. Nothing happens when it is there. Without `parents`:
+        raises FileNotFoundError when they are missing.
+        """
         ...
 
     def write(self, path: str, chunks: Iterable[bytes]) -> int:
@@ -208,12 +210,13 @@ class LocalDisk:
         assert ".." not in path.split("/"), f"{path} leaves the disk"
         return f"{self.root}/{path}" if path else self.root
 
-    def make_directory(self, path: str) -> None:
+    def make_directory(self, path: str, *, parents: bool = True) -> None:
         with naming_a_full_disk(self.local_path(path)):
             try:
                 os.mkdir(self.local_path(path))
             except OSError as error:
-                if error.errno not in (errno.EEXIST, errno.ENOENT):
+                expected = (errno.EEXIST, errno.ENOENT) if parents else (errno.EEXIST,)
+                if error.errno not in expected:
                     raise
                 os.makedirs(self.local_path(path), exist_ok=True)
 

@@ -18,8 +18,10 @@ class DroppedRanges:
         self._durable = durable
 
     def note(self, part_range: PartName) -> None:
-        """Idempotent; survives a crash of the host from now on."""
-        self._disk.make_directory(self._path(part_range))
+        """Idempotent; survives a crash of the host from now on. Raises FileNotFoundError when the
+        table's directory is gone: it would say so of parts of the next one that has its place.
+        """
+        self._disk.make_directory(self._path(part_range), parents=False)
         if self._durable:
             self._disk.fsync_directory(self._root)
 

@@ -29,7 +29,7 @@ from rmt_pipeline.store.hashes.checksums import hash_of_chunks
 from rmt_pipeline.store.manifest import Manifest, rows_and_bytes
 from rmt_pipeline.store.marks import Marks
 from rmt_pipeline.store.part_log import PartLog
-from rmt_pipeline.store.staging import FetchNote, StagedPart, Staging
+from rmt_pipeline.store.staging import FetchNote, StagedPart, Staging, all_gone
 from rmt_pipeline.store.tally import ErrorCounts, PostponedEntries
 from rmt_pipeline.store.whole_parts import WholeParts, says_the_same
 from rmt_pipeline.system import IdSource
@@ -78,10 +78,10 @@ class PartStore:
     # Staging
 
     def begin(self, kind: layout.StageKind, hint: str) -> Staging:
-        """A new staging directory. `hint` is for people: a partition id or a part name."""
-        name = self._new_name(kind, hint)
-        self._disk.make_directory(self._path(name))
-        return Staging(self._disk, self._root, name)
+        """A new staging directory. `hint` is for people: a partition id or a part name. Raises
+        MissingPart when the table was dropped.
+        """
+        return Staging.begun(self._disk, self._root, self._new_name(kind, hint))
 
     def discard(self, staged: StagedPart) -> None:
         """Throw a staged part away. Nothing happens when it is gone.
@@ -774,10 +774,7 @@ class PartStore:
         try:
             self._disk.fsync_directory(self._path(directory) if directory else self._root)
         except FileNotFoundError as error:
-            raise MissingPart(
-                f"{self._shown(*directory.split())} is gone, and all parts with it: was the table "
-                "dropped?"
-            ) from error
+            raise all_gone(self._shown(*directory.split())) from error
 
     def _link_files(
         self, part: PartName, directory: str, names: Iterable[str], *, of: "PartStore"

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from rmt_pipeline.protocol.errors import MissingPart
 from rmt_pipeline.store import layout
@@ -61,6 +61,11 @@ class FetchNote:
     uri: str
 
 
+def all_gone(directory: str) -> MissingPart:
+    """What is said when the directory of a whole table is not there any more."""
+    return MissingPart(f"{directory} is gone, and all parts with it: was the table dropped?")
+
+
 class Staging:
     """A directory being filled. Nobody else knows it. Ends with `seal` or `abandon`."""
 
@@ -68,6 +73,24 @@ class Staging:
         self.directory = directory
         self._disk = disk
         self._path = layout.join(root, directory)
+
+    @classmethod
+    def begun(cls, disk: Disk, root: str, directory: str) -> Self:
+        """Who is late does not make the directory of the table again:
+
+        1. A worker has claimed a fetch, and looks for a source.
+        2. DROP TABLE: the replica leaves ZooKeeper, and then the directory goes.
+        3. The worker fetches the part, gives it its name, and is told that the replica is gone.
+        4. CREATE TABLE of the same name has the same directory, with a part in it whose number its
+           own nodes in ZooKeeper have never given out: it is read-only until a person decides.
+
+        So the directory has to be there. Raises MissingPart.
+        """
+        try:
+            disk.make_directory(layout.join(root, directory), parents=False)
+        except FileNotFoundError as error:
+            raise all_gone(root or disk.local_path(root)) from error
+        return cls(disk, root, directory)
 
     def write(self, name: str, data: bytes | Iterable[bytes]) -> PartFile:
         """One data file. Raises DiskFull, MissingPart (the directory is gone); the staging is

@@ -595,6 +595,14 @@ MUTANTS: tuple[LineMutant, ...] = (
         f"{TRIES}::test_a_merge_that_is_killed_leaves_a_directory_that_is_swept",
     ),
     LineMutant(
+        "store: who is late makes the directory of a dropped table again",
+        "rmt_pipeline/store/staging.py",
+        "            disk.make_directory(layout.join(root, directory), parents=False)\n",
+        "            disk.make_directory(layout.join(root, directory))\n",
+        "tests/unit/store/test_part_store.py"
+        "::test_staging_does_not_bring_back_the_directory_of_a_dropped_table",
+    ),
+    LineMutant(
         "store: a loss of power brings a dropped table back",
         "rmt_pipeline/store/part_store.py",
         "            self._disk.fsync_directory(above)\n",

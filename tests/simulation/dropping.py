@@ -99,14 +99,17 @@ def _answered(
 
 
 def _rows_of(context: Context, ledger: Ledger, blocks: Collection[PartName]) -> set[str]:
-    """Those that came last in one of the blocks, and that the replica's readers see."""
+    """Those that came last in one of the blocks, and that the replica's readers see in a part that
+    stands for it: rows that were dropped, and came again in a block that is not here yet, are here
+    still until the older drop is carried out.
+    """
     node = context.process.world.zookeeper.nodes.get(context.site.paths.parts)
-    parts = PartSet(map(PartName.parse, node.children if node else ()))
-    rows = _read(context.site, parts)
-    came = {
-        row: ledger.blocks[row][-1] for row in rows - ledger.arrived if row in ledger.blocks
-    }
-    return {row for row, block in came.items() if block in blocks}
+    found = set[str]()
+    for part in PartSet(map(PartName.parse, node.children if node else ())):
+        here = {block for block in blocks if is_inside(block, part)}
+        rows = _read(context.site, [part]) - ledger.arrived if here else set[str]()
+        found |= {row for row in rows if here.intersection(ledger.blocks.get(row, ())[-1:])}
+    return found
 
 
 def _detached_rows(site: Site) -> set[str]:

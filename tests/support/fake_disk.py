@@ -124,7 +124,9 @@ class FakeDisk:
 
     # What the store asks of a disk
 
-    def make_directory(self, path: str) -> None:
+    def make_directory(self, path: str, *, parents: bool = True) -> None:
+        if not parents:
+            self._parent(path)
         directory = self._root
         for name in _names(path):
             inner = directory.names.get(name)

@@ -270,10 +270,19 @@ class Replicas:
         """Somebody drops these replicas, and with the last one the table, and creates them again:
         the same paths in ZooKeeper and on disk. What their processes have is of the old ones.
         """
+        self.drop(*names)
+        self.create(*names)
+
+    def drop(self, *names: str) -> None:
+        """Somebody drops these replicas, and with the last one the table."""
         session = self.zookeeper.connect()
         for name in names:
             drop_replica(session, TablePaths(ROOT), name)
             self.stores[name].destroy()
+
+    def create(self, *names: str) -> None:
+        """These replicas, which were dropped."""
+        for name in names:
             self.stores[name] = self._store(name)
         for name in names:
             self._uuids[name] = self._ids.new_id()

@@ -22,9 +22,12 @@ class SimDisk:
         self._world = process.world
         self._disk: FakeDisk = process.host.disk
 
-    def make_directory(self, path: str) -> None:
+    def make_directory(self, path: str, *, parents: bool = True) -> None:
         self._change(
-            "make directory", path, lambda: self._disk.make_directory(path), kind=Kind.SPACE
+            "make directory",
+            path,
+            lambda: self._disk.make_directory(path, parents=parents),
+            kind=Kind.SPACE,
         )
 
     def write(self, path: str, chunks: Iterable[bytes]) -> int:

@@ -109,6 +109,16 @@ def test_publishing_what_was_swept_is_missing(store: PartStore) -> None:
         store.publish(staged, PART)
 
 
+def test_staging_does_not_bring_back_the_directory_of_a_dropped_table(
+    store: PartStore, disk: Disk
+) -> None:
+    """The next table of that name would find a part in its own that it never had."""
+    store.destroy()
+    with pytest.raises(MissingPart, match=r"db/t is gone.*was the table dropped"):
+        stage_bytes(store)
+    assert disk.modified_s("db/t") is None
+
+
 def test_publishing_into_a_table_that_was_dropped_meanwhile_says_so(store: PartStore) -> None:
     """Its directory goes between the sync of what is staged and its new name, or before."""
     staged = stage_bytes(store)

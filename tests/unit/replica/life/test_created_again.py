@@ -9,6 +9,7 @@ import pytest
 from rmt_pipeline.protocol.alter.commands import AddColumn
 from rmt_pipeline.protocol.errors import ReplicaDropped, UnknownTable
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.alter.request import request_alter
@@ -19,6 +20,9 @@ from rmt_pipeline.replica.mutations.mutations import create_mutation
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
+from rmt_pipeline.store.layout import StageKind
+from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.store.staging import Staging
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, SetData
 from rmt_pipeline.zookeeper.through import BoundKeeper
@@ -131,6 +135,41 @@ def test_a_part_that_was_fetched_is_not_published_in_the_new_table(replicas):
     replica.keeper.multi([Delete(replica.paths.claim(node))])
     replicas.step("r2", "fetch")
     assert rows(replicas, "r2") == [7]
+
+
+def test_a_fetch_that_is_late_leaves_nothing_where_the_next_table_will_be(
+    replicas, monkeypatch
+):
+    """P42. It was claimed before the drop. A part that the next table never had would keep that
+    read-only: ZooKeeper would look older than the disk.
+    """
+    replicas.insert("r1", 1)
+    old, begin = replicas.executor("r2", "fetch"), PartStore.begin
+    pull_log(replicas["r2"])
+    waiting = [lambda: replicas.drop("r2")]
+
+    def late(store: PartStore, kind: StageKind, hint: str) -> Staging:
+        while waiting:
+            waiting.pop()()
+        return begin(store, kind, hint)
+
+    monkeypatch.setattr(PartStore, "begin", late)
+    with pytest.raises(ReplicaDropped):
+        old.step(None)
+    replicas.drop("r1")
+    replicas.create("r1", "r2")
+    replicas.insert("r1", 7)
+    replicas.step("r2", "fetch")
+    assert rows(replicas, "r2") == [7]
+
+
+def test_a_drop_that_is_late_says_nothing_of_parts_of_the_next_table(replicas):
+    store, gone = replicas.stores["r1"], PartName("all", 0, 7, 999_999_999)
+    replicas.drop("r1", "r2")
+    with pytest.raises(FileNotFoundError):
+        store.drops.note(gone)
+    replicas.create("r1", "r2")
+    assert replicas.stores["r1"].drops.ranges() == []
 
 
 def test_a_merge_is_not_published_in_the_new_table(replicas):
