@@ -46,9 +46,11 @@ FAULTS = (
     "freeze",
     "client",
     "clock",
-    "zookeeper",
+    "zookeeper stopped",
     "zookeeper killed",
     "zookeeper frozen",
+    "one zookeeper killed",
+    "one zookeeper frozen",
     "damage",
     "damage",
     "damage",
@@ -115,6 +117,7 @@ class Soak:
         )
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.struck: list[str] = []
+        self.to_strike: list[str] = []
         self.spark_starts = threading.Thread()
         self.held: dict[str, Held] = {}
         self.log_max = 0
@@ -190,7 +193,9 @@ class Soak:
     def strike(self, seconds_left: float) -> None:
         """One fault, of those that the cluster must survive."""
         server = self.rng.choice(SERVERS)
-        what = self.rng.choice(FAULTS)
+        if not self.to_strike:  # each of them, before any comes again
+            self.to_strike = self.rng.sample(FAULTS, len(FAULTS))
+        what = self.to_strike.pop()
         self.struck.append(what)
         if what == "kill":
             self._kill(server)
@@ -207,7 +212,7 @@ class Soak:
             self._fill(server)
         elif what == "spark":
             self._strike_spark()
-        elif what.startswith("zookeeper"):
+        elif "zookeeper" in what:
             self._strike_zookeeper(what)
         else:
             self._strike_client(self.rng.randrange(CLIENTS), seconds_left)
@@ -215,11 +220,14 @@ class Soak:
     def _set_clock(self, server: str, skew_s: float) -> None:
         (self.directory / f"skew-{server}").write_text(str(skew_s))
 
-    def _freeze(self, pid: int | None) -> None:
-        assert pid is not None
-        os.kill(pid, signal.SIGSTOP)
+    def _freeze(self, *processes: int | None) -> None:
+        pids = [pid for pid in processes if pid is not None]
+        assert len(pids) == len(processes)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
         time.sleep(self.rng.uniform(0.5, 2.0 * SESSION_TIMEOUT_S))
-        os.kill(pid, signal.SIGCONT)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
 
     def _fill(self, server: str) -> None:
         """Sometimes its server starts on it."""
@@ -233,17 +241,20 @@ class Soak:
                 time.sleep(self.rng.uniform(*FULL_S))
 
     def _strike_zookeeper(self, what: str) -> None:
-        number = self.rng.randrange(MEMBERS)
-        if what == "zookeeper frozen":
-            self._freeze(self.zookeeper.members[number].pid)
-        elif what == "zookeeper killed":
-            member = self.zookeeper.kill(number)
-            time.sleep(self.rng.uniform(0.0, 2.0 * SESSION_TIMEOUT_S))
-            member.start()
+        """All three, or one of them."""
+        struck = range(MEMBERS)
+        if what.startswith("one"):
+            struck = [self.rng.choice(struck)]
+        if what.endswith("frozen"):
+            self._freeze(*(self.zookeeper.members[number].pid for number in struck))
+            return
+        if what.endswith("killed"):
+            for number in struck:
+                self.zookeeper.kill(number)
         else:
             self.zookeeper.stop()
-            time.sleep(self.rng.uniform(0.0, 3.0))
-            self.zookeeper.start()
+        time.sleep(self.rng.uniform(0.0, 2.0 * SESSION_TIMEOUT_S))
+        self.zookeeper.start(struck)
 
     def _strike_spark(self) -> None:
         """It takes a minute to start again on a busy machine: other faults do not wait for it."""

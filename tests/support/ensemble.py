@@ -1,5 +1,6 @@
 """Three real ZooKeeper servers on this machine that are one: any one of them may be lost."""
 
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
@@ -34,10 +35,11 @@ class Ensemble:
     def hosts(self) -> str:
         return ",".join(member.hosts for member in self.members)
 
-    def start(self) -> None:
+    def start(self, numbers: Iterable[int] = range(MEMBERS)) -> None:
         """All at once: one alone has no majority, and answers nobody."""
+        members = [self.members[number] for number in numbers]
         with ThreadPoolExecutor(MEMBERS) as pool:
-            list(pool.map(EmbeddedZooKeeper.start, self.members))
+            list(pool.map(EmbeddedZooKeeper.start, members))
 
     def stop(self) -> None:
         with ThreadPoolExecutor(MEMBERS) as pool:
