@@ -464,6 +464,9 @@ class Table(Partitions):
             pinned.close()  # what was pinned in vain
             try:
                 replica = self._reader()
+                # What another process was told that it inserted is here, whichever server of the
+                # ensemble each of the two asks.
+                replica.keeper.sync(replica.table.root)
                 require_promises(replica)
                 found = read(replica).of_partition(partition)
                 require_promises(replica)

@@ -1,6 +1,7 @@
 """A look reads what may have changed, and is as right as one that reads everything."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.life.drop import delete_tree
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.readable import readable_parts
-from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.replica import Memory, Replica
 from rmt_pipeline.replica.work.pools import queue_facts
 from rmt_pipeline.zookeeper import known
 from rmt_pipeline.zookeeper.keeper import (
@@ -682,3 +683,17 @@ def test_sources_are_looked_at_in_the_order_of_the_queue(replicas: Replicas) -> 
 
     queue_facts(replicas["r1"], QueueView(entries, {}, sources), seen, merging=False)
     assert asked == [*sources[6:], *sources[:6]]
+
+
+def test_a_reader_sees_what_another_process_was_told_before_it_began(
+    replicas: Replicas,
+) -> None:
+    """Its server of the ensemble has yet to hear of it."""
+    behind = replicas.zookeeper.connect(lag=lambda unseen: unseen)
+    reader = replace(replicas["r1"], keeper=behind, memory=Memory())
+    table = replicas.table("r1")
+    table._reader = lambda: reader
+    assert behind.exists(reader.paths.parts) is not None
+    replicas.insert("r1", 3)
+    with table.snapshot() as snapshot:
+        assert sum(part.manifest.rows for part in snapshot.parts) == 3
