@@ -2,8 +2,12 @@
 
 It happens while no client waits for an answer: what an insert of before is known by is in its
 parts, until they are merged. And while no part is on a disk that nobody has announced: with every
-process of the servers, as when all machines are switched off.
+process of the servers, as when all machines are switched off; or servers, workers and upkeep of
+some live on, in their sessions but for the one that kept the replica active, and with all that they
+remember of the nodes of before.
 """
+
+from collections.abc import Collection
 
 from rmt_pipeline.protocol.inserts import ids
 from rmt_pipeline.protocol.parts.name import PartName
@@ -20,7 +24,12 @@ from tests.support.fake_keeper import FakeZooKeeper
 LOOKS = 100
 
 
-def restore_some(cluster: Cluster, ledger: Ledger, times: int) -> None:
+LIVE_ON = 0.6  # of the servers, where any do
+
+
+def restore_some(
+    cluster: Cluster, ledger: Ledger, times: int, *, some_live_on: bool = False
+) -> None:
     world = cluster.world
     for _ in range(times):
         world.sleep_s(world.rng.uniform(0.3, 2.0))
@@ -31,7 +40,7 @@ def restore_some(cluster: Cluster, ledger: Ledger, times: int) -> None:
         if world.is_calm:
             break
         if is_quiet(cluster, ledger):
-            lose(cluster, ledger)
+            lose(cluster, ledger, _drawn(cluster) if some_live_on else ())
             restore_everywhere(cluster)
 
 
@@ -46,7 +55,13 @@ def is_quiet(cluster: Cluster, ledger: Ledger) -> bool:
     )
 
 
-def lose(cluster: Cluster, ledger: Ledger) -> None:
+def _drawn(cluster: Cluster) -> list[Site]:
+    rng = cluster.world.rng
+    return [site for site in cluster.sites.values() if rng.random() < LIVE_ON]
+
+
+def lose(cluster: Cluster, ledger: Ledger, living: Collection[Site] = ()) -> None:
+    """`living`: what has a server there goes on."""
     world, sites = cluster.world, list(cluster.sites.values())
     for site in sites:  # as each server does while it runs
         replica = replica_of(cluster, site, world.zookeeper)
@@ -54,7 +69,13 @@ def lose(cluster: Cluster, ledger: Ledger) -> None:
         remember_replicas(replica)
         note_active(replica)
         world.zookeeper.expire(replica.session.session_id)
-        cluster.switch_off(site, for_s=world.rng.uniform(0.0, 1.0))
+        if site in living:
+            cluster.end_passing(site)
+            active = world.zookeeper.nodes.get(site.paths.is_active)
+            if active is not None:
+                world.zookeeper.expire(active.owner)
+        else:
+            cluster.switch_off(site, for_s=world.rng.uniform(0.0, 1.0))
     ledger.lose_zookeeper({part for site in sites for part in blocks_known_by(site)})
     world.note("zookeeper", "loses the table", "")
     table = [path for path in world.zookeeper.nodes if path.startswith(cluster.table.root)]

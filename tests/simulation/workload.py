@@ -5,7 +5,7 @@ optimize, mutate, kill mutations and clean up; and what happens to machines.
 import contextlib
 import random
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError
@@ -42,6 +42,7 @@ PATIENCE_S = 3.0  # then a client asks somebody else, while the first attempt ma
 COMMIT_BYTES_MAX = limits.INSERT_BYTES_MAX
 REMOVED = 0.07  # of the worlds have tables that are dropped and created again
 RESTORED = 0.05  # of the others have a ZooKeeper that loses the table
+LIVED_THROUGH = 0.6  # of these have processes that live on meanwhile
 SHARES = 0.2  # of inserts without a token have a block of another one
 SKEW_S = (-3600.0, 0.0, 5.0, 3600.0)
 
@@ -77,6 +78,8 @@ class Size:
     """How often a host comes back with an empty disk."""
     restores: int = 0
     """How often ZooKeeper loses the table, which is made again from the disks."""
+    some_live_on: bool = False
+    """Whether processes of some hosts live through that."""
     removals: int = 0
     """How often the table is dropped, on one server or on all, and created again."""
 
@@ -87,7 +90,10 @@ class Size:
         if random.Random(f"{state} removals").random() < REMOVED:
             return cls._with_removals(rng)
         if random.Random(f"{state} restores").random() < RESTORED:
-            return cls._with_restores(rng)
+            return replace(
+                cls._with_restores(rng),
+                some_live_on=random.Random(f"{state} live on").random() < LIVED_THROUGH,
+            )
         hosts = rng.choice((2, 2, 3, 3, 4))
         if hosts == 4:
             hosts = rng.choice((4, 4, 5))
@@ -575,7 +581,8 @@ class Workload:
         remove_some(self._cluster, self._size.removals)
 
     def _restores(self) -> None:
-        restore_some(self._cluster, self._ledger, self._size.restores)
+        size = self._size
+        restore_some(self._cluster, self._ledger, size.restores, some_live_on=size.some_live_on)
 
     def _send_some(self, tables: Tables) -> None:
         """From any server, one statement at a time or several at once; now and then the second

@@ -366,6 +366,15 @@ class Cluster:
         for process in list(site.host.processes):
             self.world.end_process(process, kill_others=True)
 
+    def end_passing(self, site: Site) -> None:
+        """Every process of the host ends, but those that never end by themselves."""
+        for process in list(site.host.processes):
+            if not self._is_lasting(process):
+                self.world.end_process(process, kill_others=True)
+
+    def _is_lasting(self, process: Process) -> bool:
+        return process.name.removeprefix(f"{self.root} ") in LASTING
+
     def drop_table(self, site: Site) -> Process:
         """DROP TABLE of this server. Who dies in it is gone on with, as by the server."""
 
@@ -411,7 +420,7 @@ class Cluster:
         site.is_out, site.is_created, site.is_serving = True, False, False
         site.outside = PartStore(site.host.disk, site.root, ids=self.world)
         for process in site.host.processes:
-            if process.name.removeprefix(f"{self.root} ") in LASTING:
+            if self._is_lasting(process):
                 soon_s = self.world.now_s + self.world.rng.choice(LETS_GO_S)
                 self.world.at(
                     soon_s,

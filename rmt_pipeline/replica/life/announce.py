@@ -89,11 +89,11 @@ def parts_of_disk(replica: Replica) -> DiskParts:
     noted = PartSet(() if seen is None else seen.parts)
     small = {part: one for part, one in manifests.items() if one.insert_id}
     unseen = {part for part in small if noted.containing(part) is None}
-    # Blocks of one insert with a token may be equal; of one that is known by its rows they are not.
-    by_rows = {
-        part: one.content_hash for part, one in small.items() if one.insert_id == ids.BY_ROWS
-    }
-    for part, other in twice(by_rows, unseen):
+    # Blocks of one try of an insert with a token may be equal; those of one that is known by its
+    # rows are not.
+    contents = {part: (one.insert_id, one.content_hash) for part, one in small.items()}
+    tries = {part: one.created_s for part, one in small.items() if one.insert_id != ids.BY_ROWS}
+    for part, other in twice(contents, unseen, tries):
         del manifests[part]
         left_out.append((part, f"the same block of the same insert is there as {other}"))
     maximal, overlapping = outermost(manifests)

@@ -127,3 +127,20 @@ def test_the_same_rows_that_two_disks_have_seen_promised_are_two_inserts(two):
     assert two.restore("r2").given_up == ()
     two.live_on()
     assert two.values("r1") == two.values("r2") == Counter([9, 9])
+
+
+@pytest.mark.parametrize("noted", [False, True])
+def test_a_try_of_an_insert_with_a_token_that_died_on_the_disk_that_has_it_goes(two, noted):
+    """Both were of the same rows; equal blocks of the one that is there are all kept."""
+    cut = {"max_insert_block_size": 1, "min_insert_block_size_rows": 1}
+    die_before_the_commit(two, "r1", 9, 9, token="mine", settings=cut)
+    two.clock.passed_s += 3
+    assert two.insert_again("r1", 9, 9, token="mine", settings=cut) == "inserted"
+    two.note = two.note if noted else lambda: None
+    two.wipe()
+    restored = two.restore("r1")
+    assert len(restored.left_out) == 2, restored
+    two.restore("r2")
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter([9, 9])
+    assert two.insert_again("r2", 9, 9, token="mine") == "duplicate"
