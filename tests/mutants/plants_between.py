@@ -51,7 +51,10 @@ def nobody_is_behind(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_ids(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Between, "_id_of", lambda self, one: f"a_{one.staged.directory}")
+    def wrong(_: Any, parts: Any) -> dict[str, str]:
+        return {one.source: f"a_{one.staged.directory}" for one in parts}
+
+    patch.setattr(Between, "_ids_of", wrong)
 
 
 def a_stranger_comes_too(patch: pytest.MonkeyPatch) -> None:

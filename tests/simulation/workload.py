@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError
+from rmt_pipeline.protocol.errors import Corruption, MissingPart
 from rmt_pipeline.protocol.inserts.ids import insert_id_of_parts
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
@@ -32,13 +32,13 @@ from tests.simulation.ledger import SUFFIX, Change, ClientInsert, Ledger, Read, 
 from tests.simulation.removing import remove_some
 from tests.simulation.replacing import put, put_beside
 from tests.simulation.restoring import restore_some
+from tests.simulation.several import PATIENCE_S, Several
 from tests.support.cluster import TABLE, Cluster, Context, SimWaker, Site
 from tests.support.fake_disk import FakeDisk
 from tests.support.sim_rows import stage_rows
 from tests.support.world import Host, Process, World
 
 QUORUM_TIMEOUT_MS = 2000
-PATIENCE_S = 3.0  # then a client asks somebody else, while the first attempt may still run
 COMMIT_BYTES_MAX = limits.INSERT_BYTES_MAX
 REMOVED = 0.07  # of the worlds have tables that are dropped and created again
 RESTORED = 0.05  # of the others have a ZooKeeper that loses the table
@@ -156,57 +156,6 @@ class Size:
 
 TOGETHER = 3  # of so many inserts one is under way beside others, in one process
 _AT_ONCE = {"broken_parts_wait_ms": 0}
-
-
-class Several:
-    """A process in which several inserts are under way at once."""
-
-    process: Process
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._is_done = SimWaker(world)
-        self._todo: list[tuple[Callable[[Context], None], SimWaker]] = []
-        self._running = 0
-        self._context: Context | None = None
-        self._is_over = False
-
-    @property
-    def is_open(self) -> bool:
-        """Whether one more may come."""
-        return self.process.is_alive and not self._is_over
-
-    def begin(self, run: Callable[[Context], None], waker: SimWaker) -> None:
-        self._running += 1
-        if self._context is None:
-            self._todo.append((run, waker))
-        else:
-            self._spawn(self._context, run, waker)
-
-    def wait(self, context: Context) -> None:
-        """The life of the process."""
-        self._context = context
-        for run, waker in self._todo:
-            self._spawn(context, run, waker)
-        while self._running:
-            self._is_done.wait_s(PATIENCE_S)
-        self._is_over = True
-
-    def _spawn(self, context: Context, run: Callable[[Context], None], waker: SimWaker) -> None:
-        def one() -> None:
-            try:
-                run(context)
-            except RmtError as error:  # of this client; the others go on
-                self._world.note(
-                    str(self.process), "told", f"{type(error).__name__}: {error}"[:300]
-                )
-                self._world.ended_by.append((str(self.process), error))
-            finally:
-                self._running -= 1
-                waker.wake()
-                self._is_done.wake()
-
-        self.process.spawn(one)
 
 
 class Workload:
