@@ -28,9 +28,9 @@ from rmt_pipeline.table import ActivePart, Table
 AssetEvent = dg.AssetMaterialization | dg.AssetObservation
 EventMetadata = dict[str, int | float | str | dg.TableMetadataValue | dg.TableSchema]
 
-PARTS_PER_EVENT_MAX = 50
-"""The page of an asset's events reads a hundred of them with all they hold: 5,000 rows, in a second
-or so.
+PARTS_PER_EVENT_MAX = 25
+"""The page of an asset's events reads a hundred of them with all they hold, 2,500 rows, and draws
+the table of the newest.
 """
 
 EVENTS_AT_ONCE = 200
@@ -49,6 +49,8 @@ SWEPT_EVENTS_MAX = 20
 
 MUTATED_EVENTS_MAX = 20
 """Of a flush: one for each mutated part; the flush's own event has a table of all parts."""
+
+COLUMNS_KEPT = frozenset({"part", "kind", "rows", "bytes"})
 
 _SCHEMA = dg.TableSchema(
     columns=[
@@ -114,7 +116,9 @@ class Recorder:
         failed = [part for part in done if part.error]
         key = names.parts_key(self.name, self.server)
         events: list[AssetEvent] = [
-            dg.AssetObservation(key, metadata=failures_metadata(some))
+            dg.AssetObservation(
+                key, description=_failures_in_words(some), metadata=failures_metadata(some)
+            )
             for some in _split(failed)
         ]
         if not made:
@@ -265,29 +269,35 @@ def parts_table(
     done: Sequence[PartDone],
     origins: Mapping[PartName, Sequence[Origin]] = MappingProxyType({}),
 ) -> dg.TableMetadataValue:
-    """One row for each. `origins`: the inserts that it has rows of, as far as they are known."""
-    records = [
-        dg.TableRecord(
-            {
-                "part": str(part.part),
-                "kind": part.kind,
-                "rows": part.rows,
-                "bytes": part.size_bytes,
-                "rows_in": part.rows_in,
-                "bytes_in": part.bytes_in,
-                "level": part.part.level,
-                "lag_ms": round(part.lag_s * 1000, 1),
-                "seconds": round(part.seconds, 3),
-                "sources": _sources(part.sources),
-                "source_replica": part.source_replica,
-                "insert_ids": _some([one.insert_id for one in origins.get(part.part, ())]),
-                "run_ids": _some([one.run_id for one in origins.get(part.part, ())]),
-                "error": part.error,
-            }
-        )
+    """One row for each. `origins`: the inserts that it has rows of, as far as they are known. A
+    column with nothing in it is left out: pages load all that is in a hundred such tables.
+    """
+    rows: list[dict[str, str | int | float]] = [
+        {
+            "part": str(part.part),
+            "kind": part.kind,
+            "rows": part.rows,
+            "bytes": part.size_bytes,
+            "rows_in": part.rows_in,
+            "bytes_in": part.bytes_in,
+            "level": part.part.level,
+            "lag_ms": round(part.lag_s * 1000, 1),
+            "seconds": round(part.seconds, 3),
+            "sources": _sources(part.sources),
+            "source_replica": part.source_replica,
+            "insert_ids": _some([one.insert_id for one in origins.get(part.part, ())]),
+            "run_ids": _some([one.run_id for one in origins.get(part.part, ())]),
+            "error": part.error,
+        }
         for part in done
     ]
-    return dg.MetadataValue.table(records, schema=_SCHEMA)
+    columns = [
+        column
+        for column in _SCHEMA.columns
+        if column.name in COLUMNS_KEPT or any(row[column.name] for row in rows)
+    ]
+    records = [dg.TableRecord({one.name: row[one.name] for one in columns}) for row in rows]
+    return dg.MetadataValue.table(records, schema=dg.TableSchema(columns=columns))
 
 
 def _some(ids: Iterable[str]) -> str:
@@ -337,6 +347,12 @@ def parts_metadata(
 def _flush_in_words(made: Sequence[PartDone]) -> str:
     counts = ", ".join(f"{count} {kind}" for kind, count in sorted(_by_kind(made).items()))
     return f"{counts}: {sum(part.rows for part in made)} rows"
+
+
+def _failures_in_words(failed: Sequence[PartDone]) -> str:
+    """What is wrong with the first of them stands for all; the table has each one's."""
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(_by_kind(failed).items()))
+    return f"{counts}: {failed[0].error}"
 
 
 def _by_kind(made: Sequence[PartDone]) -> Counter[str]:

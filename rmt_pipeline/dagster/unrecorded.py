@@ -1,7 +1,8 @@
-"""Inserts, and commands on partitions, that no Dagster run made, by `rmt sql` or from Python: the
-tick of a server's log sensor tells of them, with the events that a worker writes for a flush, and
-one of each partition that a command was for. What a command has left to be done is in the queue,
-and a worker's to tell: here is what was done at once, on the server that was asked.
+"""Inserts, and commands on partitions, that no Dagster run made, by `rmt sql` or from Python; and
+parts that were found broken, or lost, by whichever process: the tick of a server's log sensor tells
+of them, with the events that a worker writes for a flush, and one of each partition that a command
+was for. What a command has left to be done is in the queue, and a worker's to tell: here is what
+was done at once, on the server that was asked.
 
 They come from the tables' part logs, local files (`store.part_log`). The sensor's cursor says how
 far each was told. Dagster stores a tick's events before its cursor: so the last event of each flush
@@ -26,7 +27,7 @@ from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.insert.report import Origin
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.work.step import PartDone
-from rmt_pipeline.store.part_log import PartEvent
+from rmt_pipeline.store.part_log import PartEvent, PartEventType
 from rmt_pipeline.table import Table
 
 PARTS_MAX = 1000
@@ -42,6 +43,10 @@ the whole past at once. What is in a table that came later is told from its begi
 BEGIN_TAG = "rmt/part_log_begin"
 END_TAG = "rmt/part_log_end"
 
+DAMAGED: Mapping[PartEventType, str] = {"BrokenPart": "BROKEN", "LostPart": "LOST"}
+"""In the ledger's words."""
+
+_TOLD = frozenset({"NewPart", *DAMAGED})
 _MARK = re.compile(r"[0-9a-f]{16}\.[0-9]+")
 
 
@@ -87,7 +92,7 @@ class Unrecorded:
             recorder = Recorder(log, found.table, self._server.server.name, _Noted(found.parts))
             try:
                 recorder.asked(_commands(found, self._server.clock.now_s()))
-                recorder.parts(_inserted(found))
+                recorder.parts([*_inserted(found), *_damaged(found)])
             except ZooKeeperUnreachable:
                 raise
             except RmtError as error:
@@ -146,12 +151,13 @@ class Unrecorded:
         made = self._instance.fetch_materializations(
             names.parts_key(name, server), limit=FLUSHES_LOOKED_AT
         )
-        asked = self._instance.fetch_observations(
-            names.partitions_key(name, server), limit=FLUSHES_LOOKED_AT
-        )
+        noted = [
+            self._instance.fetch_observations(key(name, server), limit=FLUSHES_LOOKED_AT)
+            for key in (names.parts_key, names.partitions_key)
+        ]
         newest = [
             *(one.asset_materialization for one in made.records),
-            *(one.asset_observation for one in asked.records),
+            *(one.asset_observation for page in noted for one in page.records),
         ]
         tags = [one.tags or {} for one in newest if one is not None]
         return {one[BEGIN_TAG]: one[END_TAG] for one in tags if BEGIN_TAG in one}
@@ -182,7 +188,9 @@ class _Found:
         new = sum(one.event_type == "NewPart" for one in self.parts)
         commands = len({one.entry_id for one in self.parts if one.command})
         of_commands = f" and {commands} command{'s' * (commands != 1)}" if commands else ""
-        return f"{new} new parts{of_commands}"
+        damaged = len(_damaged(self))
+        of_damaged = f", {damaged} that are broken or lost" if damaged else ""
+        return f"{new} new parts{of_commands}{of_damaged}"
 
 
 def _found(table: Table, begin: str, partitions_max: int, since_s: float) -> _Found:
@@ -192,7 +200,7 @@ def _found(table: Table, begin: str, partitions_max: int, since_s: float) -> _Fo
     found = _Found(table, begin, begin)
     for event, after in table.store.part_log.since(begin):
         part = PartName.try_parse(event.part)
-        is_told = event.command or event.event_type == "NewPart"
+        is_told = event.command or event.event_type in _TOLD
         if part is not None and is_told and event.time_s >= since_s:
             partitions = found.partitions | {part.partition}
             before = found.parts[-1].entry_id if found.parts else ""
@@ -219,6 +227,15 @@ def _inserted(found: _Found) -> list[PartDone]:
         )
         for event in found.parts
         if event.event_type == "NewPart"
+    ]
+
+
+def _damaged(found: _Found) -> list[PartDone]:
+    """Parts that were broken, or lost, with what was wrong."""
+    return [
+        PartDone(PartName.parse(event.part), DAMAGED[event.event_type], error=event.error)
+        for event in found.parts
+        if event.event_type in DAMAGED
     ]
 
 

@@ -30,8 +30,12 @@ PartEventType = Literal[
     "UnfreezePart",
     "RemoveDetachedPart",
     "ClearColumn",
+    "BrokenPart",
+    "LostPart",
 ]
-"""The original's, and the last four, which are ours."""
+"""The original's, and the last six, which are ours. A part that is broken, or gone from the disk,
+is fetched again; one that no replica has any more is lost, and an empty one takes its place.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +162,13 @@ def _counted(event: PartEvent) -> dict[ProfileEvent, int]:
             done, fails = ProfileEvent.MUTATIONS, ProfileEvent.MUTATIONS_FAILED
             return {(fails if failed else done): 1, ProfileEvent.MUTATIONS_DIFFER: differs}
         case (
-            "RemovePart" | "FreezePart" | "UnfreezePart" | "RemoveDetachedPart" | "ClearColumn"
+            "RemovePart"
+            | "FreezePart"
+            | "UnfreezePart"
+            | "RemoveDetachedPart"
+            | "ClearColumn"
+            | "BrokenPart"
+            | "LostPart"
         ):
             return {}
 

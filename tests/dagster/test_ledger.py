@@ -109,6 +109,23 @@ def test_the_sources_of_a_large_merge_are_a_range() -> None:
     assert row.data["sources"] == "31 parts, 201301_0_0_0 … 201301_30_30_0"
 
 
+def test_a_column_with_nothing_in_it_is_left_out() -> None:
+    """Pages of the UI load a hundred such tables."""
+    fetched = replace(part(1), seconds=0.1)
+    some = {"part", "kind", "rows", "bytes", "lag_ms", "seconds", "source_replica"}
+    for done, columns in (
+        ([fetched], some),
+        ([fetched, replace(fetched, sources=(part(2).part,))], some | {"sources"}),
+        (
+            [PartDone(part(1).part, "FETCH", error="no")],
+            {"part", "kind", "rows", "bytes", "error"},
+        ),
+    ):
+        table = ledger.parts_table(done)
+        assert {column.name for column in table.schema.columns} == columns
+        assert all(set(record.data) == columns for record in table.records)
+
+
 @pytest.mark.parametrize("is_there", [True, False], ids=["explained", "dropped"])
 def test_a_worker_s_run_ends_with_what_is_worth_merging(tmp_path: Path, is_there: bool) -> None:
     with Replicas(tmp_path, ["r1"]) as replicas:

@@ -1,6 +1,7 @@
 """Inserts and commands that no Dagster run made, as the log sensor's ticks tell of them."""
 
 import json
+import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,12 +16,17 @@ from rmt_pipeline.dagster.engine import STANDING
 from rmt_pipeline.dagster.location import definition_of
 from rmt_pipeline.dagster.watching import QueueWatch
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.backoff import record_failure
+from rmt_pipeline.replica.upkeep.check import check_part
+from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
 from rmt_pipeline.replica.work.pools import Pool
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.system import account
 from rmt_pipeline.table import Table
+from rmt_pipeline.zookeeper.snapshot import queued_entries
 from tests.support.site import Site
+from tests.support.waiting import until
 
 StoredEvent = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 
@@ -293,6 +299,33 @@ def what(event: dg.AssetObservation) -> tuple[object, ...]:
     which = ("which went", "which came", "which it was about")
     shown = (*which, "rows that went", "rows that came")
     return told["command"], event.partition, *(told[name] for name in shown)
+
+
+def test_parts_that_are_broken_or_lost_are_told_whoever_finds_them(
+    daemon: Daemon, table: Table
+) -> None:
+    """And once, also by a daemon that died before it stored its cursor."""
+    table.insert(rows(1, 11))
+    daemon.tick()
+    gone = PartName("0", 0, 0, 0)
+    shutil.rmtree(table.store.directory(gone))
+    check_part(table.replica, gone)
+    [event] = daemon.tick(dies=True)
+    assert isinstance(event, dg.AssetObservation)
+    assert event.asset_key == names.parts_key(table.definition.full_name, "r1")
+    assert event.description is not None
+    assert event.description.startswith("1 BROKEN: ")
+    assert parts_of([event]) == [str(gone)]
+    assert daemon.tick() == []
+    replica = table.replica
+    [node] = queued_entries(replica.keeper, replica.paths, replica.memory.queue)
+    record_failure(replica, node, 1, "nobody has it")
+    until(lambda: replace_lost_parts(replica) == (gone,))  # once its server has made it active
+    [event] = daemon.tick()
+    assert event.description is not None
+    assert event.description.startswith("1 LOST: ")
+    assert "rows are lost" in event.description
+    assert f"{table.definition.full_name}: recorded 0 new parts, 1 that are" in daemon.words
 
 
 @pytest.mark.parametrize("cursor", ["nonsense", "[1]", "12"])

@@ -22,6 +22,7 @@ from rmt_pipeline.replica.upkeep.rewound import (
     require_numbers_given_out,
 )
 from rmt_pipeline.store.manifest import Manifest
+from rmt_pipeline.store.part_log import PartEvent
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Delete, RefusalKind, Refused
 from rmt_pipeline.zookeeper.snapshot import (
@@ -32,6 +33,7 @@ from rmt_pipeline.zookeeper.snapshot import (
     queue_snapshot,
 )
 
+_HEALS = "it is fetched again from another replica"
 UNANNOUNCED_S = 300.0  # a part that ZooKeeper does not know is left alone for so long
 
 
@@ -389,7 +391,10 @@ def refetch(replica: Replica, part: PartName, look: PartsSeen | None = None) -> 
             if refused.kind is RefusalKind.BAD_VERSION:
                 continue
             return None
-        replica.store.part_log.counts.add({ProfileEvent.CHECKS_FAILED: 1})
+        log = replica.store.part_log
+        log.counts.add({ProfileEvent.CHECKS_FAILED: 1})
+        now_s = replica.clock.now_s()
+        log.note([PartEvent("BrokenPart", str(part), now_s, error=f"{problem}; {_HEALS}")])
         return problem
 
 

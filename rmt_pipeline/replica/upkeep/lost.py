@@ -42,6 +42,7 @@ from rmt_pipeline.replica.publish import EntryGone, publish
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.manifest import Manifest, PartColumn
+from rmt_pipeline.store.part_log import PartEvent
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper.keeper import Check, Create, Op, Refused, SetData, absent
 from rmt_pipeline.zookeeper.snapshot import (
@@ -50,6 +51,8 @@ from rmt_pipeline.zookeeper.snapshot import (
 )
 
 AT_ONCE_MAX = 100
+
+_LOST = "no replica has it any more: its rows are lost, and an empty part took its place"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,8 @@ def _replace(replica: Replica, part: PartName) -> bool:
     except BaseException:
         holder.give_back([nodes[0]])
         raise
+    now_s = replica.clock.now_s()
+    replica.store.part_log.note([PartEvent("LostPart", str(part), now_s, error=_LOST)])
     return True
 
 

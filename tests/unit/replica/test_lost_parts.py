@@ -95,6 +95,26 @@ def test_a_part_that_nobody_has_becomes_an_empty_one_everywhere(replicas: Replic
     assert count(replicas) == b"1"
 
 
+def test_the_part_log_has_that_it_was_broken_and_that_it_is_lost(replicas: Replicas) -> None:
+    """Each replica's that it was gone there; that it is lost, who found that out."""
+    replace_lost_parts(replicas["r1"])
+    replicas.clock.sleep_s(100.0)
+    replicas.step("r2", "fetch")
+    noted = {
+        name: [
+            (event.event_type, event.part)
+            for event in replicas.stores[name].part_log.events()
+            if event.event_type in ("BrokenPart", "LostPart")
+        ]
+        for name in ("r1", "r2")
+    }
+    broken, is_lost = ("BrokenPart", str(LOST)), ("LostPart", str(LOST))
+    assert noted == {"r1": [broken, is_lost], "r2": [broken]}
+    said = [one.error for one in replicas.stores["r1"].part_log.events() if one.error]
+    assert any("is fetched again" in one for one in said)
+    assert any("rows are lost" in one for one in said)
+
+
 def test_its_insert_is_named_and_can_be_repeated(replicas: Replicas) -> None:
     """I9: the original keeps the ids, and swallows the retry."""
     [first] = [one for one in replicas.table("r1").inserts() if LOST_LINE in lines(one)]
