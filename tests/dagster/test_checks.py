@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from rmt_pipeline.dagster import checks, names
 from rmt_pipeline.dagster.checks import CHECKS, NOTHING_TO_DO, REMEDY, check_of
 from rmt_pipeline.dagster.maintenance import maintenance_jobs
 from rmt_pipeline.protocol.nodes.records import LostPart
+from rmt_pipeline.replica.upkeep.compare import compare_replicas
 from rmt_pipeline.replica.upkeep.lag import Lag
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.zookeeper.keeper import Create, SetData
@@ -147,6 +149,62 @@ def test_a_replica_that_is_late_says_where_to_look(
     assert metadata["delay, seconds"] == 301.0
     assert metadata["log entries behind"] == 7
     assert "log_r1" in metadata[REMEDY]
+
+
+def answered(name: str) -> tuple[dg.AssetCheckSeverity | None, dict[str, Any]]:
+    """How bad it is, None: not at all; and its metadata."""
+    result = check_of(name, TABLE, SERVER)(dg.build_asset_check_context(), engine=LocalEngine())
+    assert isinstance(result, dg.AssetCheckResult)
+    told = {key: value.value for key, value in (result.metadata or {}).items()}
+    return None if result.passed else result.severity, told
+
+
+def test_wrong_bytes_are_an_error_and_are_fetched_again(session: Session) -> None:
+    session.execute("INSERT INTO t VALUES (1)")
+    table = session.context.server.table("t")
+    [part] = table.parts()
+    [file] = Path(table.store.directory(part.name)).glob("*.parquet")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    severity, told = answered("checksums")
+    assert severity is dg.AssetCheckSeverity.ERROR
+    assert str(part.name) in told["broken"]
+    assert "fetched again" in told[REMEDY]
+
+
+def test_too_many_parts_say_who_merges(session: Session) -> None:
+    session.execute("ALTER TABLE t MODIFY SETTING parts_to_delay_insert = 2")
+    for _ in range(2):
+        session.execute("INSERT INTO t SETTINGS insert_deduplicate = 0 VALUES (1)")
+    severity, told = answered("parts_per_partition")
+    assert severity is dg.AssetCheckSeverity.ERROR
+    assert (told["fullest partition"], told["its parts"]) == ("1", 2)
+    assert "merges_r1" in told[REMEDY]
+
+
+@pytest.mark.parametrize(
+    ("behind", "severity", "remedy"),
+    [
+        ((), dg.AssetCheckSeverity.ERROR, "rmt check"),
+        (("r2",), dg.AssetCheckSeverity.WARN, "wait for those that are behind"),
+    ],
+)
+def test_replicas_that_differ_are_an_error_once_they_have_caught_up(
+    session: Session,
+    monkeypatch: pytest.MonkeyPatch,
+    behind: tuple[str, ...],
+    severity: dg.AssetCheckSeverity,
+    remedy: str,
+) -> None:
+    session.execute("INSERT INTO t VALUES (1)")
+    alike = compare_replicas(session.context.server.table("t").replica)
+    differing = replace(alike, behind=behind, replicas=("r1", "r2"))  # that has nothing
+    monkeypatch.setattr(checks, "compare_replicas", lambda _: differing)
+    found_bad, told = answered("replicas_equal")
+    assert found_bad is severity
+    assert told["different"] == "1"
+    assert remedy in told[REMEDY]
 
 
 def test_each_check_that_fails_names_a_remedy(

@@ -440,6 +440,42 @@ def test_a_downstream_asset_reads_its_partition_as_what_it_asks_for(
     assert count == 3, "the rows of one day, not of both"
 
 
+def test_a_month_is_a_partition_like_a_day(site: Site, io_manager: RmtIOManager) -> None:
+    """Stored, replaced and read; of a table that knows no months but its own."""
+    seen: list[set[str]] = []
+    months = dg.MonthlyPartitionsDefinition("2026-01-01", end_date="2026-04-01")
+
+    def monthly(days: tuple[str, ...]) -> dg.AssetsDefinition:
+        @dg.asset(
+            name="stored",
+            partitions_def=months,
+            metadata={"partition_expr": "day", "rmt/write": "replace"},
+        )
+        def asset(context: dg.AssetExecutionContext) -> dict[str, pa.Table]:
+            return {
+                key: pa.concat_tables(rows_of(key.removesuffix("01") + day, 1) for day in days)
+                for key in context.partition_keys
+            }
+
+        return asset
+
+    @dg.asset(partitions_def=months)
+    def downstream(stored: list) -> None:  # type: ignore[type-arg]
+        seen.append({str(row["day"]) for row in stored})
+
+    span = {
+        "dagster/asset_partition_range_start": "2026-01-01",
+        "dagster/asset_partition_range_end": "2026-02-01",
+    }
+    with dg.instance_for_test() as instance:
+        materialize(io_manager, [monthly(("01", "28"))], instance, tags=span)
+        corrected = [monthly(("14",)), downstream]
+        materialize(io_manager, corrected, instance, partition_key="2026-02-01")
+    assert seen == [{"2026-02-14"}]
+    days = [day for day, _ in stored_rows(site)]
+    assert days == ["2026-01-01", "2026-01-28", "2026-02-14"]
+
+
 def test_what_can_t_be_stored_is_named_with_what_can(io_manager: RmtIOManager) -> None:
     with (
         dg.instance_for_test() as instance,

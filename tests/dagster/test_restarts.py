@@ -4,14 +4,15 @@ none is there twice, and somebody says what happened. Real processes.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster.location import definition_of
 from tests.support.real_dagster import DAEMON, LOCATION, RealDagster, real_dagster
 from tests.support.site import Site
+from tests.support.stays import AT_ONCE, CREATE, DAYS, LIMIT_S, Stays
 from tests.support.time_limit import time_limit
 from tests.support.waiting import until
 
@@ -21,83 +22,17 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Function `AssetSelection.sources`"),  # Dagster's own
 ]
 
-CREATE = (
-    "CREATE TABLE stays (day Date, id UInt64) "
-    "ENGINE = ReplicatedMergeTree('/t/stays', '{replica}') PARTITION BY toYYYYMM(day) ORDER BY id"
-)
-AT_ONCE = 2  # the third run of the backfill is queued meanwhile: default_limit in dagster.yaml
-DEFINITIONS = '''
-import os, time
-from pathlib import Path
-import dagster as dg
-from rmt_pipeline.dagster import RmtIOManager, rmt_resources, rmt_table
 
-HERE, CONFIG = Path({here!r}), {config!r}
-
-class Holding(RmtIOManager):
-    """The rows are in the table, and Dagster does not know it yet."""
-    def handle_output(self, context, obj):
-        super().handle_output(context, obj)
-        (HERE / f"stored-{{context.partition_key}}").touch()
-        while (HERE / "hold").exists():
-            time.sleep(0.05)
-
-@dg.asset(
-    partitions_def=dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-03-01"),
-    metadata={{"partition_expr": "day"}},
-    pool="two_at_once",
-)
-def stays(context):
-    return [{{"day": context.partition_key, "id": number}} for number in range(3)]
-
-defs = dg.Definitions.merge(
-    rmt_table({create!r}, servers=["r1", "r2"], ingest=[stays]),
-    dg.Definitions(
-        assets=[stays],
-        resources={{
-            **rmt_resources(CONFIG), "io_manager": Holding(server="r1", config_path=CONFIG)
-        }},
-        executor=dg.in_process_executor,
-    ),
-)
-'''
-
-
-class World:
-    """The table on both servers, and where runs of its asset are held up."""
+class World(Stays):
+    """The table on both servers of the site."""
 
     def __init__(self, site: Site, directory: Path) -> None:
-        self.site, self.directory = site, directory
-        self.definitions = directory / "definitions.py"
-        code = DEFINITIONS.format(
-            here=str(directory), config=str(site.config.path), create=CREATE
-        )
-        self.definitions.write_text(code)
-
-    def hold(self) -> None:
-        (self.directory / "hold").touch()
-
-    def go_on(self) -> None:
-        (self.directory / "hold").unlink()
-
-    def stored(self) -> set[str]:
-        """The days whose rows some run has stored."""
-        files = self.directory.glob("stored-*")
-        return {file.name.removeprefix("stored-") for file in files}
-
-    def rows(self, server: ServerContext) -> list[tuple[str, int]]:
-        found = server.table("stays").dataset().to_table(["day", "id"]).to_pylist()
-        return sorted((str(row["day"]), row["id"]) for row in found)
+        super().__init__(site.config, directory)
+        self.site = site
 
     def until_on_both(self, dagster: RealDagster, *days: str) -> None:
-        wanted = [(day, number) for day in sorted(days) for number in range(3)]
         for server in (self.site.r1, self.site.r2):
-            until(
-                lambda server=server: len(self.rows(server)) >= len(wanted),
-                dagster.logs,
-                limit_s=LIMIT_S,
-            )
-            assert self.rows(server) == wanted
+            self.until_on(server, dagster.logs, *days)
 
 
 @pytest.fixture
@@ -108,11 +43,6 @@ def world(site: Site, tmp_path: Path) -> Iterator[World]:
     yield World(site, tmp_path)
     for server in (site.r1, site.r2):
         server.drop_table("default", "stays")
-
-
-DAYS = [f"2026-01-{number:02}" for number in range(1, 4)]
-LIMIT_S = 1800.0
-"""Of a test: Dagster's processes start one after the other, and others beside them."""
 
 
 @contextmanager
@@ -145,3 +75,28 @@ def test_a_daemon_that_is_killed_in_the_middle_of_a_backfill(world: World) -> No
     """Its runs go on without it, and the next one goes on with the rest."""
     with killed_in_the_middle(world, DAEMON) as (dagster, _):
         world.until_on_both(dagster, *DAYS)
+
+
+def test_two_dagsters_for_the_same_servers(world: World) -> None:
+    """Each with its daemon and its location, and the same backfill: it costs twice, which a tick of
+    each one's sensors says, and nothing is there twice.
+    """
+    with (
+        time_limit("two backfills", LIMIT_S),
+        real_dagster(world.directory / "one", world.definitions) as one,
+        real_dagster(world.directory / "other", world.definitions) as other,
+    ):
+        both = (one, other)
+        backfills = [dagster.backfill("stays", DAYS) for dagster in both]
+        for dagster, backfill in zip(both, backfills, strict=True):
+            until(partial(dagster.is_over, backfill), dagster.logs, limit_s=LIMIT_S)
+            assert dagster.succeeded(backfill)
+        world.until_on_both(one, *DAYS)
+        for dagster in both:
+            until(partial(_warns, dagster), dagster.logs, limit_s=LIMIT_S)
+
+
+def _warns(dagster: RealDagster) -> bool:
+    return any(
+        "watches r1 too: nothing is done twice" in one for one in dagster.ticks("log_r1")
+    )

@@ -16,7 +16,7 @@ from dagster._core.errors import DagsterExecutionInterruptedError
 
 from examples.flights import source
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.dagster import ledger, names, runs, workers
+from rmt_pipeline.dagster import ledger, names, runs, watching, workers
 from rmt_pipeline.dagster.engine import STANDING
 from rmt_pipeline.dagster.presence import Presence, nodes_present
 from rmt_pipeline.dagster.watching import MergeWatch, MutationWatch, QueueWatch
@@ -386,8 +386,9 @@ def test_two_dagsters_for_one_server_say_so_and_nothing_is_done_twice(
 
 
 def test_the_merge_sensor_proposes_merges_and_says_which(
-    site: Site, instance: dg.DagsterInstance
+    site: Site, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(watching, "REASONS_SHOWN_MAX", 1000)  # beside other tests' parts
     for day in range(10, 18):
         ingest(site, instance, f"2013-06-{day}")
     context = dg.build_sensor_context(instance=instance, resources={"engine": site.engine})
@@ -398,8 +399,9 @@ def test_the_merge_sensor_proposes_merges_and_says_which(
 
 
 def test_the_mutation_sensor_proposes_pieces_and_says_what_waits(
-    site: Site, instance: dg.DagsterInstance
+    site: Site, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(watching, "REASONS_SHOWN_MAX", 1000)  # beside other tests' parts
     ingest(site, instance, "2013-08-08")
     table = site.r1.table(source.TABLE.name)
     flown = table.dataset().to_table(columns=["carrier"])["carrier"].to_pylist()

@@ -96,6 +96,21 @@ class RealDagster:
         assert found is not None
         return found.status in OVER
 
+    def succeeded(self, backfill_id: str) -> bool:
+        found = self.instance.get_backfill(backfill_id)
+        return found is not None and found.status is BulkActionStatus.COMPLETED_SUCCESS
+
+    def ticks(self, sensor: str) -> list[str]:
+        """What the newest ones said."""
+        return [
+            tick.skip_reason or ""
+            for state in self.instance.all_instigator_state()
+            if state.name == sensor
+            for tick in self.instance.get_ticks(
+                state.instigator_origin_id, state.selector_id, limit=20
+            )
+        ]
+
     def said(self, backfill_id: str) -> str:
         """By its runs; those of workers and sensors beside it are not asked."""
         its_own = dg.RunsFilter(tags=DagsterRun.tags_for_backfill_id(backfill_id))
