@@ -17,6 +17,7 @@ from rmt_pipeline.dagster.engine import EngineResource, table_named
 from rmt_pipeline.dagster.ledger import first_of
 from rmt_pipeline.dagster.plots import Line, PartShown, picture_of_parts, picture_over_time
 from rmt_pipeline.dagster.replicas import DELAY_MAX_S
+from rmt_pipeline.protocol.background import Background, first_stopped
 from rmt_pipeline.protocol.nodes.records import LostPart
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.mutations.progress import MutationProgress, mutation_progress
@@ -333,6 +334,7 @@ def _mutations(asked: CheckQuestion) -> dg.AssetCheckResult:
     progress = mutation_progress(asked.table.replica)
     unfinished = [one for one in progress if not one.is_done]
     records = [_mutation_record(one) for one in unfinished[:MUTATIONS_SHOWN_MAX]]
+    stopped = first_stopped(asked.table.store.marks.stopped(), Background.MERGES)
     return _answer(
         not unfinished,
         {
@@ -340,7 +342,8 @@ def _mutations(asked: CheckQuestion) -> dg.AssetCheckResult:
             "parts to do": sum(one.parts_to_do for one in unfinished),
             "mutations": dg.MetadataValue.table(records, schema=_MUTATIONS_SCHEMA),
         },
-        f"wait (`rmt mutations {asked.name}` shows the pace); KILL MUTATION for one that fails",
+        stopped
+        or f"wait (`rmt mutations {asked.name}` shows the pace); KILL MUTATION for one that fails",
         warns=not any(one.report.failure or one.report.missing for one in unfinished),
     )
 

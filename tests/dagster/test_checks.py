@@ -183,6 +183,17 @@ def test_too_many_parts_say_who_merges(session: Session) -> None:
     assert "merges_r1" in told[REMEDY]
 
 
+def test_a_mutation_that_nobody_may_do_says_how_to_start_it(session: Session) -> None:
+    session.execute("INSERT INTO t VALUES (1)")
+    session.execute("ALTER TABLE t DELETE WHERE n = 1 SETTINGS mutations_sync = 0")
+    severity, told = answered("mutations")
+    assert severity is dg.AssetCheckSeverity.WARN
+    assert told[REMEDY].startswith("wait")
+    session.execute("SYSTEM STOP MERGES t")
+    _, told = answered("mutations")
+    assert "stopped by hand on this server (SYSTEM START MERGES)" in told[REMEDY]
+
+
 @pytest.mark.parametrize(
     ("behind", "severity", "remedy"),
     [
