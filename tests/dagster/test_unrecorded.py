@@ -16,7 +16,6 @@ from rmt_pipeline.dagster.engine import STANDING
 from rmt_pipeline.dagster.location import definition_of
 from rmt_pipeline.dagster.watching import QueueWatch
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.replica.backoff import record_failure
 from rmt_pipeline.replica.upkeep.check import check_part
 from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
 from rmt_pipeline.replica.work.pools import Pool
@@ -24,8 +23,7 @@ from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.system import account
 from rmt_pipeline.table import Table
-from rmt_pipeline.zookeeper.snapshot import queued_entries
-from tests.support.site import Site
+from tests.support.site import Site, work_through
 from tests.support.waiting import until
 
 StoredEvent = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
@@ -302,7 +300,7 @@ def what(event: dg.AssetObservation) -> tuple[object, ...]:
 
 
 def test_parts_that_are_broken_or_lost_are_told_whoever_finds_them(
-    daemon: Daemon, table: Table
+    site: Site, daemon: Daemon, table: Table
 ) -> None:
     """And once, also by a daemon that died before it stored its cursor."""
     table.insert(rows(1, 11))
@@ -317,10 +315,14 @@ def test_parts_that_are_broken_or_lost_are_told_whoever_finds_them(
     assert event.description.startswith("1 BROKEN: ")
     assert parts_of([event]) == [str(gone)]
     assert daemon.tick() == []
-    replica = table.replica
-    [node] = queued_entries(replica.keeper, replica.paths, replica.memory.queue)
-    record_failure(replica, node, 1, "nobody has it")
-    until(lambda: replace_lost_parts(replica) == (gone,))  # once its server has made it active
+
+    def is_noted() -> bool:
+        """By us, or by the server, once it has made the table active."""
+        work_through(site.r1, table)  # its disk is looked at, and has not the part either
+        replace_lost_parts(table.replica)
+        return any(one.event_type == "LostPart" for one in table.store.part_log.events())
+
+    until(is_noted)
     [event] = daemon.tick()
     assert event.description is not None
     assert event.description.startswith("1 LOST: ")

@@ -18,6 +18,7 @@ from rmt_pipeline.replica.work.carry import Tools
 from rmt_pipeline.replica.work.pools import POOLS
 from rmt_pipeline.replica.work.worker import Flush, work
 from rmt_pipeline.system import EventWaker
+from rmt_pipeline.table import Table
 from tests.support.waiting import until
 
 
@@ -47,6 +48,14 @@ def _work_off(server: ServerContext, on_flush: Callable[[Flush], None]) -> bool:
     replica = table.replica
     if not (lag_of(replica).entries or replica.keeper.children(replica.paths.queue)):
         return False
+    work_through(server, table, on_flush)
+    return True
+
+
+def work_through(
+    server: ServerContext, table: Table, on_flush: Callable[[Flush], None] = lambda _: None
+) -> None:
+    """What the server's queue of the table has, until nothing more can be done at once."""
     with closing(server.peers(table.definition)) as peers:
         for pool in POOLS:
             work(
@@ -58,4 +67,3 @@ def _work_off(server: ServerContext, on_flush: Callable[[Flush], None]) -> bool:
                 on_flush=on_flush,
                 should_stop=lambda: False,
             )
-    return True
