@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from rmt_pipeline.exchange.peers import Peers
+from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings, query_settings
 from rmt_pipeline.protocol.table import TableDefinition
@@ -68,8 +69,13 @@ class Partitions(ABC):
     def note_command(
         self, command: str, kind: PartEventType, parts: Iterable[PartName]
     ) -> None:
-        """For who looks, of what leaves nothing in the log that would say so."""
-        replica = self.replica
+        """For who looks, of what is done, and leaves nothing in the log that would say so. Without
+        ZooKeeper nothing is noted: what needs none is no error then.
+        """
+        try:
+            replica = self.replica
+        except RmtError:
+            return
         now_s, entry_id = replica.clock.now_s(), replica.new_entry_id()
         self.store.part_log.note(
             PartEvent(kind, str(part), now_s, command=command, entry_id=entry_id)

@@ -5,7 +5,8 @@
        └──────rename────────┘ └──remove──► gone
 
 Whoever takes one alone has it: of two renames one succeeds. While it is being attached its manifest
-is locked: one that nobody holds is of a process that died. Nothing here is removed by itself.
+is locked, as readers lock it, who may still read what was detached: one that nobody holds is of a
+process that died. Nothing here is removed by itself.
 """
 
 import contextlib
@@ -102,8 +103,9 @@ class DetachedParts:
         """To attach it; None when it is gone, or somebody else was faster. One without a manifest
         has nothing to lock.
         """
-        lock = self._locked(name)
-        if lock is None and self._disk.size(self._path(str(name), layout.MANIFEST)) is not None:
+        manifest = self._path(str(name), layout.MANIFEST)
+        lock = self._disk.lock(manifest, shared=True)
+        if lock is None and self._disk.size(manifest) is not None:
             return None
         taken = None
         try:
@@ -116,13 +118,12 @@ class DetachedParts:
     def give_back_what_died(self) -> None:
         """What processes have taken that are no more gets its name again."""
         for name in self.names():
-            lock = self._locked(name) if name.reason == "attaching" else None
+            if name.reason != "attaching":
+                continue
+            lock = self._disk.lock(self._path(str(name), layout.MANIFEST), shared=False)
             if lock is not None:
                 self.rename(name, "")
                 lock.release()
-
-    def _locked(self, name: DetachedName) -> Lock | None:
-        return self._disk.lock(self._path(str(name), layout.MANIFEST), shared=False)
 
     def stage(self, name: DetachedName, staging: Staging, manifest: Manifest) -> StagedPart:
         """The same files once more, as hard links in an empty `staging`. Raises MissingPart."""

@@ -3,10 +3,11 @@
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import astuple, replace
 
 from rmt_pipeline.protocol.alter.commands import AddDeclared, LeaveDeclared
-from rmt_pipeline.protocol.errors import UnknownTable, UserError
+from rmt_pipeline.protocol.errors import RmtError, UnknownTable, UserError
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.alter.request import request_alter
@@ -82,8 +83,9 @@ def alter_table(session: SessionContext, statement: AlterTable) -> Done:
 def _note_cleared(table: Table, command: ClearColumnSyntax) -> None:
     where = command.partition
     wanted = None if where is None else partition_id_of(where, table.definition)
-    parts = (one.name for one in table.parts() if wanted in (None, one.name.partition))
-    table.note_command(f"CLEAR COLUMN {command.column}", "ClearColumn", parts)
+    with suppress(RmtError):  # ZooKeeper went away; the ALTER is in the log
+        parts = [one.name for one in table.parts() if wanted in (None, one.name.partition)]
+        table.note_command(f"CLEAR COLUMN {command.column}", "ClearColumn", parts)
 
 
 def _sets_ttl(command: AlterSyntax) -> bool:

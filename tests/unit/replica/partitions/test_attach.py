@@ -97,6 +97,30 @@ def test_an_attach_without_an_answer_attaches_once(replicas):
     assert rows(replicas, "r1") == rows(replicas, "r2") == ALL
 
 
+def test_what_is_still_read_can_be_attached(tmp_path):
+    """1. A SELECT has a part pinned. 2. It is detached. 3. ATTACH said that somebody else was
+    attaching it, and attached nothing, as long as the SELECT went on.
+    """
+    with Replicas(tmp_path, define=partitioned) as replicas:
+        table = replicas.table("r1")
+        table.insert([{"p": 1, "n": 0}])
+        with table.snapshot():
+            table.drop_partitions(["1"], detach=True, settings=NOW)
+            replicas.work_off()
+            assert len(table.attach("1", settings=NOW).parts) == 1
+        assert rows(replicas, "r1") == [(1, 0)]
+
+
+def test_what_is_being_attached_is_given_back_to_nobody(replicas):
+    detached = replicas.stores["r1"].detached_parts
+    mine, lock = detached.take(detached.names()[0])
+    detached.give_back_what_died()
+    assert replicas.stores["r1"].detached() == ["1_1_1_0", str(mine)]
+    lock.release()  # as the kernel does, of who dies
+    detached.give_back_what_died()
+    assert replicas.stores["r1"].detached() == ["1_0_0_0", "1_1_1_0"]
+
+
 def test_one_part_is_attached_by_its_name(replicas):
     [part] = replicas.table("r1").attach(part=PartName.parse("1_1_1_0")).parts
     replicas.work_off()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.errors import Corruption, Unavailable
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.mutations import assign_mutations
@@ -153,6 +153,22 @@ def test_a_broken_part_is_not_frozen(replicas):
     assert replicas.table("r1").frozen_parts.names() == frozenset()
     work(replicas)
     assert len(replicas.table("r1").freeze(name="n")) == 3
+
+
+def test_without_zookeeper_a_snapshot_is_removed_without_an_error(replicas, monkeypatch):
+    """1. UNFREEZE had removed the parts. 2. It wanted to note that, with a session that it does not
+    need. 3. ZooKeeper was away: an error was told of what had been done.
+    """
+
+    def unreachable(_):
+        raise Unavailable("ZooKeeper is away")
+
+    table = replicas.table("r1")
+    table.freeze(name="n")
+    with monkeypatch.context() as away:
+        away.setattr(type(table), "replica", property(unreachable))
+        assert len(table.unfreeze("n")) == 3
+    assert table.frozen_parts.names() == frozenset()
 
 
 def test_writing_to_the_table_leaves_what_was_frozen_as_it_was(replicas):
