@@ -54,19 +54,23 @@ def alter_versions(keeper: Keeper, table: TablePaths, replica: ReplicaPaths) -> 
 
 
 def read_at_once(keeper: Keeper, paths: Sequence[str]) -> list[tuple[bytes, Stat]] | None:
-    """The nodes of a structure as they were at one moment: whatever changes one of them, changes
-    the first one in the same multi. None: one is missing.
+    """The nodes of a structure as they were at one moment. None: one is missing."""
+    reads = as_of_one_moment(keeper, paths)
+    found = [read for read in reads if read is not None]
+    return found if len(found) == len(reads) else None
+
+
+def as_of_one_moment(keeper: Keeper, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+    """What the nodes were together: whatever changes one of them, changes the first one in the same
+    multi.
 
     1. A clone reads that its source is at version 1. 2. The source applies ALTER 2. 3. The clone
     reads the columns: those of version 2, as which nobody would know them.
     """
     while True:
         *reads, again = keeper.get_many([*paths, paths[0]])
-        found = [read for read in reads if read is not None]
-        if again is None or len(found) < len(reads):
-            return None
-        if again[1] == found[0][1]:
-            return found
+        if again == reads[0]:
+            return reads
 
 
 def log_end(keeper: Keeper, table: TablePaths, replica: ReplicaPaths) -> LogEnd:

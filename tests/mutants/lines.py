@@ -1057,9 +1057,17 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "clone: version and columns of its source are read at two moments",
         f"{ZOOKEEPER}/alter_transactions.py",
-        "        if again[1] == found[0][1]:\n",
-        "        if again:\n",
+        "        if again == reads[0]:\n",
+        "        if reads:\n",
         BETWEEN,
+    ),
+    LineMutant(
+        "create: who joins does not assert that the table is the one that was read",
+        "rmt_pipeline/replica/life/create.py",
+        "                *same_table,\n",
+        "",
+        "tests/unit/replica/life/test_create.py::"
+        "test_a_table_that_was_made_anew_meanwhile_is_looked_at_again",
     ),
     LineMutant(
         "clone: readers do not wait for what it leaves",

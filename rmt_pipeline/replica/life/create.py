@@ -1,6 +1,8 @@
 """A table's nodes in ZooKeeper: made by the first replica, joined by the others (spec §11.1)."""
 
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import islice
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.alter.history import history_of
@@ -27,7 +29,7 @@ from rmt_pipeline.replica.life.drop import (
 )
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.alter_transactions import alter_records, read_at_once
-from rmt_pipeline.zookeeper.keeper import Create, Keeper, RefusalKind, Refused
+from rmt_pipeline.zookeeper.keeper import Check, Create, Keeper, Op, RefusalKind, Refused
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths, ancestors
 
 
@@ -103,13 +105,14 @@ def _join(
     """None: the table changed while it was looked at; look again."""
     if _remove_put_away(keeper, table):
         return None
+    names, replicas = keeper.children_stat(table.replicas)
+    same_table = still_this_table(keeper, table, names)
     read = read_at_once(keeper, [table.metadata, table.columns])
     if read is None:
         return None
     (metadata, metadata_stat), (columns, _) = read
     check_structure(definition, metadata, columns, table.root)
     joined = at_version(keeper, table, definition, metadata_stat.version)
-    names, replicas = keeper.children_stat(table.replicas)
     [awaited] = keeper.children_many([table.restoring])
     if not names and not awaited:  # its last replica was dropped, and whoever did it died
         drop_table_without_replicas(keeper, table)
@@ -128,6 +131,7 @@ def _join(
     try:
         keeper.multi(
             [
+                *same_table,
                 *transactions.create_replica(
                     replica,
                     is_lost=True,
@@ -149,6 +153,27 @@ def _join(
             return None  # another replica came, or the last one went: look again
         raise
     return joined
+
+
+def still_this_table(keeper: Keeper, table: TablePaths, names: Iterable[str]) -> list[Op]:
+    """Asserts for who joins that what is read of the table from now on is of the one that had these
+    replicas. The version of `replicas` does not say it:
+
+    1. Who creates r2 reads the table's columns. 2. r1, the only replica, drops the table, which is
+    created again with other columns: all versions are what they were. 3. r2 is in that table, with
+    the columns of the one before, for good.
+
+    No replica's creation outlives its table; of one that was made before that was noted nothing can
+    be asserted.
+    """
+    replicas = [table.replica(name) for name in names]
+    listed = keeper.children_many([one.creations for one in replicas])
+    noted = (
+        Check(one.creation(creation))
+        for one, creations in zip(replicas, listed, strict=True)
+        for creation in creations or ()
+    )
+    return list(islice(noted, 1))
 
 
 def _remove_put_away(keeper: Keeper, table: TablePaths) -> bool:

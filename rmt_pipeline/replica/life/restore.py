@@ -52,6 +52,7 @@ from rmt_pipeline.replica.life.announce import (
 from rmt_pipeline.replica.life.create import (
     at_version,
     check_structure,
+    still_this_table,
 )
 from rmt_pipeline.replica.life.drop import remove_leftovers
 from rmt_pipeline.replica.replica import Replica
@@ -547,8 +548,9 @@ def _join(replica: Replica, creator: bytes, disk: DiskParts) -> Restored:
     be others' by now.
     """
     keeper, table = replica.session, replica.table
-    read = read_at_once(keeper, [table.metadata, table.columns])
     names, stat = keeper.children_stat(table.replicas)
+    same_table = still_this_table(keeper, table, names)
+    read = read_at_once(keeper, [table.metadata, table.columns])
     if read is None:
         raise Conflict(f"{table.root} is being dropped; try again")
     (metadata, metadata_stat), (columns, _) = read
@@ -562,6 +564,7 @@ def _join(replica: Replica, creator: bytes, disk: DiskParts) -> Restored:
     replica.store.marks.note_log_seen(0)
     definition = at_version(keeper, table, replica.definition, metadata_stat.version)
     ops: list[Op] = [
+        *same_table,
         *transactions.create_replica(
             replica.paths,
             is_lost=True,

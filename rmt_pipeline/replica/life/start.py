@@ -24,6 +24,7 @@ from rmt_pipeline.replica.upkeep.rewound import (
     require_no_namesake,
 )
 from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.alter_transactions import as_of_one_moment
 from rmt_pipeline.zookeeper.keeper import Check, Delete, RefusalKind, Refused
 
 
@@ -66,10 +67,12 @@ def start(
 
 
 def _check_exists(replica: Replica) -> None:
-    """The local definition must be what this replica last applied (spec §11.2)."""
+    """The local definition must be what this replica last applied (spec §11.2): as of one moment,
+    since a worker of this host may apply an ALTER meanwhile, whose definition is on the disk.
+    """
     paths = replica.paths
-    host, metadata, columns, version = replica.keeper.get_many(
-        [paths.host, paths.metadata, paths.columns, paths.metadata_version]
+    metadata, columns, version, host = as_of_one_moment(
+        replica.keeper, [paths.metadata, paths.columns, paths.metadata_version, paths.host]
     )
     if host is None or metadata is None or columns is None:
         raise ReplicaDropped(

@@ -1,45 +1,67 @@
 """A replica joins a table that changes while it is looked at."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.protocol.errors import MetadataMismatch
+from rmt_pipeline.protocol.errors import Conflict, MetadataMismatch
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.life.create import create_replica
-from rmt_pipeline.replica.life.drop import drop_replica
+from rmt_pipeline.replica.life.drop import drop_dead_replica, drop_replica
+from rmt_pipeline.replica.life.restore import restore
 from rmt_pipeline.zookeeper.keeper import Create, Op
 from rmt_pipeline.zookeeper.paths import TablePaths
 from tests.support.local_replicas import ROOT, Replicas, definition_of
 from tests.support.lost_answers import before
+from tests.support.restoring import Disaster
 
 TABLE = TablePaths(ROOT)
 
 
-def makes_r3(op: Op) -> bool:
-    return isinstance(op, Create) and op.path == TABLE.replica("r3").root
+def makes(name: str) -> Callable[[Op], bool]:
+    return lambda op: isinstance(op, Create) and op.path == TABLE.replica(name).root
 
 
-def test_a_table_that_was_made_anew_meanwhile_is_looked_at_again(tmp_path: Path) -> None:
-    """1. r3 reads the table's structure. 2. Its replicas are dropped and it with them; somebody
-    makes another table in its place. 3. r3 does not join it with the structure of the old one.
+def made_anew(replicas: Replicas, *names: str) -> None:
+    """Its replicas are dropped and it with them; somebody makes another table in its place."""
+    session = replicas.zookeeper.connect()
+    for name in session.children(TABLE.replicas):
+        replicas.stop(name)
+        drop_replica(session, TABLE, name)
+    for name in names:
+        anew = replace(definition_of(name, [Column("n", "Int8")]), uuid=f"another of {name}")
+        create_replica(session, anew, name.encode())
+
+
+@pytest.mark.parametrize("names", [["r1", "r2"], ["r1"]], ids=["fewer replicas", "as many"])
+def test_a_table_that_was_made_anew_meanwhile_is_looked_at_again(
+    tmp_path: Path, names: list[str]
+) -> None:
+    """1. r3 reads the table's structure. 2. There is another table in its place. 3. r3 does not
+    join it with the structure of the old one, also when all versions are the same again.
     """
-    with Replicas(tmp_path) as replicas:
-        keeper, other = replicas.zookeeper.connect(), replicas.zookeeper.connect()
-
-        def make_anew() -> None:
-            replicas.close()
-            for name in ("r1", "r2"):
-                drop_replica(other, TABLE, name)
-            create_replica(other, definition_of("r1", [Column("n", "Int8")]), b"r1")
-
+    with Replicas(tmp_path, names) as replicas:
+        keeper = replicas.zookeeper.connect()
         with (
-            before(keeper, makes_r3, make_anew),
+            before(keeper, makes("r3"), lambda: made_anew(replicas, "r1")),
             pytest.raises(MetadataMismatch, match="`n` UInt64 here, `n` Int8 there"),
         ):
             create_replica(keeper, definition_of("r3"), b"r3")
         assert keeper.children(TABLE.replicas) == ["r1"]
+
+
+def test_nor_does_one_join_it_that_is_restored_late(tmp_path: Path) -> None:
+    with Disaster(tmp_path) as two:
+        two.stop("r2")
+        drop_dead_replica(two["r1"].session, TABLE, "r2")
+        late = two.connect("r2")
+        with (
+            before(late.session, makes("r2"), lambda: made_anew(two, "r1", "r3")),
+            pytest.raises(Conflict, match="say it again"),
+        ):
+            restore(late, b"r2")
 
 
 def test_one_that_had_no_answer_and_no_uuid_is_created_once(tmp_path: Path) -> None:

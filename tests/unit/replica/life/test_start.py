@@ -1,0 +1,49 @@
+"""A server starts a replica while a worker of its host is at work."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.protocol.alter.commands import AddColumn
+from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.replica.alter.request import request_alter
+from rmt_pipeline.replica.life.start import start
+from rmt_pipeline.replica.pull_log import pull_log
+from tests.support.between_requests import BetweenAnswers
+from tests.support.local_replicas import ClockWaker, Replicas, in_memory
+
+ADDRESS = ReplicaAddress("r1", 9009, 9000, "default", "t")
+ADDED = Column("x", "Int64")
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_an_alter_that_a_worker_applies_meanwhile_is_no_difference(
+    tmp_path: Path, number: int
+) -> None:
+    """1. A worker applies ALTER 1: its definition is on the disk. 2. The server starts with it, and
+    reads R/columns. 3. The worker writes R/columns and R/metadata_version. 4. The server reads that
+    this replica is at version 1: the columns are not those of before.
+    """
+    with Replicas(tmp_path, ["r1"]) as replicas:
+        worker = replicas["r1"]
+        worker.update_definition = in_memory(worker)
+        request_alter(
+            lambda: worker,
+            lambda _: [AddColumn(ADDED)],
+            QuerySettings(alter_sync=0),
+            lambda: ClockWaker(replicas.clock),
+        )
+        pull_log(worker)
+        before = worker.definition
+        on_disk = replace(before, columns=(*before.columns, ADDED), metadata_version=1)
+        session = BetweenAnswers(
+            replicas.zookeeper.connect(), number, partial(replicas.work_off, "r1")
+        )
+        starting = replace(worker, definition=on_disk, keeper=session)
+        start(starting, identity="r1", incarnation="2", address=ADDRESS)
+        assert session.has_come
+        assert starting.definition.columns == on_disk.columns
