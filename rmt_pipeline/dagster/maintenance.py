@@ -77,7 +77,9 @@ class Doing:
             return table_named(self.server, name)
         except RmtError as error:
             there = _few([one.full_name for one in self.server.catalog.definitions()])
-            _refuse_value(field, name, f"{error}. There are: {there}")
+            why = str(error)
+            end = "" if why.endswith("?") else "."
+            _refuse_value(field, name, f"{why}{end} There are: {there}")
 
     def parts(self, table: Table, partition: str) -> list[ActivePart]:
         """The active parts of a partition, or of all when it is empty."""

@@ -174,6 +174,12 @@ WRONG: list[tuple[str, dict[str, Any], str, str]] = [
     ("optimize", {"table": "t", "partition": "x"}, "partition is 'x'", "There are: 1, 2"),
     (
         "optimize",
+        {"table": "tt"},
+        "table is 'tt'",
+        "did you mean 't'? There are: default.other",
+    ),
+    (
+        "optimize",
         {"table": "t", "deduplicate": True, "deduplicate_by": ["m"]},
         "deduplicate_by is 'm'",
         "There are: p, n",

@@ -294,9 +294,7 @@ def choose_merge(replica: Replica, view: MergeView, *, aggressive: bool) -> Choi
         due = None if aggressive else choose_ttl_merge(replica, view, runs, bytes_max)
         best = due or select_weighed(runs, settings_of_selector, bytes_max, now_s)
         if best is None:
-            return Nothing(
-                f"no range of the {len(view.active)} active parts is worth merging now"
-            )
+            return Nothing(f"no merge is worth it now (active parts: {len(view.active)})")
         sources = tuple(one.part for one in best.parts)
         if all(is_here(replica, part) for part in sources):
             return Choice(sources, MERGE_REGULAR if due is None else due.merge_type)
