@@ -1,6 +1,6 @@
 """Runs one command for a process that may die at any moment, and then ends that command.
 
-Not imported: `child` runs this file, `python -I -S guardian.py COMMAND…`, with one end of a
+`child` does not import but run this file, `python -I -S guardian.py COMMAND…`, with one end of a
 socket as its standard input. The other end is held by the owner alone.
 
     owner ── socket ── guardian ── pipe (standard input) ── command, leader of its process group
@@ -77,7 +77,7 @@ def _start(command: list[str]) -> int:
         signal.pthread_sigmask(
             signal.SIG_SETMASK, ()
         )  # a library of the owner's may block some
-        _die_with(guardian)
+        die_with(guardian)
         os.execvp(command[0], command)  # noqa: S606  the command is the owner's
     except OSError as problem:
         os.write(2, f"{command[0]} does not run: {problem.strerror}\n".encode())
@@ -85,14 +85,14 @@ def _start(command: list[str]) -> int:
         os._exit(COMMAND_NOT_FOUND)
 
 
-def _die_with(guardian: int) -> None:
-    """Ask the kernel for SIGKILL when our parent ends. Elsewhere than on Linux: nothing."""
+def die_with(parent: int) -> None:
+    """Ask the kernel for SIGKILL when this parent ends. Elsewhere than on Linux: nothing."""
     if sys.platform != "linux":
         return
     import ctypes  # noqa: PLC0415  start-up: it takes longer than all the rest here
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != guardian:  # it ended before we asked
+    if os.getppid() != parent:  # it ended before we asked
         os._exit(COMMAND_NOT_FOUND)
 
 

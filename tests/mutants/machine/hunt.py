@@ -19,12 +19,14 @@ from types import FrameType
 
 import pytest
 
+from rmt_pipeline.processes.guardian import die_with
 from tests.mutants.machine.planting import Garden, PlantedModule
 from tests.mutants.machine.sites import Site, sites_of
 from tests.mutants.machine.tests_of_lines import (
     ROOT,
     ByLine,
     failures,
+    fork_that_ends_with_us,
     measure,
     one_after_another,
 )
@@ -95,8 +97,9 @@ class Hunter:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         tests = ByLine.load(self._measured) if self._measured.exists() else ByLine()
         if unknown := [item for item in session.items if tests.has_to_measure(item)]:
-            tests.add(measure(unknown, self._processes))
-            tests.save(self._measured)
+            for of_one_file in measure(unknown, self._processes):
+                tests.add(of_one_file)
+                tests.save(self._measured)
         items = {item.nodeid: item for item in session.items}
         tests.not_measured = [test for test in items if test not in tests.seconds]
         garden = Garden()
@@ -150,27 +153,17 @@ def _hunt(
 def _forked(site: Site, become: Callable[[int], None]) -> _Child:
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
-    process = os.fork()
-    if process == 0:
-        os.close(reading)
-        os.setsid()
-        _be(become, writing)
+    process = fork_that_ends_with_us(lambda: _be(become, writing))
     os.close(writing)
     now = time.monotonic()
     return _Child(site, process, reading, now, since=now)
 
 
 def _be(become: Callable[[int], None], channel: int) -> None:
-    """The child: never returns."""
     try:
-        null = os.open(os.devnull, os.O_RDWR)
-        for descriptor in (0, 1, 2):
-            os.dup2(null, descriptor)
         become(channel)
     except BaseException as error:  # noqa: BLE001  whatever it is, the bug was noticed
         os.write(channel, f"raised {error!r}".encode()[:300])
-    finally:
-        os._exit(0)
 
 
 def _talks(site: Site) -> bool:
@@ -200,13 +193,18 @@ def _ask(tests: Sequence[tuple[pytest.Item, float]], channel: int) -> bool:
 
 def _anew(site: Site, chosen: Sequence[str], channel: int) -> None:
     """In a new process, which imports the module with the bug."""
-    limit = int(ANEW_S)
+    limit, parent = int(ANEW_S), os.getpid()
+
+    def limited() -> None:
+        die_with(parent)
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
+
     command = [sys.executable, "-m", "tests.mutants.machine", "--plant", site.name]
     ended = subprocess.run(
         [*command, *chosen],
         cwd=ROOT,
         check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1)),
+        preexec_fn=limited,
     )
     if ended.returncode:
         os.write(channel, b"a process that imports it anew")

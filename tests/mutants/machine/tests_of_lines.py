@@ -2,19 +2,23 @@
 
 import json
 import os
+import pickle
 import signal
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import coverage
 import pytest
+
+from rmt_pipeline.processes.guardian import die_with
 
 ROOT = Path(__file__).resolve().parents[3]
 WORLDS = "test_every_promise_holds_in_every_world["
@@ -92,7 +96,11 @@ class ByLine:
             for file, by_line in self.lines.items()
         }
         texts = {file: _text(file) for file in lines}
-        path.write_text(json.dumps({"seconds": self.seconds, "lines": lines, "texts": texts}))
+        written = path.with_name(f"{path.name}.new")
+        written.write_text(
+            json.dumps({"seconds": self.seconds, "lines": lines, "texts": texts})
+        )
+        written.replace(path)
 
     @classmethod
     def load(cls, path: Path) -> "ByLine":
@@ -139,31 +147,43 @@ def _strikes_of(played: str) -> str:
     return played.replace(PLAYED, STRIKES).removesuffix("]") + "-"
 
 
-def measure(items: Sequence[pytest.Item], processes: int) -> ByLine:
-    """Run these tests once, in forks, and look. Minutes."""
-    found = ByLine()
+def measure(items: Sequence[pytest.Item], processes: int) -> Iterator[ByLine]:
+    """Run these tests once, in forks, and look: what came of each file of tests, as soon as it is
+    known. Minutes.
+    """
+    of_file: dict[Path, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        of_file[item.path].append(item)
+    waiting = iter(of_file.values())
     with tempfile.TemporaryDirectory() as directory:
-        files = [Path(directory, str(part)) for part in range(processes)]
-        children = []
-        for part, file in enumerate(files):
-            if (child := os.fork()) == 0:
-                _measure_in_fork(items[part::processes], file)
-            children.append(child)
-        for child in children:
-            os.waitpid(child, 0)
-        for file in files:
-            found.add(ByLine.load(file))
-    return found
+        under_way: dict[int, Path] = {}
+        while True:
+            while len(under_way) < processes and (some := next(waiting, None)):
+                child = fork_that_ends_with_us(partial(_measure_to, some, Path(directory)))
+                under_way[child] = Path(directory, str(child))
+            if not under_way:
+                return
+            child, _ = os.wait()
+            yield pickle.loads(under_way.pop(child).read_bytes())
 
 
-def _measure_in_fork(items: Sequence[pytest.Item], file: Path) -> None:
-    """Never returns."""
-    os.setsid()
-    null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):
-        os.dup2(null, descriptor)
+def _measure_to(items: Sequence[pytest.Item], directory: Path) -> None:
+    found = pickle.dumps(_measured(items))
+    Path(directory, str(os.getpid())).write_bytes(found)
+
+
+def fork_that_ends_with_us(do: Callable[[], object]) -> int:
+    """A child in a session of its own, which nobody sees or hears: its process."""
+    parent = os.getpid()
+    if child := os.fork():
+        return child
     try:
-        _measured(items).save(file)
+        os.setsid()
+        die_with(parent)
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(null, descriptor)
+        do()
     finally:
         os._exit(0)
 
