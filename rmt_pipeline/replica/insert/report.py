@@ -163,8 +163,6 @@ class Origins:
     def _read(self, replica: Replica, ids: Sequence[str]) -> list[list[tuple[str, _OwnBlocks]]]:
         """Those that are not known. One that is in part is read again the next time."""
         new = [one for one in ids if one not in self._known]
-        if not new:
-            return []
         keeper, table = replica.keeper, replica.table
         found = []
         for insert_id, read in zip(
@@ -174,7 +172,7 @@ class Origins:
                 continue  # forgotten meanwhile
             record = InsertRecord.decode(read[0])
             paths = [table.insert_batch(insert_id, number) for number in range(record.batches)]
-            batches = keeper.get_many(paths) if paths else []
+            batches = keeper.get_many(paths)
             more = [InsertBatch.decode(one[0]).partitions for one in batches if one is not None]
             origin = Origin(insert_id, record.run_id)
             lines = [

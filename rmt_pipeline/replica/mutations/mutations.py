@@ -441,9 +441,9 @@ def wait_for_mutation(
                 )
             if _has_finished(replica, name, mutation_id, waker):
                 break
-            waited = replica.clock.monotonic_s() - start
-            inactive = keeper.exists(paths.is_active) is None
-            if waited >= timeout_s or (inactive and waited >= inactive_timeout_s):
+            is_active = keeper.exists(paths.is_active) is not None
+            limit_s = timeout_s if is_active else min(timeout_s, inactive_timeout_s)
+            if replica.clock.monotonic_s() - start >= limit_s:
                 behind.append(name)
                 break
             if reason := why_stuck():

@@ -234,8 +234,10 @@ def _old_parts(replica: Replica) -> tuple[PartRetention, dict[PartName, PartName
     """
     names = [PartName.parse(name) for name in replica.keeper.children(replica.paths.parts)]
     active = PartSet(names)
-    covered = [(part, active.containing(part)) for part in names if part not in active]
-    covering = sorted({cover for _, cover in covered if cover is not None})
+    covered = [
+        (part, cover) for part in names if (cover := active.containing(part)) and cover != part
+    ]
+    covering = sorted({cover for _, cover in covered})
     stats = replica.keeper.exists_many([replica.paths.part(part) for part in covering])
     now_ms = int(replica.clock.now_s() * 1000)
     since_ms = {
@@ -249,7 +251,7 @@ def _old_parts(replica: Replica) -> tuple[PartRetention, dict[PartName, PartName
             readers=int(replica.store.is_pinned(part)),
         )
         for part, cover in covered
-        if cover is not None and cover in since_ms
+        if cover in since_ms
     ]
     settings = replica.settings
     retention = outdated_parts(
@@ -258,9 +260,7 @@ def _old_parts(replica: Replica) -> tuple[PartRetention, dict[PartName, PartName
         limit=settings.simultaneous_parts_removal_limit,
     )
     going = frozenset(retention.remove)
-    return retention, {
-        part: cover for part, cover in covered if part in going and cover is not None
-    }
+    return retention, {part: cover for part, cover in covered if part in going}
 
 
 def _unpromised(replica: Replica) -> tuple[tuple[PartName, ...], tuple[PartName, ...]]:

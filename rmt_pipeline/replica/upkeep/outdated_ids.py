@@ -110,9 +110,9 @@ def _remove_inserts(replica: Replica, ids: OutdatedIds) -> int:
         keeper.get_many([table.insert(insert_id) for insert_id in ids.inserts.remove]),
         strict=True,
     ):
-        record = None if read is None else InsertRecord.decode(read[0])
-        if read is None or record is None:
+        if read is None:
             continue
+        record = InsertRecord.decode(read[0])
         if record.is_whole or insert_id.startswith(REPLACEMENT):
             version = read[1].version
             todo.append(transactions.remove_insert(table, insert_id, record.batches, version))
