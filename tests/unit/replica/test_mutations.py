@@ -1,7 +1,7 @@
 """Mutations on replicas in this process: which of them are done, and who is told so (spec §7.6)."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.life.start import start
 from rmt_pipeline.replica.mutations import mutations
 from rmt_pipeline.replica.mutations.mutations import (
+    UnknownMutation,
     clean_mutations,
     create_mutation,
     finalize_mutations,
@@ -128,14 +129,22 @@ class Waiting:
         return False
 
 
-def wait(replicas: Replicas, mutation: str, *names: str) -> None:
+def wait(
+    replicas: Replicas,
+    mutation: str,
+    *names: str,
+    timeout_s: float = 5.0,
+    inactive_timeout_s: float = 5.0,
+    why_stuck: Callable[[], str] = lambda: "",
+) -> None:
     wait_for_mutation(
         replicas["r1"],
         mutation,
         names,
-        timeout_s=5.0,
-        inactive_timeout_s=5.0,
+        timeout_s=timeout_s,
+        inactive_timeout_s=inactive_timeout_s,
         waker=Waiting(replicas),
+        why_stuck=why_stuck,
     )
 
 
@@ -160,6 +169,54 @@ def test_who_waits_for_a_later_mutation_does_not_wait_for_an_earlier_one(replica
         wait(replicas, stuck, "r1")
     statuses = status_by_pointer(replicas["r2"], load_mutations(replicas["r2"]))
     assert [one.is_done for one in statuses] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "inactive_timeout_s", "waited_s"), [(60, 10, 10), (10, 60, 10), (0, 60, 0)]
+)
+def test_who_is_not_active_is_waited_for_no_longer_than_either_limit(
+    replicas, timeout_s, inactive_timeout_s, waited_s
+):
+    stuck, _ = stuck_and_done(replicas)
+    replicas.stop("r2")
+    replicas.clock.passed_s += 5  # it is not the beginning of all time
+    before_s = replicas.clock.monotonic_s()
+    with pytest.raises(Unfinished, match="yet: r2"):
+        wait(
+            replicas,
+            stuck,
+            "r2",
+            timeout_s=timeout_s,
+            inactive_timeout_s=inactive_timeout_s,
+        )
+    assert replicas.clock.monotonic_s() - before_s == waited_s
+
+
+def test_who_is_active_is_waited_for_however_soon_one_that_is_not_is_given_up(replicas):
+    stuck, _ = stuck_and_done(replicas)
+    before_s = replicas.clock.monotonic_s()
+    with pytest.raises(Unfinished, match="yet: r2"):
+        wait(replicas, stuck, "r2", timeout_s=20, inactive_timeout_s=0)
+    assert replicas.clock.monotonic_s() - before_s == 20
+
+
+def test_who_waits_in_vain_is_told_why_at_once(replicas):
+    stuck, _ = stuck_and_done(replicas)
+    before_s = replicas.clock.monotonic_s()
+    with pytest.raises(Unfinished, match="does not get on: the disk is full"):
+        wait(replicas, stuck, "r1", why_stuck=lambda: "the disk is full")
+    assert replicas.clock.monotonic_s() == before_s
+
+
+def test_nobody_is_told_that_a_mutation_was_finished_that_was_killed(replicas):
+    """The pointer has passed it."""
+    stuck, later = stuck_and_done(replicas)
+    kill_mutation(replicas["r1"], stuck)
+    finalize(replicas["r1"])
+    assert stuck in noted_mutations(replicas["r1"].keeper, replicas["r1"].paths).finished
+    with pytest.raises(UnknownMutation, match="was killed or removed"):
+        wait(replicas, stuck, "r1")
+    wait(replicas, later, "r1")
 
 
 def test_a_mutation_that_is_killed_lets_the_pointer_pass(replicas):

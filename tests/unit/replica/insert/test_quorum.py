@@ -635,6 +635,21 @@ def test_a_replica_that_was_dropped_is_not_waited_for_for_ever(three: Replicas) 
     assert has_rows(three, "r1") == [1]
 
 
+@pytest.mark.parametrize("settings", [BRIEFLY, ALONE])
+def test_one_that_was_dropped_and_had_the_rows_makes_nobody_wait_longer(
+    three: Replicas, settings: dict[str, str]
+) -> None:
+    """A clean-up counts who is there only to end a waiting: two of two are not three."""
+    with pytest.raises(QuorumNotReached):
+        insert(three, **{**settings, "insert_quorum": "3"})
+    three.step("r3", "fetch")
+    three.stop("r3")
+    drop_replica(three["r1"].keeper, three["r1"].table, "r3")
+    assert quorum.clean_quorums(three["r1"]) == 0
+    three.step("r2", "fetch")
+    assert quorum.read_quorums(three["r1"]).parts() == frozenset()
+
+
 # --- reading what is on enough ----------------------------------------------------------------
 
 SEQUENTIAL = {"select_sequential_consistency": "1"}

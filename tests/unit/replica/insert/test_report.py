@@ -5,13 +5,16 @@ from pathlib import Path
 import pytest
 
 from rmt_pipeline.cli.inserts import insert_lines, insert_words
+from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.insert.report import InsertState, Origin, Origins
 from rmt_pipeline.replica.insert.result import QuorumNotReached
 from rmt_pipeline.replica.pull_log import pull_log
-from tests.support.local_replicas import Replicas
+from rmt_pipeline.zookeeper.keeper import Delete
+from tests.support.local_replicas import Replicas, partitioned
 from tests.support.local_session import create, local_session, rows
+from tests.support.lost_answers import logs
 
 ONE = PartName("all", 0, 0, 0)
 
@@ -136,3 +139,52 @@ def test_each_record_is_read_once_and_forgotten_with_the_insert(replicas: Replic
     assert asked == [replica.table.insert(result.insert_id)]
     table.truncate(settings={"alter_sync": 0})
     assert origins.of(replica, [ONE]) == {ONE: []}
+
+
+def test_what_an_insert_has_committed_in_part_is_told_too_and_more_when_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "INSERT_BYTES_MAX", 2800)  # two partitions in a commit
+    with Replicas(tmp_path, define=partitioned) as replicas:
+        table, replica, origins = replicas.table("r1"), replicas["r1"], Origins()
+        values = [{"p": n % 6, "n": n} for n in range(12)]
+        places = [PartName(str(p), 0, 0, 0) for p in range(6)]
+        counts = list[int]()
+
+        def count() -> None:
+            counts.append(sum(len(found) for found in origins.of(replica, places).values()))
+
+        multi = replica.keeper.multi
+
+        def counting(ops):  # type: ignore[no-untyped-def]
+            if any(map(logs, ops)):
+                count()
+            return multi(ops)
+
+        replica.keeper.multi = counting  # type: ignore[method-assign]
+        table.insert(values)
+        count()
+        assert counts == [0, 2, 4, 6]
+
+
+def test_an_insert_that_is_forgotten_while_it_is_looked_for_has_made_nothing(
+    replicas: Replicas,
+) -> None:
+    """Also when that happens between two answers, and to one of two."""
+    table, replica, other = replicas.table("r1"), replicas["r1"], replicas.zookeeper.connect()
+    first = table.insert([{"n": 1}], run_id="a run")
+    kept = table.insert([{"n": 2}])
+    keeper = replica.keeper
+    children = keeper.children
+
+    def then_forgotten(path, watch=None):  # type: ignore[no-untyped-def]
+        found = children(path, watch)
+        other.multi([Delete(replica.table.insert(first.insert_id))])
+        return found
+
+    keeper.children = then_forgotten  # type: ignore[method-assign]
+    second = PartName("all", 1, 1, 0)
+    assert Origins().of(replica, [ONE, second]) == {
+        ONE: [],
+        second: [Origin(kept.insert_id, "")],
+    }

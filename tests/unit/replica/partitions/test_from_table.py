@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.protocol.errors import Conflict, OutcomeUnknown, Unavailable, Unfinished
+from rmt_pipeline.protocol.errors import Conflict, OutcomeUnknown, Unavailable
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column, ColumnChange, Engine
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.insert.result import InsertCancelled, Outcome, QuorumNotReached
@@ -598,11 +597,19 @@ def test_a_range_that_is_dropped_takes_the_replacement_along(two):
     assert rows(two.t, "r1") == [(2, 2)]
 
 
-def test_others_are_waited_for_as_alter_sync_says(two):
-    filled(two)
-    two.replace(settings=QuerySettings(alter_sync=1, receive_timeout=0))
-    with pytest.raises(Unfinished, match=r"have not done it yet: r2\."):
-        two.replace(settings=QuerySettings(alter_sync=2, receive_timeout=0))
+@pytest.mark.parametrize("statement", ["replace", "attach", "move"])
+def test_no_number_is_held_once_a_statement_has_ended(two, statement):
+    """Whether something was there, and comes, or not: a merge would wait for who holds one."""
+    filled(two, t=((2, 2),))
+    allowed = replace(NOW, allow_replace_partition_from_empty_source=True)
+    for partition in ("1", "1", "2", "7"):
+        getattr(two, statement)(partition, settings=allowed)
+    for table in (two.s["r1"].table, two.t["r1"].table):
+        keeper = two.t["r1"].keeper
+        partitions = keeper.children(table.block_numbers)
+        assert [keeper.children(table.partition(one)) for one in partitions] == [
+            [] for _ in partitions
+        ]
 
 
 def test_so_many_parts_that_they_fit_into_no_packet_are_refused(two, monkeypatch):

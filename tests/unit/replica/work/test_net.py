@@ -16,7 +16,7 @@ from rmt_pipeline.compute.jobs.mutate import LocalMutator
 from rmt_pipeline.protocol.errors import AccessDenied
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.work.carry import Tools
-from rmt_pipeline.replica.work.net import VALID_S, SafetyNet
+from rmt_pipeline.replica.work.net import FORGET_S, VALID_S, SafetyNet
 from rmt_pipeline.replica.work.pools import POOLS, Pool
 from rmt_pipeline.replica.work.worker import SAFETY_NET_S, Worker
 from rmt_pipeline.system import EventWaker
@@ -157,3 +157,29 @@ def test_a_table_that_may_not_be_read_keeps_no_other_one_from_the_net(
     tables[0].insert("r2", 2)
     server.for_s(int(SAFETY_NET_S))
     assert len(tables[0].parts("r1")) == 2
+
+
+def test_a_table_that_nobody_asks_about_any_more_is_not_read(tables: list[Replicas]) -> None:
+    """The others are, beside the one whose time has come."""
+    one, other = tables[0]["r1"], tables[1]["r1"]
+    net, clock, asked = SafetyNet(tables[0].clock), tables[0].clock, list[str]()
+    net.look(one)
+    net.look(other)
+    session = one.keeper.session
+    get_many = session.get_many
+
+    def listening(paths):  # type: ignore[no-untyped-def]
+        asked.extend(paths)
+        return get_many(paths)
+
+    session.get_many = listening  # type: ignore[method-assign]
+    for _ in range(int(FORGET_S / VALID_S) - 1):
+        clock.passed_s += VALID_S
+        asked.clear()
+        net.look(one)
+        assert {one.paths.queue, other.paths.queue} <= set(asked)
+    clock.passed_s += VALID_S
+    asked.clear()
+    net.look(one)
+    assert one.paths.queue in asked
+    assert other.paths.queue not in asked

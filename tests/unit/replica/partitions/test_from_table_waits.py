@@ -1,0 +1,44 @@
+"""Whom REPLACE and MOVE PARTITION wait for on other replicas (P39, §9.6)."""
+
+import pytest
+
+from rmt_pipeline.protocol.errors import Unfinished
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.replica.partitions.from_table import Between
+from tests.support.local_replicas import Meanwhile, Replicas, partitioned
+from tests.support.partitioned import rows, work
+from tests.support.two_tables import Two, filled, source_of
+
+
+@pytest.fixture
+def two(tmp_path):
+    with Replicas(tmp_path / "s", define=source_of) as s:
+        yield Two(s, Replicas(tmp_path / "t", define=partitioned, beside=s))
+
+
+def test_others_are_waited_for_as_alter_sync_says(two):
+    filled(two)
+    two.replace(settings=QuerySettings(alter_sync=1, receive_timeout=0))
+    with pytest.raises(Unfinished, match=r"have not done it yet: r2\."):
+        two.replace(settings=QuerySettings(alter_sync=2, receive_timeout=0))
+
+
+@pytest.mark.parametrize("late", ["s", "t"])
+def test_others_are_waited_for_in_both_tables_of_a_move(two, late):
+    """Whichever of the two is late: the other one's queue is worked off meanwhile."""
+    filled(two)
+    prompt = two.t if late == "s" else two.s
+    move = Between(
+        lambda: two.t["r1"],
+        lambda: two.s["r1"],
+        "1",
+        QuerySettings(alter_sync=2, receive_timeout=5),
+        lambda: Meanwhile(two.s.clock, [lambda: work(prompt)]),
+    )
+    with pytest.raises(
+        Unfinished, match=rf"in the log of \S*/{late} .* have not done it yet: r2\."
+    ):
+        move.move()
+    moved = late == "s"
+    assert rows(two.t, "r2") == [(1, 1), *([(1, 10), (1, 11)] if moved else []), (2, 2)]
+    assert rows(two.s, "r2") == ([(1, 10), (1, 11)] if moved else [])
