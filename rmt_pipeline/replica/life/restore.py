@@ -86,6 +86,7 @@ from rmt_pipeline.zookeeper.snapshot import living_replicas
 from rmt_pipeline.zookeeper.strays import Stray, seen_to
 
 _OPS_TOGETHER = 1000
+_CHANGED = "{}: a replica came, or was dropped, while it was opened; try again"
 
 
 class NothingToRestore(UserError):
@@ -341,8 +342,10 @@ def _open(replica: Replica) -> United | None:
         ) from refused
     try:
         return _open_locked(replica)
-    except BaseException:
+    except BaseException as error:
         keeper.strays.leave([lock])
+        if isinstance(error, Refused):
+            raise Conflict(_CHANGED.format(table.root)) from error
         raise
 
 
@@ -351,7 +354,7 @@ def _open_locked(replica: Replica) -> United:
     names = keeper.children(table.restoring)
     reads = keeper.get_many([table.restoring, *map(table.restoring_replica, names)])
     if any(read is None or not read[0] for read in reads):
-        raise Conflict(f"{table.root}: a replica came while it was opened; try again")
+        raise Conflict(_CHANGED.format(table.root))
     [restoring, *announcements] = [read for read in reads if read is not None]
     held = {name: _held(keeper, table, name) for name in names}
     said = {

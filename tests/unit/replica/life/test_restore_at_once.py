@@ -8,10 +8,12 @@ import pytest
 
 from rmt_pipeline.protocol.errors import Conflict
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.life.drop import drop_dead_replica
 from rmt_pipeline.replica.life.restore import NothingToRestore, restore
-from rmt_pipeline.zookeeper.keeper import Create, SetData
+from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.between_requests import BeforeRequest
 from tests.support.fake_keeper import FakeZooKeeper
+from tests.support.lost_answers import before
 from tests.support.restoring import Disaster, forget_ephemerals, restore_until_open
 
 REQUESTS_MAX = 200
@@ -68,3 +70,39 @@ def test_two_processes_that_restore_a_replica_between_any_two_requests_end_as_on
         if not between.has_come:
             break
     assert 10 < number < REQUESTS_MAX - 1
+
+
+@pytest.mark.parametrize("what", ["comes", "is dropped"])
+def test_a_replica_that_comes_or_goes_while_the_table_is_opened_is_told_in_words(
+    tmp_path: Path, what: str
+) -> None:
+    """1. r2 was waited for last, and opens the table. 2. r3, of which nobody knew, comes; or r1 is
+    given up. 3. What r2 has looked at is not the table: it says so, and the next try is right.
+    """
+    with Disaster(tmp_path) as two:
+        two.insert("r1", 1)
+        two.step("r2", "fetch")
+        two.wipe()
+        two.restore("r1")
+        last = two.connect("r2")
+        table, other = last.table, two.zookeeper.connect()
+
+        def happens() -> None:
+            if what == "comes":
+                other.multi([Create(table.restoring_replica("r3"))])
+            else:
+                drop_dead_replica(other, table, "r1")
+
+        with (
+            before(last.session, lambda op: op == Delete(table.restoring), happens),
+            pytest.raises(
+                Conflict, match="came, or was dropped, while it was opened; try again"
+            ),
+        ):
+            restore(last, b"r2")
+        last.session.close()
+        if what == "comes":
+            other.multi([Delete(table.restoring_replica("r3"))])
+        restore_until_open(two, ["r2"])
+        two.live_on(["r2"])
+        assert two.values("r2") == Counter([1])
