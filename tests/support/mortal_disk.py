@@ -35,13 +35,13 @@ class MortalDisk:
         return self._mortal(name, method) if name in EFFECTS else method
 
     def _mortal(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        def act(*given: Any) -> Any:
+        def act(*given: Any, **named: Any) -> Any:
             arguments = [one._disk if isinstance(one, MortalDisk) else one for one in given]
             self.effects += 1
             if self.effects - 1 != self._at:
-                return method(*arguments)
+                return method(*arguments, **named)
             if self._when == "after":
-                method(*arguments)
+                method(*arguments, **named)
             elif self._when == "during":
                 self._part_of(name, *arguments)
             raise Died
