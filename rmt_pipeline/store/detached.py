@@ -4,12 +4,13 @@
        ▲                    │ │
        └──────rename────────┘ └──remove──► gone
 
-Whoever takes one alone has it: of two renames one succeeds. While it is being attached its manifest
-is locked, as readers lock it, who may still read what was detached: one that nobody holds is of a
-process that died. Nothing here is removed by itself.
+Whoever takes one alone has it: of two renames one succeeds. While it is being attached a file in it
+is locked: one that nobody holds is of a process that died. Nothing here is removed by itself, but
+what was attached by who died.
 """
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 
 from rmt_pipeline.protocol.errors import Corruption, MissingPart, UserError
@@ -99,31 +100,38 @@ class DetachedParts:
             return renamed
         return None
 
-    def take(self, name: DetachedName) -> tuple[DetachedName, Lock | None] | None:
-        """To attach it; None when it is gone, or somebody else was faster. One without a manifest
-        has nothing to lock.
+    def take(self, name: DetachedName) -> tuple[DetachedName, Lock] | None:
+        """To attach it; None when it is gone, or somebody else was faster. Not its manifest is
+        locked: that is one file with the manifest of the part that it was, which readers may have
+        pinned, or somebody may be removing.
         """
-        manifest = self._path(str(name), layout.MANIFEST)
-        lock = self._disk.lock(manifest, shared=True)
-        if lock is None and self._disk.size(manifest) is not None:
+        path = self._path(str(name), layout.ATTACHING)
+        try:
+            self._disk.append(path, b"")
+        except FileNotFoundError:
+            return None
+        lock = self._disk.lock(path, shared=False)
+        if lock is None:
             return None
         taken = None
         try:
             taken = self.rename(name, "attaching")
         finally:
-            if taken is None and lock is not None:
+            if taken is None:
                 lock.release()
         return None if taken is None else (taken, lock)
 
-    def give_back_what_died(self) -> None:
-        """What processes have taken that are no more gets its name again."""
+    def died(self) -> Iterator[DetachedName]:
+        """What processes have taken that are no more. Nobody else takes it meanwhile."""
         for name in self.names():
             if name.reason != "attaching":
                 continue
-            lock = self._disk.lock(self._path(str(name), layout.MANIFEST), shared=False)
+            lock = self._disk.lock(self._path(str(name), layout.ATTACHING), shared=False)
             if lock is not None:
-                self.rename(name, "")
-                lock.release()
+                try:
+                    yield name
+                finally:
+                    lock.release()
 
     def stage(self, name: DetachedName, staging: Staging, manifest: Manifest) -> StagedPart:
         """The same files once more, as hard links in an empty `staging`. Raises MissingPart."""

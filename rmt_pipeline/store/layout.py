@@ -26,6 +26,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 
 MANIFEST = "part.json"
 FETCHING = "fetching"
+ATTACHING = "attaching"  # in a detached part; locked by who attaches it
 WHOLE = "whole"
 GIVEN_UP = "given_up"
 PROMISE = "promise"

@@ -7,6 +7,8 @@ of a block id ends the partition: clearing a partition's ids is a matter of thei
 
 import hashlib
 
+from rmt_pipeline.protocol.parts.name import PartName
+
 HASH_MAX = 2**128 - 1
 _HALF = 2**64 - 1
 BY_ROWS = "rows"
@@ -43,11 +45,11 @@ def completing_block_id(partition_id: str, token: str, ordinal: int, version: in
     return block_id(partition_id, _hash128(f"again:{version}:{ordinal}:{token}"))
 
 
-def attach_block_id(partition_id: str, name: str, checksum: str) -> str:
+def attach_block_id(part: PartName, checksum: str) -> str:
     """The id of a detached part that is attached: the same part, once. Two parts of equal rows are
     two, so its name counts; no hash of rows can equal it.
     """
-    return f"{partition_id}_attach_{name}_{checksum}"
+    return f"{part.partition}_attach_{part}_{checksum}"
 
 
 def from_table_block_id(partition_id: str, root: str, name: str, checksum: str) -> str:

@@ -84,7 +84,8 @@ def attach(
     """
     store = replica.store
     finish_fetches(store)
-    store.detached_parts.give_back_what_died()
+    for died in store.detached_parts.died():
+        store.detached_parts.rename(died, "")
     chosen, inactive, skipped = _choose(store, partition, part)
     if part is not None and not chosen:
         raise BadDetachedPart(
@@ -99,7 +100,7 @@ def attach(
                 skipped.append((str(name), "somebody else is attaching or removing it"))
                 continue
             mine, lock = attaching
-            locks += [] if lock is None else [lock]
+            locks.append(lock)
             taken.append(_Taken(mine, _checked(replica, mine)))
         parts, already = list[PartName](), list[tuple[str, str]]()
         while taken:
@@ -167,8 +168,7 @@ def _commit(
             staging = store.begin("attach", str(one.name.part))
             manifest = replace(one.manifest, sources=(str(one.name.part),))
             part = store.detached_parts.stage(one.name, staging, manifest)
-            checksum = manifest.files_hash.hex()
-            block_id = attach_block_id(one.name.part.partition, str(one.name.part), checksum)
+            block_id = attach_block_id(one.name.part, manifest.files_hash.hex())
             staged.append((part, block_id if deduplicate else ""))
         insertion = Insertion.attaching(staged, replica)
     except BaseException:

@@ -104,8 +104,8 @@ class _Told:
         if name.reason == "attaching":
             return WhyKept(
                 is_safe=False,
-                why="it is being attached, or who did so died: then the next ATTACH takes it; what "
-                "was attached already is not attached twice",
+                why="it is being attached, or who did so died: then the next ATTACH takes it; of "
+                "what was attached already the server removes it soon",
             )
         if name.reason == "tmp-fetch":
             return WhyKept(

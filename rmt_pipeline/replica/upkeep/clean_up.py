@@ -5,12 +5,14 @@ is gone already was removed by the other.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import compress
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import MissingPart, UserError
+from rmt_pipeline.protocol.errors import Corruption, MissingPart, UserError
+from rmt_pipeline.protocol.inserts.ids import attach_block_id
 from rmt_pipeline.protocol.nodes.records import InsertRecord
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
@@ -169,6 +171,7 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
     """Idempotent; may die anywhere. Raises what ends the session."""
     # The disk comes last: if it fails, all that is in ZooKeeper is clean, which others wait for.
     lost, entries, stopped = _trim(replica, plan)
+    _remove_attached(replica)  # while the ids are there that tell
     block_ids, insert_ids = forget_ids(replica, plan.ids)
     attempts = _remove_nodes(replica, map(replica.paths.attempts_of, plan.attempts))
     mutations = len(clean_mutations(replica))
@@ -202,6 +205,21 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
         kept=kept,
         stopped_because="; ".join(filter(None, [stopped, *full])),
     )
+
+
+def _remove_attached(replica: Replica) -> None:
+    """What an ATTACH that died behind its commit left in `detached/`, soon:
+
+    1. ATTACH commits, and dies before it removes what was detached. 2. The rows are dropped, and
+    the ids of their blocks with them; or the window forgets those. 3. The next ATTACH takes up what
+    it finds, and the rows are there again.
+    """
+    detached = replica.store.detached_parts
+    for name in detached.died():
+        with suppress(Corruption):  # it stays, for people
+            block_id = attach_block_id(name.part, detached.manifest(name).files_hash.hex())
+            if replica.keeper.exists(replica.table.block(block_id)) is not None:
+                detached.remove(name)
 
 
 def _set_aside(
@@ -511,4 +529,5 @@ def is_settled(
         or len(store.parts()) != parts[1].children_count  # in flight, or left by who died
         or store.staged()
         or store.drops.ranges()
+        or any(one.reason == "attaching" for one in store.detached_parts.names())
     )

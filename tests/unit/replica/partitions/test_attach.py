@@ -1,6 +1,7 @@
 """ATTACH PARTITION and PART, DROP DETACHED, on two replicas step by step (spec §9.5, §16.5)."""
 
 from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
 
@@ -9,9 +10,10 @@ from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.partitions.attach import BadDetachedPart
 from rmt_pipeline.replica.partitions.detached import why_kept
 from rmt_pipeline.store.detached import DetachedParts
+from tests.support.hosts import Died
 from tests.support.local_replicas import Replicas, partitioned
 from tests.support.lost_answers import faulty, logs
-from tests.support.partitioned import rows
+from tests.support.partitioned import clean_up, rows
 
 NOW = QuerySettings(alter_sync=0)
 
@@ -111,14 +113,43 @@ def test_what_is_still_read_can_be_attached(tmp_path):
         assert rows(replicas, "r1") == [(1, 0)]
 
 
-def test_what_is_being_attached_is_given_back_to_nobody(replicas):
+def test_what_is_being_removed_as_a_part_can_be_attached(replicas):
+    """A detached part is hard links to the files of the part that it was, which a clean-up locks
+    while it removes them.
+    """
+    store = replicas.stores["r1"]
+    locks = [
+        store.disk.lock(f"detached/{one}/part.json", shared=False) for one in store.detached()
+    ]
+    assert None not in locks
+    assert len(replicas.table("r1").attach("1", settings=NOW).parts) == 2
+
+
+def test_what_is_being_attached_is_not_taken_for_what_died(replicas):
     detached = replicas.stores["r1"].detached_parts
     mine, lock = detached.take(detached.names()[0])
-    detached.give_back_what_died()
-    assert replicas.stores["r1"].detached() == ["1_1_1_0", str(mine)]
+    assert list(detached.died()) == []
     lock.release()  # as the kernel does, of who dies
-    detached.give_back_what_died()
-    assert replicas.stores["r1"].detached() == ["1_0_0_0", "1_1_1_0"]
+    assert list(detached.died()) == [mine]
+
+
+def test_rows_that_were_dropped_since_do_not_come_back_with_what_died(replicas, monkeypatch):
+    """1. ATTACH commits, and dies. 2. A clean-up. 3. DROP, and the ids of the blocks are gone.
+    4. The next ATTACH took up what was left, and the rows were there again.
+    """
+    table = replicas.table("r1")
+    with monkeypatch.context() as dying:
+        dying.setattr(DetachedParts, "remove", Mock(side_effect=Died))
+        with pytest.raises(Died):
+            table.attach("1", settings=NOW)
+    assert replicas.stores["r1"].detached() == ["attaching_1_0_0_0", "attaching_1_1_1_0"]
+    replicas.work_off()
+    assert rows(replicas) == ALL
+    clean_up(replicas)
+    table.drop_partitions(["1"], settings=NOW)
+    replicas.work_off()
+    assert table.attach("1", settings=NOW).parts == ()
+    assert rows(replicas) == [(2, 7)]
 
 
 def test_one_part_is_attached_by_its_name(replicas):
