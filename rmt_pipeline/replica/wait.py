@@ -44,11 +44,48 @@ def sync_replica(
     """Wait until this replica has carried out what is in the log now. With `from_replicas`, only
     what these have made; and what says nobody, or a replica that is not there any more, which may
     be theirs. Raises Timeout, PullingIsStopped.
+
+    A clone that begins meanwhile puts another queue in place of this one, which is waited for then:
+    its end changes `is_lost`, as does a part that is given up, and is to be fetched.
     """
     pull_log(replica, afresh=True)
     if mode is SyncMode.PULL:
         return
     deadline = replica.clock.monotonic_s() + timeout_s
+    keeper, paths = replica.keeper, replica.paths
+    while True:
+        is_lost, stat = keeper.get(paths.is_lost)
+        _await_queue(
+            replica,
+            mode,
+            waker,
+            from_replicas,
+            timeout_s=timeout_s,
+            deadline=deadline,
+        )
+        now = keeper.get(paths.is_lost)
+        if is_lost != b"1" and now[1].version == stat.version:
+            return
+        left = deadline - replica.clock.monotonic_s()
+        if left <= 0:
+            raise Timeout(
+                f"{replica} was cloned, or gave a part up, meanwhile: what it fetches was not here "
+                f"within {timeout_s:g} s"
+            )
+        if now[0] == b"1":
+            waker.wait_s(min(left, WAIT_SLICE_S))
+
+
+def _await_queue(
+    replica: Replica,
+    mode: SyncMode,
+    waker: Waker,
+    from_replicas: Collection[str],
+    *,
+    timeout_s: float,
+    deadline: float,
+) -> None:
+    """What is in the queue now has left it: carried out, or because of a clone. Raises Timeout."""
     keeper, paths = replica.keeper, replica.paths
     waiting = set(keeper.children(paths.queue))
     if mode is SyncMode.LIGHTWEIGHT or from_replicas:

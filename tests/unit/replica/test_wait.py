@@ -6,11 +6,12 @@ import pytest
 
 from rmt_pipeline.protocol.errors import Unfinished
 from rmt_pipeline.replica.assign.merges import Assigned, optimize_partition
+from rmt_pipeline.replica.life.clone import clone_if_lost
 from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.wait import SyncMode, sync_replica, wait_for_entry, wait_for_kinds
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
-from tests.support.local_replicas import ClockWaker, Replicas
+from tests.support.local_replicas import ClockWaker, Meanwhile, Replicas
 
 
 def wait(replicas: Replicas, name: str = "r2", number: int = 0, **how: float) -> None:
@@ -182,3 +183,23 @@ def test_what_is_done_before_it_is_looked_at_is_not_waited_for(replicas: Replica
     sync_replica(replica, SyncMode.LIGHTWEIGHT, 5.0, waker)
     assert replicas.parts("r2") == ["all_0_0_0"]
     assert replicas.clock.passed_s == 0.0
+
+
+@pytest.mark.parametrize("mode", [SyncMode.DEFAULT, SyncMode.STRICT, SyncMode.LIGHTWEIGHT])
+def test_who_syncs_waits_for_what_a_clone_has_queued_meanwhile(
+    replicas: Replicas, mode: SyncMode
+) -> None:
+    """1. r2, whose server was away, is waited for. 2. It was marked as lost: its server clones it
+    when it is back, and the entries that were waited for are not in the queue any more. 3. Its
+    parts have yet to be fetched: it is not level.
+    """
+    two_inserts(replicas)
+    replica = replicas["r2"]
+
+    def cloned() -> None:
+        replicas["r1"].session.multi([SetData(replica.paths.is_lost, b"1")])
+        clone_if_lost(replica)
+
+    waker = Meanwhile(replicas.clock, [cloned, lambda: replicas.work_off("r2")])
+    sync_replica(replica, mode, 5.0, waker)
+    assert len(replicas.parts("r2")) == 2
