@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rmt_pipeline.hints import Hints
-from rmt_pipeline.protocol.errors import TableIsReadOnly
+from rmt_pipeline.protocol.errors import RmtError, TableIsReadOnly
 from rmt_pipeline.protocol.merges.selector import WeighedRun
 from rmt_pipeline.protocol.merges.size_limits import SizeLimits
 from rmt_pipeline.protocol.mutations import Mutations
@@ -16,7 +16,7 @@ from rmt_pipeline.replica.together import Together
 from rmt_pipeline.replica.total import Total
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import Clock, IdSource
-from rmt_pipeline.zookeeper.keeper import Keeper, Op, Stat
+from rmt_pipeline.zookeeper.keeper import Check, Keeper, Op, Stat
 from rmt_pipeline.zookeeper.known import CountedChildren, KnownQueue
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
 from rmt_pipeline.zookeeper.through import BoundKeeper
@@ -264,6 +264,16 @@ class Replica:
             disk_free_bytes=self.store.disk.free_bytes(),
         )
 
+    def is_there(self) -> bool:
+        """Whether this replica is in ZooKeeper for certain. Else its directory may be another
+        table's by now, in which a part of that has the name of ours.
+        """
+        try:
+            self.keeper.multi([Check(self.paths.root)])
+        except RmtError:
+            return False
+        return True
+
     def new_holder(self) -> str:
         """A new name, unlike all others, for who takes a block number or a claim."""
         return f"{self.worker} {self.ids.new_id()}"
@@ -281,3 +291,19 @@ def lost_error(replica: Replica) -> TableIsReadOnly:
     return TableIsReadOnly(
         f"{replica} is lost and is cloning another replica; its server finishes that"
     )
+
+
+def is_still_there(replica: Replica, living: Callable[[], Replica]) -> bool:
+    """As `is_there`; if its session ended, one of `living` is asked for the same replica.
+
+    1. A REPLACE has given its parts their names, and its session ends. 2. The table is dropped and
+    created again, and its first inserts have the same names. 3. The REPLACE takes its parts back:
+    by name, those of the new table, which are promised.
+    """
+    if replica.is_there():
+        return True
+    try:
+        now = living()
+    except RmtError:
+        return False
+    return now.definition.creation == replica.definition.creation and now.is_there()

@@ -92,8 +92,9 @@ class Watchman:
             if self.ledger.removed or self.ledger.age:
                 self.who_writes_means_what_is_there(before)
             self._look(before)
-            restoring = self.cluster.table.restoring
-            if before.get(restoring) and restoring not in self.cluster.world.zookeeper.nodes:
+            table, nodes = self.cluster.table, self.cluster.world.zookeeper.nodes
+            is_open = table.restoring not in nodes and table.replicas in nodes
+            if before.get(table.restoring) and is_open:
                 self.all_that_was_there_is_restored()
 
     def _look(self, changed: dict[str, Node | None]) -> None:

@@ -18,7 +18,6 @@ from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import (
     OutcomeUnknown,
     ReplicaDropped,
-    RmtError,
     TableIsReadOnly,
 )
 from rmt_pipeline.protocol.inserts import interpret as meaning
@@ -52,7 +51,7 @@ from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.keeper import Check, Keeper, Op, RefusalKind, Refused
+from rmt_pipeline.zookeeper.keeper import Keeper, Op, RefusalKind, Refused
 from rmt_pipeline.zookeeper.paths import sequence_number
 from rmt_pipeline.zookeeper.strays import Stray, give_back, seen_to
 from rmt_pipeline.zookeeper.transactions import BlockCommit, BlockThere, Tagged
@@ -448,7 +447,7 @@ class Insertion:
                 [(block.staged, commit.part) for block, commit in commits]
             )
         except BaseException:
-            if _is_there(replica):
+            if replica.is_there():
                 for block, commit in commits:
                     replica.store.withdraw(commit.part, block.staged)
             raise
@@ -701,17 +700,6 @@ def ensure_partitions(replica: Replica, partitions: set[str]) -> None:
         if isinstance(result, Exception) and not there:
             raise result
         replica.memory.partitions.learn({partition: None})
-
-
-def _is_there(replica: Replica) -> bool:
-    """Whether this replica is in ZooKeeper for certain. Else its directory may be another table's
-    by now, in which a part of that has the name of ours.
-    """
-    try:
-        replica.keeper.multi([Check(replica.paths.root)])
-    except RmtError:
-        return False
-    return True
 
 
 def _not_lost_version(replica: Replica) -> int:

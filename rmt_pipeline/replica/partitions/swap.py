@@ -69,7 +69,7 @@ from rmt_pipeline.replica.partitions.inside import (
     stop_making,
 )
 from rmt_pipeline.replica.pull_log import PutOff
-from rmt_pipeline.replica.replica import KnownRecords, Replica, lost_error
+from rmt_pipeline.replica.replica import KnownRecords, Replica, is_still_there, lost_error
 from rmt_pipeline.replica.settled import are_on_disk
 from rmt_pipeline.store.part_log import PartEvent, PartEventType
 from rmt_pipeline.store.staging import StagedPart
@@ -336,8 +336,9 @@ def _finished(sides: Sequence[_Side], done: _Done, wanted: Wanted) -> Swapped:
 def _take_back(sides: Sequence[_Side]) -> None:
     """Nothing of it is in the log, and nothing will be."""
     for side in sides:
-        for staged, part in side.pairs:
-            side.replica.store.withdraw(part, staged)
+        if is_still_there(side.replica, side.living):
+            for staged, part in side.pairs:
+                side.replica.store.withdraw(part, staged)
     _release(sides)
 
 
