@@ -327,7 +327,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "insert: parts are taken away from the new table",
         f"{REPLICA}/insert/insert.py",
-        "            if _is_there(replica):\n",
+        "            if replica.is_there():\n",
         "            if commits:\n",
         AGAIN,
     ),
