@@ -93,6 +93,17 @@ def test_the_lines_that_are_planted_are_python_and_know_their_names() -> None:
     assert {name: why for name, why in found.items() if why} == {}
 
 
+def test_the_tests_that_are_to_notice_a_line_are_there() -> None:
+    """Of a path that is not there pytest runs nothing, and nobody notices anything."""
+    paths = {
+        word.partition("::")[0]
+        for mutant in lines.MUTANTS
+        for word in mutant.noticed_by.split()
+        if word.startswith("tests/")
+    }
+    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+
+
 def test_a_line_that_cannot_be_run_is_nonsense() -> None:
     where = "rmt_pipeline/replica/life/start.py"
     line = "        mark_lost_if_log_is_gone(replica)\n"
