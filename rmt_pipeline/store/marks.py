@@ -152,12 +152,16 @@ class Marks:
         return tuple(names.decode().splitlines())
 
     def note_replicas(self, names: Iterable[str]) -> None:
-        """If it can't be noted, what was noted before stands."""
+        """If it can't be noted, what was noted before stands. Survives a crash of the host: one
+        that knows of no other replica opens a table that ZooKeeper has lost without their rows.
+        """
         text = "".join(f"{name}\n" for name in sorted(names)).encode()
+        path = self._path(layout.REPLICAS_SEEN)
         with suppress(OSError, DiskFull):
-            self._disk.write(
-                self._path(layout.REPLICAS_SEEN), [text + b"check " + hash_hex(text).encode()]
-            )
+            self._disk.write(path, [text + b"check " + hash_hex(text).encode()])
+            if self._durable:
+                self._disk.fsync(path)
+                self._disk.fsync_directory(self._root)
 
     def _path(self, *names: str) -> str:
         return layout.join(self._root, *names)

@@ -1,5 +1,6 @@
-"""What a table's directory remembers of parts that were given up, whoever dies in between."""
+"""What a table's directory remembers, of parts that were given up and of replicas, whoever dies."""
 
+import random
 from typing import Any, cast
 
 import pytest
@@ -79,3 +80,15 @@ def test_a_mark_that_is_forgotten_while_it_is_made_anew_is_made(
     monkeypatch.setattr(FakeDisk, "write", lambda _, path, chunks: write(path, chunks))
     marks.give_up(PART, promise=b"another header")
     assert marks.promise(PART) == b"another header"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_who_has_parts_of_the_table_is_known_after_a_power_cut(seed: int) -> None:
+    disk = FakeDisk(lambda: 1000.0)
+    disk.make_directory("t")
+    disk.fsync_directory("")
+    marks = Marks(disk, "t", durable=True)
+    marks.note_replicas(["r1"])
+    marks.note_replicas(["r2", "r1"])
+    disk.crash(random.Random(seed))
+    assert marks.replicas_seen() == ("r1", "r2")
