@@ -4,6 +4,7 @@ import gc
 import itertools
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -36,6 +37,10 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 # Nor compile, in each of the hundreds of Pythons that they start, all that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# Who is started in the background ignores Ctrl-C, and so does all that he starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What is imported never becomes garbage: the collector need not look at it all the time.
 gc.set_threshold(20_000, 20, 10)
