@@ -15,8 +15,9 @@ import pstats
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +25,7 @@ import pyarrow as pa
 
 from benchmarks.clickhouse import ClickHouse, executable
 from benchmarks.cluster import Cluster
+from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
 from rmt_pipeline.table import Table
 
@@ -127,6 +129,21 @@ def wait_active(*tables: Table) -> None:
     for table in tables:
         while table.replica.keeper.exists(table.replica.paths.is_active) is None:
             time.sleep(0.05)
+
+
+@contextmanager
+def worked_pair(name: str) -> Iterator[tuple[Cluster, ServerContext, Table]]:
+    """Two servers that work, with a table of that name on both: r1, and its table."""
+    with (
+        Cluster(work=True) as cluster,
+        cluster.context("r1") as r1,
+        cluster.context("r2") as r2,
+    ):
+        for server in (r1, r2):
+            server.create_table(definition(name))
+        table = r1.table(name)
+        wait_active(table, r2.table(name))
+        yield cluster, r1, table
 
 
 def theirs(clients: int, rounds: int) -> dict[str, float]:

@@ -19,8 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from benchmarks.cluster import Cluster
-from benchmarks.insert import definition, small, wait_active
+from benchmarks.insert import small, worked_pair
 from benchmarks.replication import delays_ms, paced
 
 TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
@@ -109,15 +108,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=100)
     parser.add_argument("--spy", type=Path)
     options = parser.parse_args()
-    with (
-        Cluster(work=True) as cluster,
-        cluster.context("r1") as r1,
-        cluster.context("r2") as r2,
-    ):
-        for server in (r1, r2):
-            server.create_table(definition("busy"))
-        table = r1.table("busy")
-        wait_active(table, r2.table("busy"))
+    with worked_pair("busy") as (cluster, r1, table):
         paced(WARM_UP, 50, lambda number: table.insert(small(number)))
         table.optimize(final=True, settings={"alter_sync": 2})  # Spark runs from now on
         old = set(r1.keeper().children(table.replica.paths.parts))

@@ -12,8 +12,7 @@ import argparse
 import statistics
 import time
 
-from benchmarks.cluster import Cluster
-from benchmarks.insert import definition, small, wait_active
+from benchmarks.insert import small, worked_pair
 from benchmarks.replication import delays_ms, paced
 
 WARM = 50
@@ -30,15 +29,7 @@ def main() -> None:
     parser.add_argument("--inserts", type=int, default=200, help="of each kind")
     parser.add_argument("--rate", type=float, default=20.0)
     options = parser.parse_args()
-    with (
-        Cluster(work=True) as cluster,
-        cluster.context("r1") as r1,
-        cluster.context("r2") as r2,
-    ):
-        for server in (r1, r2):
-            server.create_table(definition("quorum"))
-        table = r1.table("quorum")
-        wait_active(table, r2.table("quorum"))
+    with worked_pair("quorum") as (_, r1, table):
         for number in range(WARM):
             table.insert(small(number), quorum=2)
         keeper = r1.keeper()

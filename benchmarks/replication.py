@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.clickhouse import ClickHouse, executable
 from benchmarks.cluster import Cluster
-from benchmarks.insert import definition, small, wait_active
+from benchmarks.insert import small, worked_pair
 from rmt_pipeline.zookeeper.keeper import Keeper
 from rmt_pipeline.zookeeper.paths import TablePaths
 
@@ -66,15 +66,7 @@ def show(name: str, delays: list[int], rate: float, requests: float | None) -> N
 
 
 def ours(count: int, rate: float) -> None:
-    with (
-        Cluster(work=True) as cluster,
-        cluster.context("r1") as r1,
-        cluster.context("r2") as r2,
-    ):
-        for server in (r1, r2):
-            server.create_table(definition("busy"))
-        table = r1.table("busy")
-        wait_active(table, r2.table("busy"))
+    with worked_pair("busy") as (cluster, r1, table):
         for number in range(50):
             table.insert(small(number))
         keeper = r1.keeper()
