@@ -1,12 +1,8 @@
 """`+ - * / %` and their kin, with the original's result types: integers widen, then wrap."""
 
-from rmt_pipeline.translate.base.casts import (
-    convert,
-    nullable_like,
-    plain_condition,
-)
+from rmt_pipeline.translate.base.casts import convert, nullable_like, plain_condition
 from rmt_pipeline.translate.base.casts_number import unscaled, unscaled_to_decimal, wrap
-from rmt_pipeline.translate.base.function import Build, null
+from rmt_pipeline.translate.base.function import Build
 from rmt_pipeline.translate.base.typed import (
     FLOAT64,
     Constant,
@@ -31,8 +27,6 @@ def arithmetic(name: str) -> Build:
 
     def build(arguments: list[Typed]) -> Typed:
         left, right = (as_number(each) for each in arguments)
-        if left.is_null_literal or right.is_null_literal:
-            return null()
         if interval_unit(left.type) and left.plain == right.plain and name != "multiply":
             sql = f"({left.sql} {SYMBOLS[name]} {right.sql})"
             return Typed(sql, nullable_like(left.plain, left, right))
@@ -144,8 +138,6 @@ def _of_decimals(name: str, left: Typed, right: Typed) -> Typed:
 def divide(arguments: list[Typed]) -> Typed:
     """Float64, by zero too; decimals stay decimals and lose what does not fit."""
     left, right = (as_number(each) for each in arguments)
-    if left.is_null_literal or right.is_null_literal:
-        return null()
     _check_numbers("divide", left, right)
     a, b = left.plain, right.plain
     if (a.is_decimal or b.is_decimal) and not (a.is_float or b.is_float):
@@ -175,8 +167,6 @@ def int_div(*, or_zero: bool) -> Build:
 
     def build(arguments: list[Typed]) -> Typed:
         left, right = (as_number(each) for each in arguments)
-        if left.is_null_literal or right.is_null_literal:
-            return null()
         _check_numbers("intDiv", left, right)
         a, b = left.plain, right.plain
         bits = a.bits or (64 if a.family == "Float64" or a.bits > 32 else 32)
@@ -223,8 +213,6 @@ def modulo(*, or_zero: bool = False, positive: bool = False) -> Build:
 
     def build(arguments: list[Typed]) -> Typed:
         left, right = (as_number(each) for each in arguments)
-        if left.is_null_literal or right.is_null_literal:
-            return null()
         _check_numbers("modulo", left, right)
         a, b = left.plain, right.plain
         if a.is_decimal or b.is_decimal:
@@ -260,8 +248,6 @@ def negate(arguments: list[Typed]) -> Typed:
     is one.
     """
     value = as_number(arguments[0])
-    if value.is_null_literal:
-        return null()
     if interval_unit(value.type):
         return Typed(f"(-{value.sql})", value.type)
     _check_numbers("negate", value, value)
@@ -282,8 +268,6 @@ def negate(arguments: list[Typed]) -> Typed:
 def absolute(arguments: list[Typed]) -> Typed:
     """`abs`: of signed integers the unsigned type, which has every result."""
     value = as_number(arguments[0])
-    if value.is_null_literal:
-        return null()
     _check_numbers("abs", value, value)
     plain = value.plain
     if not plain.is_integer:
@@ -293,11 +277,9 @@ def absolute(arguments: list[Typed]) -> Typed:
     return Typed(f"CAST({sql} AS {working_type(result)})", nullable_like(result, value))
 
 
-def _two_integers(what: str, arguments: list[Typed]) -> tuple[Typed, Typed] | None:
-    """None when one of them is NULL. Raises TypeProblem."""
+def _two_integers(what: str, arguments: list[Typed]) -> tuple[Typed, Typed]:
+    """Raises TypeProblem for anything else."""
     left, right = (as_number(each) for each in arguments)
-    if left.is_null_literal or right.is_null_literal:
-        return None
     a, b = left.plain, right.plain
     if not (a.is_integer and b.is_integer and max(a.bits, b.bits) <= 64):
         raise TypeProblem(f"{what} of {a.text} and {b.text}: expected integers up to 64 bits")
@@ -308,10 +290,7 @@ def bitwise(symbol: str) -> Build:
     """`&`, `|` and xor of integers, as wide as the wider one."""
 
     def build(arguments: list[Typed]) -> Typed:
-        found = _two_integers("bits", arguments)
-        if found is None:
-            return null()
-        left, right = found
+        left, right = _two_integers("bits", arguments)
         a, b = left.plain, right.plain
         result = _integer(max(a.bits, b.bits), signed=a.is_signed or b.is_signed)
         sides = [f"CAST({each.sql} AS HUGEINT)" for each in (left, right)]
@@ -329,10 +308,7 @@ def shift_bits(*, to_left: bool) -> Build:
     """Bits that leave the dividend's type are lost."""
 
     def build(arguments: list[Typed]) -> Typed:
-        found = _two_integers("bits", arguments)
-        if found is None:
-            return null()
-        left, right = found
+        left, right = _two_integers("bits", arguments)
         a, b = left.plain, right.plain
         result = _integer(max(a.bits, b.bits), signed=a.is_signed or b.is_signed)
         count = f"CAST({right.sql} AS HUGEINT)"
@@ -356,8 +332,6 @@ def shift_bits(*, to_left: bool) -> Build:
 def bit_not(arguments: list[Typed]) -> Typed:
     """`bitNot(n)`: every bit turned over, in the type of n. Raises TypeProblem."""
     value = as_number(arguments[0])
-    if value.is_null_literal:
-        return null()
     if not value.type.is_integer or value.plain.wide_bytes:
         raise TypeProblem(f"bitNot of {value.type.text}: expected an integer up to 64 bits")
     return Typed(wrap(f"(-1 - CAST({value.sql} AS HUGEINT))", value.plain), value.type)
@@ -367,10 +341,7 @@ def common_divisor(name: str) -> Build:
     """gcd and lcm."""
 
     def build(arguments: list[Typed]) -> Typed:
-        found = _two_integers(name, arguments)
-        if found is None:
-            return null()
-        left, right = found
+        left, right = _two_integers(name, arguments)
         result = result_integer("plus", left.plain, right.plain)
         sql = f"{name}(CAST({left.sql} AS HUGEINT), CAST({right.sql} AS HUGEINT))"
         return Typed(wrap(sql, result), nullable_like(result, left, right))

@@ -37,8 +37,6 @@ def _conversion(target: DataType, mode: str = "") -> Build:
 
 
 def _converted(value: Typed, target: DataType, mode: str) -> Typed:
-    if value.is_null_literal:
-        return null()
     if not mode:
         return convert(value, target)
     if not value.type.is_string:
@@ -69,7 +67,7 @@ def _to_decimal(name: str, mode: str) -> Build:
 
 def _to_time(mode: str) -> Build:
     def build(arguments: list[Typed]) -> Typed:
-        zone = _zone(arguments[1]) if len(arguments) > 1 else _zone_of(arguments[0])
+        zone = zone_argument(arguments[1]) if len(arguments) > 1 else _zone_of(arguments[0])
         return _converted(plain_condition(arguments[0]), DataType("DateTime", zone=zone), mode)
 
     return build
@@ -80,27 +78,19 @@ def _to_time_64(mode: str) -> Build:
         digits = constant_integer(arguments[1], "the number of digits of the second")
         if not 0 <= digits <= 9:
             raise TypeProblem(f"toDateTime64 takes 0 to 9 digits of the second, not {digits}")
-        zone = _zone(arguments[2]) if len(arguments) > 2 else _zone_of(arguments[0])
+        zone = zone_argument(arguments[2]) if len(arguments) > 2 else _zone_of(arguments[0])
         target = DataType("DateTime64", (digits,), zone)
         return _converted(plain_condition(arguments[0]), target, mode)
 
     return build
 
 
-def _zone(value: Typed) -> str:
-    name = constant_text(value, "the time zone")
-    return parse_type(f"DateTime({_quoted(name)})").zone
-
-
-def _quoted(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_+/-]{1,64}", name):
-        raise TypeProblem(f"there is no time zone {name[:60]!r}")
-    return f"'{name}'"
-
-
 def zone_argument(value: Typed) -> str:
     """A time zone given to a function. Raises UnknownType when there is none of that name."""
-    return _zone(value)
+    name = constant_text(value, "the time zone")
+    if not re.fullmatch(r"[A-Za-z0-9_+/-]{1,64}", name):
+        raise TypeProblem(f"there is no time zone {name[:60]!r}")
+    return parse_type(f"DateTime('{name}')").zone
 
 
 def _zone_of(value: Typed) -> str:
@@ -111,11 +101,15 @@ def _to_date(family: str, mode: str) -> Build:
     def build(arguments: list[Typed]) -> Typed:
         value = arguments[0]
         if len(arguments) > 1 and value.type.is_time:
-            zoned = DataType(value.plain.family, value.plain.numbers, _zone(arguments[1]))
-            value = Typed(value.sql, nullable_type(zoned, value.nullable))
+            value = _in_zone(value, arguments[1])
         return _converted(value, DataType(family), mode)
 
     return build
+
+
+def _in_zone(value: Typed, zone: Typed) -> Typed:
+    zoned = DataType(value.plain.family, value.plain.numbers, zone_argument(zone))
+    return Typed(value.sql, nullable_type(zoned, value.nullable))
 
 
 def _to_string(arguments: list[Typed]) -> Typed:
@@ -125,8 +119,7 @@ def _to_string(arguments: list[Typed]) -> Typed:
     if len(arguments) > 1:
         if not value.type.is_time:
             raise TypeProblem(f"toString with a time zone takes a time, not {value.type.text}")
-        zoned = DataType(value.plain.family, value.plain.numbers, _zone(arguments[1]))
-        value = Typed(value.sql, nullable_type(zoned, value.nullable))
+        value = _in_zone(value, arguments[1])
     return Typed(
         text_of(value),
         nullable_type(STRING, value.nullable),

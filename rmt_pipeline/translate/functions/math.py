@@ -11,7 +11,6 @@ from rmt_pipeline.translate.base.function import (
     function,
     integer,
     mathematical,
-    null,
     predicate,
     template,
 )
@@ -50,8 +49,6 @@ def _rounding(mode: str) -> Build:
 
     def build(arguments: list[Typed]) -> Typed:
         value = as_number(arguments[0])
-        if value.is_null_literal:
-            return null()
         if not value.type.is_computable:
             raise TypeProblem(f"{mode} takes a number, not {value.type.text}")
         decimals = 0
@@ -125,8 +122,6 @@ def _round_decimal(mode: str, value: Typed, decimals: int) -> str:
 
 def _sign(arguments: list[Typed]) -> Typed:
     value = as_number(arguments[0])
-    if value.is_null_literal:
-        return null()
     if not value.type.is_numeric:
         raise TypeProblem(f"sign takes a number, not {value.type.text}")
     x = value.sql

@@ -42,8 +42,6 @@ def _ascii_case(name: str, source: str, target: str) -> str:
 
 def _length(arguments: list[Typed]) -> Typed:
     value = arguments[0]
-    if value.is_null_literal:
-        return null()
     match value.plain.family:
         case "FixedString":
             sql = f"octet_length({value.sql})"
@@ -100,8 +98,6 @@ def _substring(*, in_bytes: bool) -> Build:
     measure = "strlen" if in_bytes else "length"
 
     def build(arguments: list[Typed]) -> Typed:
-        if any(each.is_null_literal for each in arguments):
-            return null()
         s, offset = text(arguments[0]), integer(arguments[1])
         size = f"{measure}({s})"
         known = arguments[1].constant.value if arguments[1].constant else None
@@ -329,11 +325,8 @@ FUNCTIONS = (
                 ("lpad", "lpad", True),
                 ("leftPadUTF8", "lpad", False),
             ),
-            *(
-                ("rightPad", "rpad", True),
-                ("rpad", "rpad", True),
-                ("rightPadUTF8", "rpad", False),
-            ),
+            *(("rightPad", "rpad", True), ("rpad", "rpad", True)),
+            ("rightPadUTF8", "rpad", False),
         )
     ),
     function("repeat", _repeat, 2),

@@ -11,7 +11,6 @@ from rmt_pipeline.translate.base.function import (
     constant_text,
     function,
     integer,
-    null,
 )
 from rmt_pipeline.translate.base.temporal import (
     at_least,
@@ -202,8 +201,6 @@ _CLOCK_PARTS: dict[str, tuple[str, DataType]] = {
 def _part(name: str, sql: str, result: DataType, *, of_clock: bool) -> Build:
     def build(arguments: list[Typed]) -> Typed:
         value = arguments[0]
-        if value.is_null_literal:
-            return null()
         if of_clock and not moment(value, name).type.is_time:
             raise TypeProblem(f"{name} takes a DateTime, not {value.type.text}")
         zone = zone_of_call(arguments, 1)
@@ -246,8 +243,6 @@ def _by_mode(name: str, forms: dict[int, str]) -> Build:
 
 def _start(name: str, period: str) -> Build:
     def build(arguments: list[Typed]) -> Typed:
-        if arguments[0].is_null_literal:
-            return null()
         return start_of_period(moment(arguments[0], name), period, zone_of_call(arguments, 1))
 
     return build
@@ -302,8 +297,6 @@ def _to_interval(unit: str) -> Build:
 def _add(unit: str, sign: int) -> Build:
     def build(arguments: list[Typed]) -> Typed:
         value, amount = arguments
-        if value.is_null_literal or amount.is_null_literal:
-            return null()
         if value.plain.family == "String":
             value = convert(value, DataType("DateTime64", (3,)))
         moment(value, f"add{unit}s")
@@ -320,12 +313,6 @@ def _date_diff(arguments: list[Typed]) -> Typed:
     zone = zone_argument(arguments[3]) if len(arguments) > 3 else None
     sql = count_of_boundaries(unit.lower(), left, right, zone)
     return Typed(f"CAST({sql} AS BIGINT)", nullable_like(INT64, left, right))
-
-
-# Numbers and times.
-
-
-# The present. DuckDB's clock; one moment for a whole query, and never in stored expressions.
 
 
 _STARTS = {
