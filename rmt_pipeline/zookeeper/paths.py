@@ -4,6 +4,7 @@
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import quote, unquote
@@ -49,6 +50,19 @@ class _Below:
         return paths.root + self._place
 
 
+class _Each:
+    """The path of the node of a name, below a fixed place below the root."""
+
+    __slots__ = ("_place",)
+
+    def __init__(self, place: str) -> None:
+        self._place = f"/{place}/"
+
+    def __get__(self, paths: _Rooted, kind: type) -> Callable[[object], str]:
+        place = paths.root + self._place
+        return lambda name: f"{place}{name}"
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaPaths:
     """`R`: what one replica promises and has to do."""
@@ -64,27 +78,15 @@ class ReplicaPaths:
     is_lost = _Below("is_lost")
     log_pointer = _Below("log_pointer")
     queue = _Below("queue")
-
-    def queue_entry(self, node: str) -> str:
-        return f"{self.root}/queue/{node}"
-
+    queue_entry = _Each("queue")
     queue_prefix = _Below("queue/queue-")
     executing = _Below("executing")
     """Parent of the claims; its data version is what serialises claiming (design §4)."""
-
-    def claim(self, node: str) -> str:
-        return f"{self.root}/executing/{node}"
-
+    claim = _Each("executing")
     attempts = _Below("attempts")
-
-    def attempts_of(self, node: str) -> str:
-        return f"{self.root}/attempts/{node}"
-
+    attempts_of = _Each("attempts")
     parts = _Below("parts")
-
-    def part(self, part: object) -> str:
-        return f"{self.root}/parts/{part}"
-
+    part = _Each("parts")
     flags = _Below("flags")
     force_restore_data = _Below("flags/force_restore_data")
     """A flag that people set: the next start sets aside whatever ZooKeeper does not know."""
@@ -99,10 +101,7 @@ class ReplicaPaths:
     creator_info = _Below("creator_info")
     creations = _Below("creation")
     """Its one child is named after what the replica was made with. Ours."""
-
-    def creation(self, name: str) -> str:
-        return f"{self.root}/creation/{name}"
-
+    creation = _Each("creation")
     detached = _Below("detached")
     """There while the replica's server does not serve it because it was told so. Ours."""
     dropping = _Below("dropping")
@@ -119,28 +118,18 @@ class TablePaths:
     columns = _Below("columns")
     log = _Below("log")
     log_prefix = _Below("log/log-")
-
-    def log_entry(self, name: str) -> str:
-        return f"{self.root}/log/{name}"
-
+    log_entry = _Each("log")
     blocks = _Below("blocks")
-
-    def block(self, block_id: str) -> str:
-        return f"{self.root}/blocks/{block_id}"
-
+    block = _Each("blocks")
     inserts = _Below("inserts")
-
-    def insert(self, insert_id: str) -> str:
-        return f"{self.root}/inserts/{insert_id}"
+    insert = _Each("inserts")
 
     def insert_batch(self, insert_id: str, number: int) -> str:
         """What one commit of an insert that is too large for one put into the table."""
         return f"{self.root}/inserts/{insert_id}/{number:0{SEQUENCE_DIGITS}d}"
 
     block_numbers = _Below("block_numbers")
-
-    def partition(self, partition_id: str) -> str:
-        return f"{self.root}/block_numbers/{partition_id}"
+    partition = _Each("block_numbers")
 
     def lock_prefix(self, partition_id: str) -> str:
         return f"{self.root}/block_numbers/{partition_id}/block-"
@@ -161,22 +150,13 @@ class TablePaths:
     quorum = _Below("quorum")
     quorum_status = _Below("quorum/status")
     quorum_parallel = _Below("quorum/parallel")
-
-    def quorum_of(self, part: object) -> str:
-        """The node of a part that waits for its quorum beside others."""
-        return f"{self.root}/quorum/parallel/{part}"
-
+    quorum_of = _Each("quorum/parallel")
+    """The node of a part that waits for its quorum beside others."""
     quorum_last_part = _Below("quorum/last_part")
     quorum_failed_parts = _Below("quorum/failed_parts")
-
-    def quorum_failed(self, part: object) -> str:
-        return f"{self.root}/quorum/failed_parts/{part}"
-
+    quorum_failed = _Each("quorum/failed_parts")
     mutations = _Below("mutations")
-
-    def mutation(self, mutation_id: str) -> str:
-        return f"{self.root}/mutations/{mutation_id}"
-
+    mutation = _Each("mutations")
     alters = _Below("alters")
     """What each ALTER did to the names of columns. Ours: its version orders ALTERs."""
 
@@ -188,17 +168,11 @@ class TablePaths:
     lost_part_count = _Below("lost_part_count")
     lost_parts = _Below("lost_parts")
     """Which they were, and whose rows. Ours."""
-
-    def lost_part(self, part: object) -> str:
-        return f"{self.root}/lost_parts/{part}"
-
+    lost_part = _Each("lost_parts")
     restoring = _Below("restoring")
     """While the table is made again from the disks of its replicas: nobody is active. Ours."""
-
-    def restoring_replica(self, name: str) -> str:
-        """A replica that is waited for, and what it has announced."""
-        return f"{self.root}/restoring/{name}"
-
+    restoring_replica = _Each("restoring")
+    """A replica that is waited for, and what it has announced."""
     restoring_lock = _Below("restoring_lock")
     """Held by whoever opens the table again."""
     replicas = _Below("replicas")
@@ -220,28 +194,16 @@ class TaskPaths:
         return last_name(self.root)
 
     active = _Below("active")
-
-    def active_on(self, host: str) -> str:
-        """Ephemeral: this server is at it."""
-        return f"{self.root}/active/{host}"
-
+    active_on = _Each("active")
+    """Ephemeral: this server is at it."""
     finished = _Below("finished")
-
-    def finished_on(self, host: str) -> str:
-        return f"{self.root}/finished/{host}"
-
+    finished_on = _Each("finished")
     synced = _Below("synced")
-
-    def synced_on(self, host: str) -> str:
-        """It is done there, without an error."""
-        return f"{self.root}/synced/{host}"
-
+    synced_on = _Each("synced")
+    """It is done there, without an error."""
     begun = _Below("begun")
-
-    def begun_on(self, host: str) -> str:
-        """What the statement's names stood for there before it began. Ours."""
-        return f"{self.root}/begun/{host}"
-
+    begun_on = _Each("begun")
+    """What the statement's names stood for there before it began. Ours."""
     shards = _Below("shards")
 
     def shard(self, table: TablePaths) -> str:
@@ -300,10 +262,7 @@ class DatabasePaths:
         return f"{self.root}/metadata/{_database_node(name)}"
 
     replicas = _Below("replicas")
-
-    def replica(self, name: str) -> str:
-        return f"{self.root}/replicas/{name}"
-
+    replica = _Each("replicas")
     dropping = _Below("dropping")
     """Ephemeral: held by whoever removes the database with its last replica."""
 

@@ -13,6 +13,7 @@ MISSED = "tests/unit/cluster/test_missed_alters.py"
 STATEMENTS = "tests/unit/cluster/test_on_cluster.py"
 
 TASK = "rmt_pipeline/sql/run/task.py"
+ON_CLUSTER = "rmt_pipeline/sql/run/on_cluster.py"
 WAIT = "rmt_pipeline/replica/wait.py"
 
 DATABASE_MUTANTS: tuple[LineMutant, ...] = (
@@ -61,8 +62,8 @@ DATABASE_MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "on cluster: who is not to wait for partitions waits",
-        TASK,
-        "            return answer.settings\n",
+        ON_CLUSTER,
+        "            return statement.answer.settings\n",
         "            return ()\n",
         f"{STATEMENTS}::test_who_is_not_to_wait_does_not",
     ),

@@ -324,7 +324,7 @@ class DatabaseCarrier(StatementCarrier):
             if not look.is_settled and self._is_of_now(look.keeper, here):
                 self._tell_record(look.keeper, here, look.picture.last_task)
             return
-        wanted = self._wanted(record)
+        wanted = defined_by(record, self._database)
 
         def take_own(now: TableDefinition) -> TableDefinition:
             """Settings and comment, which are each replica's own, of an ALTER that was missed."""
@@ -453,9 +453,6 @@ class DatabaseCarrier(StatementCarrier):
         stats = keeper.exists_many([one.parts for one in replicas])
         return any(stat is not None and stat.children_count for stat in stats)
 
-    def _wanted(self, record: TableRecord) -> TableDefinition:
-        return defined_by(record, self._database)
-
     # --- making, and moving aside ---
 
     def _make(self, name: str, record: TableRecord, task: Task) -> None:
@@ -490,7 +487,7 @@ class DatabaseCarrier(StatementCarrier):
         1. r1 is slow. 2. r2, of the same shard, carries a CREATE out, and an ALTER of the table.
         3. r1 comes to the CREATE: the shard's nodes are those after the ALTER.
         """
-        wanted = self._wanted(record)
+        wanted = defined_by(record, self._database)
         table = TablePaths(self.context.expanded(wanted).engine.zookeeper_path)
         if record.origin not in table.root.split("/"):
             return record
@@ -508,7 +505,7 @@ class DatabaseCarrier(StatementCarrier):
         parts are fetched. Raises ReplicaAlreadyExists when another table here has it.
         """
         server = self.context
-        wanted = replace(self._wanted(record), uuid=server.uuid_of(record.origin))
+        wanted = replace(defined_by(record, self._database), uuid=server.uuid_of(record.origin))
         definition = server.expanded(wanted)
         try:
             server.attach_replica(definition)

@@ -39,10 +39,11 @@ class Converter:
             return array
         try:
             [found] = evaluate([self._there], pa.table({_VALUE: array}))
-            back = self._back
-            if back is not None:
-                [again] = evaluate([back], pa.table({_VALUE: found}))
-                self._refuse_other(array, again)
+            if self._back is not None:
+                [again] = evaluate([self._back], pa.table({_VALUE: found}))
+                for row, (before, after) in enumerate(zip(array, again, strict=True)):
+                    if before != after:
+                        raise BadValue(f"the number in row {row + 1} does not fit")
         except UserError as error:
             raise BadValue(
                 f"column {self.name} is {self.wanted}, and the query gives {self.given}: {error}. "
@@ -59,11 +60,6 @@ class Converter:
         """Numbers are cast to and fro: what came back as another one did not fit."""
         is_number = self.given.is_numeric and self.wanted.is_numeric
         return _cast(self.type, self.given) if is_number else None
-
-    def _refuse_other(self, array: pa.Array, again: pa.Array) -> None:
-        for row, (before, after) in enumerate(zip(array, again, strict=True)):
-            if before != after:
-                raise BadValue(f"the number in row {row + 1} does not fit")
 
 
 def _cast(given: DataType, wanted: DataType) -> Expression:
@@ -100,9 +96,7 @@ def _may_wrap(given: DataType, wanted: DataType) -> bool:
     one, other = given.plain, wanted.plain
     if one.elements:
         return any(map(_may_wrap, one.elements, other.elements))
-    if not (one.is_numeric and other.is_numeric):
-        return False
-    if one.text == other.text:
+    if not (one.is_numeric and other.is_numeric) or one.text == other.text:
         return False
     if not (one.is_integer and other.is_integer):
         return True

@@ -39,7 +39,7 @@ from rmt_pipeline.sql.define.show_create import create_query
 from rmt_pipeline.sql.formats.rows import Columns, Done, Result
 from rmt_pipeline.sql.run.context import SessionContext
 from rmt_pipeline.sql.run.on_cluster import AskedServers, own_settings, wait_and_answer
-from rmt_pipeline.sql.run.tables import require_none_detached, typed_syntax
+from rmt_pipeline.sql.run.tables import defined, require_none_detached, typed_syntax
 from rmt_pipeline.syntax.statements.nodes import (
     AlterTable,
     AttachTable,
@@ -100,10 +100,8 @@ def create_replicated(
     definition = _expanded(session, name, engine)
     if name in server.catalog.databases():
         known = replicated_database(server.catalog, name)
-        same = known is not None and (known.path, known.name) == (
-            definition.path,
-            definition.name,
-        )
+        wanted = (definition.path, definition.name)
+        same = known is not None and (known.path, known.name) == wanted
         if not statement.if_not_exists and not same:
             raise DatabaseAlreadyExists(f"database {name!r} already exists")
         if not same:
@@ -247,11 +245,8 @@ def replicated_of(session: SessionContext, statement: Statement) -> str:
     """
     named = _tables_named(statement)
     databases = sorted({session.database_of(table) for table in named})
-    found = [
-        name
-        for name in databases
-        if replicated_database(session.server.catalog, name) is not None
-    ]
+    catalog = session.server.catalog
+    found = [name for name in databases if replicated_database(catalog, name) is not None]
     if not found:
         return ""
     if isinstance(statement, AttachTable) and statement.syntax is None:
@@ -363,9 +358,9 @@ class _Records:
     def find(self, table: TableName) -> _Known | None:
         path = self.paths.table(table.name)
         [read] = self.keeper.get_many([path])
-        return (
-            None if read is None else _Known(path, TableRecord.decode(read[0]), read[1].version)
-        )
+        if read is None:
+            return None
+        return _Known(path, TableRecord.decode(read[0]), read[1].version)
 
     def get(self, table: TableName, *, detached: bool = False) -> _Known:
         """Raises UnknownTable; TableDetached of one that is detached permanently."""
@@ -496,8 +491,6 @@ def _create_text(session: SessionContext, statement: CreateTable, request_id: st
     """The table in full, checked, with its macros but for {uuid}, which all replicas have the same.
     A table without a path has one of its own: one that is dropped here is not met there.
     """
-    from rmt_pipeline.sql.define.table import define_table  # noqa: PLC0415  start-up
-
     if statement.or_replace:
         raise NotImplementedStatement(
             "CREATE OR REPLACE TABLE in a Replicated database is not implemented: DROP it first"
@@ -507,13 +500,7 @@ def _create_text(session: SessionContext, statement: CreateTable, request_id: st
             "CREATE TABLE … AS SELECT in a Replicated database is not implemented: each replica "
             "would insert the rows. AS EMPTY SELECT, and then INSERT"
         )
-    definition = define_table(
-        statement.table,
-        typed_syntax(session, statement),
-        session.database,
-        flatten_nested=session.query_settings().flatten_nested,
-        session=tuple(session.session_values().items()),
-    )
+    definition = defined(session, statement.table, typed_syntax(session, statement))
     return create_query(with_own_path(definition, request_id))
 
 

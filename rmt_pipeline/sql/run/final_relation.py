@@ -5,7 +5,7 @@ The merge is made for the query alone: in a directory of its own, which goes wit
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from rmt_pipeline.compute.merge.job import SourcePart
 from rmt_pipeline.compute.read.final import columns_for_final, final_rows
 from rmt_pipeline.protocol.alter.history import stored_columns
 from rmt_pipeline.protocol.errors import NotImplementedStatement
-from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.sql.run.table_relation import (
     TableFiles,
     relation_over,
@@ -22,7 +22,7 @@ from rmt_pipeline.sql.run.table_relation import (
 from rmt_pipeline.store.manifest import PartColumn
 from rmt_pipeline.syntax.nodes import Query, names_columns_by_star, names_in
 from rmt_pipeline.system import Clock
-from rmt_pipeline.table import ActivePart, Snapshot, Table
+from rmt_pipeline.table import Snapshot, Table
 from rmt_pipeline.translate.select.sources import Relation
 
 _PREFIX = "final_"
@@ -69,7 +69,10 @@ def final_relation(
             f"leave FINAL out to see where the rows of {definition.full_name} are"
         )
     needed = columns_for_final(definition, _wanted(definition, query))
-    sources = [_source(table, part) for part in snapshot.parts]
+    sources = [
+        SourcePart(str(part.name), table.store.directory(part.name), part.manifest)
+        for part in snapshot.parts
+    ]
     found = final_rows(
         sources,
         definition.with_columns(needed),
@@ -88,11 +91,9 @@ def final_relation(
     if found.files:
         columns = tuple(PartColumn(column.name, column.type) for column in needed)
         files.append(TableFiles(columns, found.files, definition.metadata_version))
-    return relation_over(files, definition, unread=_others(definition, needed))
-
-
-def _source(table: Table, part: ActivePart) -> SourcePart:
-    return SourcePart(str(part.name), table.store.directory(part.name), part.manifest)
+    names = {column.name for column in needed}
+    others = {one.name for one in stored_columns(definition)} - names
+    return relation_over(files, definition, unread=others)
 
 
 def _wanted(definition: TableDefinition, query: Query) -> list[str]:
@@ -103,10 +104,3 @@ def _wanted(definition: TableDefinition, query: Query) -> list[str]:
     if names_columns_by_star(query) or not names.isdisjoint(aliases):
         return stored
     return [name for name in stored if names.issuperset(name.split("."))]
-
-
-def _others(definition: TableDefinition, needed: Sequence[Column]) -> frozenset[str]:
-    names = {column.name for column in needed}
-    return frozenset(
-        column.name for column in stored_columns(definition) if column.name not in names
-    )

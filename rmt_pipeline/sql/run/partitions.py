@@ -67,13 +67,10 @@ class CommandResult(NamedTuple):
 
 def results(rows: Sequence[CommandResult], answer: Answer) -> Rows:
     """Columns that no row has anything in are left out, but the first three."""
-    kept = [
-        number
-        for number in range(len(CommandResult._fields))
-        if number < 3 or any(row[number] for row in rows)
-    ]
-    columns = [(CommandResult._fields[number], "String") for number in kept]
-    return rows_of(columns, [[row[number] for number in kept] for row in rows], answer.format)
+    names = CommandResult._fields
+    kept = [at for at in range(len(names)) if at < 3 or any(row[at] for row in rows)]
+    columns = [(names[at], "String") for at in kept]
+    return rows_of(columns, [[row[at] for at in kept] for row in rows], answer.format)
 
 
 def alter_partitions(session: SessionContext, statement: AlterPartitions) -> Result:
@@ -253,17 +250,13 @@ def _drop(table: Table, command: DropPartition, query: QuerySettings) -> str:
     match command.target:
         case OnePart(name):
             table.drop_part(part_of(name), detach=command.detach, settings=query)
-            return ""
         case AllPartitions():
             table.drop_partitions(None, detach=command.detach, settings=query)
-            return ""
         case partition:
-            partition_id = partition_id_of(partition, table.definition)
-            dropped = table.drop_partitions(
-                [partition_id], detach=command.detach, settings=query
-            )
-            never = f"partition {partition_id} has never had a row; nothing was dropped"
-            return "" if dropped else never
+            wanted = partition_id_of(partition, table.definition)
+            if not table.drop_partitions([wanted], detach=command.detach, settings=query):
+                return f"partition {wanted} has never had a row; nothing was dropped"
+    return ""
 
 
 def part_of(name: str) -> PartName:

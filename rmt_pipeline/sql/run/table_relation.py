@@ -150,7 +150,7 @@ def _select(
     options = ", filename = true" if virtual else ""
     paths = ", ".join(duckdb_text(str(PurePath(file))) for file in files)
     sql = f"SELECT {', '.join(items) or '1 AS none'} FROM read_parquet([{paths}]{options})"  # noqa: S608
-    if len(have) == len(stored) and all(_is_same(found[one.name], one) for one in have):
+    if len(have) == len(stored) and all(found[one.name].type == one.type for one in have):
         return sql
     items = [_converted(column, found[column.name]) for column in have]
     lacking = [column for column in stored if column.name not in found]
@@ -191,10 +191,6 @@ def _read(column: StoredColumn) -> str:
     if column.name == column.column:
         return duckdb_name(column.name)
     return f"{duckdb_name(column.name)} AS {duckdb_name(column.column)}"
-
-
-def _is_same(found: StoredColumn, column: Column) -> bool:
-    return found.type == column.type
 
 
 def _converted(column: Column, found: StoredColumn) -> str:

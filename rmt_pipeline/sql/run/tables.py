@@ -60,16 +60,7 @@ def create_table(session: SessionContext, statement: CreateTable) -> Done:
 
     When the server does not run, the table is made all the same, and the answer says so.
     """
-    # For start-up time.
-    from rmt_pipeline.sql.define.table import define_table  # noqa: PLC0415  loads expressions
-
-    definition = define_table(
-        statement.table,
-        typed_syntax(session, statement),
-        session.database,
-        flatten_nested=session.query_settings().flatten_nested,
-        session=tuple(session.session_values().items()),
-    )
+    definition = defined(session, statement.table, typed_syntax(session, statement))
     if definition.database == SYSTEM_DATABASE:
         raise UserError("the database system holds no tables of your own: choose another")
     if statement.or_replace and session.server.catalog.has(
@@ -83,6 +74,19 @@ def create_table(session: SessionContext, statement: CreateTable) -> Done:
     if statement.query is not None and not statement.is_empty:
         _fill(session, statement.table, statement.query)
     return _with_unused(done, definition)
+
+
+def defined(session: SessionContext, table: TableName, syntax: TableSyntax) -> TableDefinition:
+    """What is typed, checked, with what this session says of defaults. Raises UserError."""
+    from rmt_pipeline.sql.define.table import define_table  # noqa: PLC0415  start-up
+
+    return define_table(
+        table,
+        syntax,
+        session.database,
+        flatten_nested=session.query_settings().flatten_nested,
+        session=tuple(session.session_values().items()),
+    )
 
 
 def _replace_table(
@@ -114,9 +118,7 @@ def _replace_table(
         raise
     try:
         _drop(session, database, called, sync=False)
-    except (
-        RmtError
-    ) as error:  # it is replaced all the same: who says it again replaces the new one
+    except RmtError as error:  # it is replaced: who says it again replaces the new one
         note += (
             f"\n{definition.full_name} is replaced. The old table, which is {database}.{called} "
             f"until it is dropped, could not be dropped yet: {error}"
@@ -244,23 +246,14 @@ def attach_table(session: SessionContext, statement: AttachTable) -> Done:
     until then the table is read-only (spec §11.2). Raises TableAlreadyExists, UnknownTable,
     ReplicaAlreadyExists.
     """
-    # For start-up time.
-    from rmt_pipeline.sql.define.table import define_table  # noqa: PLC0415  loads expressions
-
     server = session.server
     if statement.syntax is None:
-        database = session.database_of(statement.table)
-        if server.catalog.has(database, statement.table.name) and statement.if_not_exists:
+        database, name = _full_name(session, statement.table)
+        if statement.if_not_exists and server.catalog.has(database, name):
             return Done()
-        server.attach_table(database, statement.table.name)
-        return _wait_active(session, database, statement.table.name)
-    definition = define_table(
-        statement.table,
-        statement.syntax,
-        session.database,
-        flatten_nested=session.query_settings().flatten_nested,
-        session=tuple(session.session_values().items()),
-    )
+        server.attach_table(database, name)
+        return _wait_active(session, database, name)
+    definition = defined(session, statement.table, statement.syntax)
     if definition.engine.is_private:
         raise NotImplementedStatement(
             f"ATTACH TABLE … ENGINE = {definition.engine.name} is not implemented: only replicas "
@@ -279,7 +272,7 @@ def detach_table(session: SessionContext, statement: DetachTable) -> Done:
     """Waits until the server has let go of it, with SYNC for what workers have begun too. Raises
     UnknownTable.
     """
-    database, name = session.database_of(statement.table), statement.table.name
+    database, name = _full_name(session, statement.table)
     if database == SYSTEM_DATABASE:
         raise UserError(f"system.{name} cannot be detached")
     try:
@@ -322,10 +315,9 @@ def _wait_let_go(session: SessionContext, engine: Engine, *, sync: bool) -> Done
 
 def drop_tables(session: SessionContext, statement: DropTable) -> Done:
     """Each in turn. Raises UnknownTable before any is dropped."""
-    names = [(session.database_of(table), table.name) for table in statement.tables]
     catalog = session.server.catalog
     wanted = []
-    for database, name in names:
+    for database, name in (_full_name(session, table) for table in statement.tables):
         if database == SYSTEM_DATABASE:
             raise UserError(f"system.{name} cannot be dropped")
         try:
@@ -344,9 +336,7 @@ def drop_tables(session: SessionContext, statement: DropTable) -> Done:
 def _drop(session: SessionContext, database: str, name: str, *, sync: bool) -> None:
     """Without `sync`: until its server has let go of it, so that a new table may have its place."""
     catalog = session.server.catalog
-    sync |= (
-        replicated_database(catalog, database) is not None
-    )  # its tables are not one server's
+    sync |= replicated_database(catalog, database) is not None  # not one server's tables
     is_begun = catalog.is_dropping(database, name)
     engine = None if is_begun else catalog.definition(database, name).engine
     session.server.drop_table(database, name, sync=sync)
@@ -365,7 +355,7 @@ def undrop_table(session: SessionContext, statement: UndropTable) -> Done:
     """Waits until the server has taken it up. Raises UnknownTable, UnknownDatabase,
     TableAlreadyExists.
     """
-    database, name = session.database_of(statement.table), statement.table.name
+    database, name = _full_name(session, statement.table)
     session.server.undrop_table(database, name, statement.uuid)
     return _wait_active(session, database, name)
 

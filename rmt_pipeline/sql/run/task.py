@@ -39,8 +39,8 @@ from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.mutations.mutations import wait_for_mutation
 from rmt_pipeline.replica.wait import wait_for_kinds
 from rmt_pipeline.sql.run.databases import replicated_of
+from rmt_pipeline.sql.run.on_cluster import own_settings
 from rmt_pipeline.sql.run.session import Session
-from rmt_pipeline.syntax.settings import Settings
 from rmt_pipeline.syntax.statements.nodes import (
     AllPartitions,
     AlterPartitions,
@@ -409,7 +409,7 @@ class StatementCarrier:
 
         Who comes to it when nobody is answered any more, because it was away, waits for nothing.
         """
-        query = self._session(begun.task).context.query_settings(_settings(step))
+        query = self._session(begun.task).context.query_settings(own_settings(step))
         kinds, sync = _seen_by(step, query)
         clock, created = self.context.clock, keeper.exists(begun.paths.root)
         database = step.table.database or begun.task.database
@@ -432,7 +432,11 @@ class StatementCarrier:
             check()
             return clock.monotonic_s() >= deadline_s
 
-        for name in _changed_by(step):
+        changed = [step.table]
+        if isinstance(step, AlterPartitions):
+            moves = (one for one in step.commands if isinstance(one, MovePartition))
+            changed += [move.destination for move in moves]
+        for name in changed:
             replica = self.context.table(
                 name.name, name.database or begun.task.database
             ).replica
@@ -499,8 +503,11 @@ class StatementCarrier:
     def _carried_out(
         self, keeper: LivingKeeper, begun: BegunTask, executed: str, step: ClusterStatement
     ) -> TaskOutcome | None:
-        if _is_repeatable(step):
-            return self._told(begun.task, step)
+        match step:
+            case Optimize() | AlterPartitions(commands=(AttachPartition(),)):
+                return self._told(begun.task, step)  # again it changes nothing that came since
+            case _:
+                pass
         self.context.bind(MarkedKeeper(keeper, executed), begun.task.request_id)
         try:
             return self._told(begun.task, step)
@@ -533,25 +540,6 @@ def _tables_in(value: object) -> Iterator[TableName]:
             yield from _tables_in(getattr(value, field.name))
 
 
-def _is_repeatable(step: ClusterStatement) -> bool:
-    """Whether doing it again changes nothing that came in between."""
-    match step:
-        case Optimize() | AlterPartitions(commands=(AttachPartition(),)):
-            return True
-        case _:
-            return False
-
-
-def _settings(step: ClusterStatement) -> Settings:
-    match step:
-        case AlterPartitions(answer=answer):
-            return answer.settings
-        case AlterTable() | MutateRows() | Truncate() | Optimize():
-            return step.settings
-        case _:
-            return ()
-
-
 def _seen_by(step: ClusterStatement, query: QuerySettings) -> tuple[frozenset[str], int]:
     """Entries of which kinds make a SELECT see the statement, if that is waited for."""
     match step:
@@ -565,14 +553,6 @@ def _seen_by(step: ClusterStatement, query: QuerySettings) -> tuple[frozenset[st
             return _PARTS_THAT_COME_OR_GO, query.alter_sync
         case _:
             return frozenset(), 0
-
-
-def _changed_by(step: OfTable) -> list[TableName]:
-    match step:
-        case AlterPartitions(commands=(MovePartition(destination=destination),)):
-            return [step.table, destination]
-        case _:
-            return [step.table]
 
 
 def _mutations_of(keeper: LivingKeeper, table: TablePaths, executed: str) -> list[str]:

@@ -81,6 +81,11 @@ def any_text(value: Typed) -> str:
     return text(value) if value.type.is_string else text_of(value)
 
 
+def blob(value: Typed) -> str:
+    """The bytes of a String or a FixedString."""
+    return value.sql if value.plain.family == "FixedString" else f"encode({text(value)})"
+
+
 def integer(value: Typed) -> str:
     """A BIGINT."""
     if not (value.type.is_integer or value.is_null_literal) or value.plain.wide_bytes:
@@ -168,6 +173,11 @@ def predicate(sql: str, *readers: ArgumentSql) -> Build:
 def true_or_false(sql: str, *arguments: Typed) -> Typed:
     """A condition that is Nullable when one of `arguments` is."""
     return Typed(sql, nullable_like(UINT8, *arguments), is_condition=True)
+
+
+def always(sql: str, result: DataType, constant: Constant | None = None) -> Build:
+    """The same, whatever it is called with."""
+    return lambda _: Typed(sql, result, constant)
 
 
 def mathematical(sql: str) -> Build:

@@ -101,13 +101,14 @@ def _to_date(family: str, mode: str) -> Build:
     def build(arguments: list[Typed]) -> Typed:
         value = arguments[0]
         if len(arguments) > 1 and value.type.is_time:
-            value = _in_zone(value, arguments[1])
+            value = in_zone(value, arguments[1])
         return _converted(value, DataType(family), mode)
 
     return build
 
 
-def _in_zone(value: Typed, zone: Typed) -> Typed:
+def in_zone(value: Typed, zone: Typed) -> Typed:
+    """A time of that zone: the same moment. Raises UnknownType when there is none of that name."""
     zoned = DataType(value.plain.family, value.plain.numbers, zone_argument(zone))
     return Typed(value.sql, nullable_type(zoned, value.nullable))
 
@@ -119,7 +120,7 @@ def _to_string(arguments: list[Typed]) -> Typed:
     if len(arguments) > 1:
         if not value.type.is_time:
             raise TypeProblem(f"toString with a time zone takes a time, not {value.type.text}")
-        value = _in_zone(value, arguments[1])
+        value = in_zone(value, arguments[1])
     return Typed(
         text_of(value),
         nullable_type(STRING, value.nullable),

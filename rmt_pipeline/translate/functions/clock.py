@@ -6,10 +6,11 @@ The present is DuckDB's clock: one moment for a whole query, and never in stored
 from rmt_pipeline.translate.base.casts import convert, nullable_like
 from rmt_pipeline.translate.base.function import (
     Build,
-    Function,
+    always,
     constant_text,
     function,
     integer,
+    template,
 )
 from rmt_pipeline.translate.base.temporal import (
     clamp_date,
@@ -37,7 +38,7 @@ from rmt_pipeline.translate.base.typed import (
     nullable_type,
     string_sql,
 )
-from rmt_pipeline.translate.functions.cast import moment, zone_argument, zone_of_call
+from rmt_pipeline.translate.functions.cast import in_zone, moment, zone_argument, zone_of_call
 from rmt_pipeline.types.data_type import DataType
 
 # Patterns of formatDateTime.
@@ -184,8 +185,7 @@ def _to_zone(arguments: list[Typed]) -> Typed:
     value = arguments[0]
     if not value.type.is_time:
         raise TypeProblem(f"toTimeZone takes a DateTime, not {value.type.text}")
-    zoned = DataType(value.plain.family, value.plain.numbers, zone_argument(arguments[1]))
-    return Typed(value.sql, nullable_type(zoned, value.nullable))
+    return in_zone(value, arguments[1])
 
 
 def _zone_name(arguments: list[Typed]) -> Typed:
@@ -193,10 +193,7 @@ def _zone_name(arguments: list[Typed]) -> Typed:
     return Typed(string_sql(name), STRING, Constant(name))
 
 
-def _make_date(arguments: list[Typed]) -> Typed:
-    year, month, day = (integer(each) for each in arguments)
-    sql = f"CAST((make_date({year}, {month}, 1) + to_days(CAST({day} - 1 AS INTEGER))) AS DATE)"
-    return Typed(clamp_date(sql), nullable_like(DATE, *arguments))
+_DATE = "CAST((make_date({0}, {1}, 1) + to_days(CAST({2} - 1 AS INTEGER))) AS DATE)"
 
 
 def _make_time(arguments: list[Typed]) -> Typed:
@@ -251,15 +248,7 @@ def _now_64(arguments: list[Typed]) -> Typed:
 
 
 def _today(days_ago: int) -> Build:
-    def build(arguments: list[Typed]) -> Typed:
-        del arguments
-        return Typed(f"(CAST(make_timestamp(epoch_us(now())) AS DATE) - {days_ago})", DATE)
-
-    return build
-
-
-def _uncertain(name: str, build: Build, most: int) -> Function:
-    return function(name, build, 0, most, deterministic=False)
+    return always(f"(CAST(make_timestamp(epoch_us(now())) AS DATE) - {days_ago})", DATE)
 
 
 FUNCTIONS = (
@@ -277,7 +266,7 @@ FUNCTIONS = (
     function("timeZoneOf", _zone_name, 1),
     function("timezoneOf", _zone_name, 1),
     function("timezone", _zone_name, 0),
-    function("makeDate", _make_date, 3),
+    function("makeDate", template(clamp_date(_DATE), DATE, integer), 3),
     function("makeDateTime", _make_time, 6, 7),
     function("formatDateTime", _format, 2, 3),
     function("monthName", _month_name, 1),
@@ -290,8 +279,8 @@ FUNCTIONS = (
         )
         for mode in ("", "OrNull", "OrZero")
     ),
-    _uncertain("now", _now, 1),
-    _uncertain("now64", _now_64, 1),
-    _uncertain("today", _today(0), 0),
-    _uncertain("yesterday", _today(1), 0),
+    function("now", _now, 0, 1, deterministic=False),
+    function("now64", _now_64, 0, 1, deterministic=False),
+    function("today", _today(0), 0, deterministic=False),
+    function("yesterday", _today(1), 0, deterministic=False),
 )

@@ -1,7 +1,7 @@
 """Strings as digits and back: hex, bin, base64, codes of characters."""
 
 from rmt_pipeline.translate.base.casts import convert, nullable_like
-from rmt_pipeline.translate.base.function import MANY, function, integer, text
+from rmt_pipeline.translate.base.function import MANY, blob, function, integer, template, text
 from rmt_pipeline.translate.base.typed import STRING, Typed, TypeProblem, let
 from rmt_pipeline.types.data_type import DataType
 
@@ -10,8 +10,7 @@ def _hex(arguments: list[Typed]) -> Typed:
     value = arguments[0]
     plain = value.plain
     if plain.is_string:
-        blob = value.sql if plain.family == "FixedString" else f"encode({value.sql})"
-        return Typed(f"hex({blob})", nullable_like(STRING, value))
+        return Typed(f"hex({blob(value)})", nullable_like(STRING, value))
     if plain.is_integer and not plain.wide_bytes:
         mask = (1 << plain.bits) - 1
         digits = f"to_hex(CAST((CAST({value.sql} AS HUGEINT) & {mask}::HUGEINT) AS UBIGINT))"
@@ -22,10 +21,6 @@ def _hex(arguments: list[Typed]) -> Typed:
             [convert(value, DataType("UInt16" if plain.family == "Date" else "UInt32"))]
         )
     raise TypeProblem(f"hex takes a string or an integer up to 64 bits, not {value.type.text}")
-
-
-def _unhex(arguments: list[Typed]) -> Typed:
-    return Typed(f"decode(unhex({text(arguments[0])}))", nullable_like(STRING, *arguments))
 
 
 def _bin(arguments: list[Typed]) -> Typed:
@@ -41,12 +36,6 @@ def _bin(arguments: list[Typed]) -> Typed:
     return Typed(sql, nullable_like(STRING, value))
 
 
-def _base64_encode(arguments: list[Typed]) -> Typed:
-    value = arguments[0]
-    blob = value.sql if value.plain.family == "FixedString" else f"encode({text(value)})"
-    return Typed(f"to_base64({blob})", nullable_like(STRING, value))
-
-
 def _character_codes(arguments: list[Typed]) -> Typed:
     pieces = [f"chr(CAST({integer(each)} & 127 AS INTEGER))" for each in arguments]
     return Typed(f"({' || '.join(pieces)})", nullable_like(STRING, *arguments))
@@ -54,8 +43,13 @@ def _character_codes(arguments: list[Typed]) -> Typed:
 
 FUNCTIONS = (
     function("hex", _hex, 1),
-    function("unhex", _unhex, 1, differs="digits that give no UTF-8 text are refused"),
+    function(
+        "unhex",
+        template("decode(unhex({0}))", STRING, text),
+        1,
+        differs="digits that give no UTF-8 text are refused",
+    ),
     function("bin", _bin, 1),
-    function("base64Encode", _base64_encode, 1),
+    function("base64Encode", template("to_base64({0})", STRING, blob), 1),
     function("char", _character_codes, 1, MANY, differs="codes above 127 are cut to 7 bits"),
 )

@@ -5,7 +5,7 @@ original's would send rows to other partitions than they are in.
 """
 
 from rmt_pipeline.translate.base.casts import nullable_like
-from rmt_pipeline.translate.base.function import Build, function, text
+from rmt_pipeline.translate.base.function import Build, blob, function, template
 from rmt_pipeline.translate.base.temporal import seconds
 from rmt_pipeline.translate.base.typed import UINT32, UINT64, Typed, TypeProblem, let
 from rmt_pipeline.types.data_type import DataType
@@ -13,22 +13,10 @@ from rmt_pipeline.types.data_type import DataType
 
 def _digest(name: str, width: int) -> Build:
     """A FixedString of the hash's bytes."""
-
-    def build(arguments: list[Typed]) -> Typed:
-        sql = f"unhex({name}({_bytes(arguments[0])}))"
-        return Typed(sql, nullable_like(DataType("FixedString", (width,)), arguments[0]))
-
-    return build
+    return template(f"unhex({name}({{0}}))", DataType("FixedString", (width,)), blob)
 
 
-def _bytes(value: Typed) -> str:
-    return value.sql if value.plain.family == "FixedString" else f"encode({text(value)})"
-
-
-def _half_md5(arguments: list[Typed]) -> Typed:
-    digits = f"md5({_bytes(arguments[0])})"
-    sql = f"CAST('0x' || substr({digits}, 1, 16) AS UBIGINT)"
-    return Typed(sql, nullable_like(UINT64, arguments[0]))
+_HALF_MD5 = template("CAST('0x' || substr(md5({0}), 1, 16) AS UBIGINT)", UINT64, blob)
 
 
 def _key(value: Typed, *, own_width: bool = False) -> str:
@@ -79,14 +67,6 @@ def _steps(sql: str, *steps: str) -> str:
     return sql
 
 
-def _int_hash_64(arguments: list[Typed]) -> Typed:
-    return _finalised(arguments[0], _key(arguments[0]))
-
-
-def _city_hash_64(arguments: list[Typed]) -> Typed:
-    return _finalised(arguments[0], _key(arguments[0], own_width=True))
-
-
 def _finalised(value: Typed, key: str) -> Typed:
     """MurmurHash3's finaliser, as the original's intHash64 and its cityHash64 of one number."""
     mixed = "xor(v, v >> 33)"
@@ -122,12 +102,12 @@ FUNCTIONS = (
     function("MD5", _digest("md5", 16), 1),
     function("SHA1", _digest("sha1", 20), 1),
     function("SHA256", _digest("sha256", 32), 1),
-    function("halfMD5", _half_md5, 1),
-    function("intHash64", _int_hash_64, 1),
+    function("halfMD5", _HALF_MD5, 1),
+    function("intHash64", lambda it: _finalised(it[0], _key(it[0])), 1),
     function("intHash32", _int_hash_32, 1),
     function(
         "cityHash64",
-        _city_hash_64,
+        lambda it: _finalised(it[0], _key(it[0], own_width=True)),
         1,
         differs="of one number, Date or DateTime only: strings are refused",
     ),

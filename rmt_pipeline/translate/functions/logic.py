@@ -60,23 +60,11 @@ def _logical(sql: str, arguments: list[Typed]) -> Typed:
     return true_or_false(sql, *arguments)
 
 
-def _not(arguments: list[Typed]) -> Typed:
-    return _logical(f"(NOT {condition(arguments[0])})", arguments)
-
-
 def _xor(arguments: list[Typed]) -> Typed:
     sql = condition(arguments[0])
     for each in arguments[1:]:
         sql = f"({sql} <> {condition(each)})"
     return _logical(sql, arguments)
-
-
-def _is_null(arguments: list[Typed]) -> Typed:
-    return _is_condition(f"{arguments[0].sql} IS NULL")
-
-
-def _is_not_null(arguments: list[Typed]) -> Typed:
-    return _is_condition(f"{arguments[0].sql} IS NOT NULL")
 
 
 def _is_condition(sql: str) -> Typed:
@@ -119,10 +107,6 @@ def case(branches: list[tuple[str, Typed]], otherwise: Typed) -> Typed:
     sql = f"(CASE {whens} ELSE {results[-1].sql} END)"
     is_condition = all(value.is_condition for value in values)
     return Typed(sql, result_type, is_condition=is_condition)
-
-
-def _if(arguments: list[Typed]) -> Typed:
-    return case([(condition(arguments[0]), arguments[1])], arguments[2])
 
 
 def _multi_if(arguments: list[Typed]) -> Typed:
@@ -235,10 +219,6 @@ def checked_pattern(pattern: str) -> str:
     return pattern
 
 
-def _identity(arguments: list[Typed]) -> Typed:
-    return arguments[0]
-
-
 def _type_name(arguments: list[Typed]) -> Typed:
     name = arguments[0].type.text
     if arguments[0].is_null_literal:
@@ -261,14 +241,14 @@ FUNCTIONS = (
     *(function(name, _comparison(name), 2) for name in OPERATORS),
     function("and", _connective("AND"), 2, MANY),
     function("or", _connective("OR"), 2, MANY),
-    function("not", _not, 1),
+    function("not", lambda it: _logical(f"(NOT {condition(it[0])})", it), 1),
     function("xor", _xor, 2, MANY),
-    function("isNull", _is_null, 1),
-    function("isNotNull", _is_not_null, 1),
+    function("isNull", lambda it: _is_condition(f"{it[0].sql} IS NULL"), 1),
+    function("isNotNull", lambda it: _is_condition(f"{it[0].sql} IS NOT NULL"), 1),
     function("isZeroOrNull", _is_zero_or_null, 1),
     function("isDistinctFrom", _distinct("DISTINCT FROM"), 2),
     function("isNotDistinctFrom", _distinct("NOT DISTINCT FROM"), 2),
-    function("if", _if, 3),
+    function("if", lambda it: case([(condition(it[0]), it[1])], it[2]), 3),
     function("multiIf", _multi_if, 3, MANY),
     function("caseWithExpression", _case_with_expression, 4, MANY),
     function("coalesce", _coalesce, 1, MANY),
@@ -281,8 +261,7 @@ FUNCTIONS = (
         differs="a NULL gives the type's default; the original says that it may give anything",
     ),
     function("toNullable", _to_nullable, 1),
-    function("identity", _identity, 1),
-    function("materialize", _identity, 1),
+    *(function(name, lambda it: it[0], 1) for name in ("identity", "materialize")),
     function("toTypeName", _type_name, 1),
     function("like", _like("LIKE", negated=False), 2),
     function("notLike", _like("LIKE", negated=True), 2),

@@ -6,6 +6,7 @@ from rmt_pipeline.translate.base.casts import nullable_like
 from rmt_pipeline.translate.base.casts_number import unscaled, unscaled_to_decimal
 from rmt_pipeline.translate.base.function import (
     Build,
+    always,
     constant_integer,
     floating,
     function,
@@ -126,16 +127,7 @@ def _sign(arguments: list[Typed]) -> Typed:
         raise TypeProblem(f"sign takes a number, not {value.type.text}")
     x = value.sql
     sql = f"(CASE WHEN {x} < 0 THEN -1 WHEN {x} > 0 THEN 1 WHEN {x} = 0 THEN 0 END)"
-    sql = f"CAST({sql} AS TINYINT)"
-    return Typed(sql, nullable_like(INT8, value))
-
-
-def _constant(value: float) -> Build:
-    def build(arguments: list[Typed]) -> Typed:
-        del arguments
-        return Typed(number_sql(value), FLOAT64, Constant(value))
-
-    return build
+    return Typed(f"CAST({sql} AS TINYINT)", nullable_like(INT8, value))
 
 
 def _domain(sql: str, outside: str) -> Build:
@@ -148,15 +140,6 @@ def _logarithm(sql: str) -> Build:
         f"(CASE WHEN {{0}} < 0 THEN {_NAN} WHEN {{0}} = 0 "
         f"THEN CAST('-Infinity' AS DOUBLE) ELSE {sql} END)"
     )
-
-
-def _power() -> Build:
-    sql = (
-        "(CASE WHEN {0} < 0 AND isfinite({0}) AND {1} <> trunc({1}) THEN "
-        + _NAN
-        + " ELSE pow({0}, {1}) END)"
-    )
-    return template(sql, FLOAT64, floating)
 
 
 def _bit_count(arguments: list[Typed]) -> Typed:
@@ -179,15 +162,14 @@ def _bit_test(arguments: list[Typed]) -> Typed:
     return Typed(sql, nullable_like(UINT8, *arguments))
 
 
-def _infinite(arguments: list[Typed]) -> Typed:
-    value = f"CAST({floating(arguments[0])} AS DOUBLE)"
-    return Typed(f"isinf({value})", nullable_like(UINT8, *arguments), is_condition=True)
-
-
 # DuckDB's is off by a bit or two; one step of Newton's method puts that right.
 _CUBE_ROOT = (
     "(CASE WHEN {0} = 0 OR NOT abs({0}) < 1e100 THEN cbrt({0}) ELSE "
     "cbrt({0}) - (cbrt({0}) * cbrt({0}) * cbrt({0}) - {0}) / (3 * cbrt({0}) * cbrt({0})) END)"
+)
+_POWER = mathematical(
+    "(CASE WHEN {0} < 0 AND isfinite({0}) AND {1} <> trunc({1}) "
+    f"THEN {_NAN} ELSE pow({{0}}, {{1}}) END)"
 )
 _BETWEEN_ONES = "{0} < -1 OR {0} > 1"
 _FINITE = "NOT isfinite({0})"
@@ -229,23 +211,25 @@ FUNCTIONS = (
     function("ln", _logarithm("ln({0})"), 1),
     function("log2", _logarithm("log2({0})"), 1),
     function("log10", _logarithm("log10({0})"), 1),
-    function("pow", _power(), 2),
-    function("power", _power(), 2),
+    function("pow", _POWER, 2),
+    function("power", _POWER, 2),
     function("sin", _domain("sin({0})", _FINITE), 1),
     function("cos", _domain("cos({0})", _FINITE), 1),
     function("tan", _domain("tan({0})", _FINITE), 1),
     function("asin", _domain("asin({0})", _BETWEEN_ONES), 1),
     function("acos", _domain("acos({0})", _BETWEEN_ONES), 1),
     function("atan", mathematical("atan({0})"), 1),
-    function("atan2", template("atan2({0}, {1})", FLOAT64, floating), 2),
-    function("hypot", template("sqrt({0} * {0} + {1} * {1})", FLOAT64, floating), 2),
-    function("pi", _constant(math.pi), 0),
-    function("e", _constant(math.e), 0),
+    function("atan2", mathematical("atan2({0}, {1})"), 2),
+    function("hypot", mathematical("sqrt({0} * {0} + {1} * {1})"), 2),
+    *(
+        function(name, always(number_sql(value), FLOAT64, Constant(value)), 0)
+        for name, value in (("pi", math.pi), ("e", math.e))
+    ),
     function("degrees", mathematical("degrees({0})"), 1),
     function("radians", mathematical("radians({0})"), 1),
     function("isNaN", predicate("isnan({0})", floating), 1),
     function("isFinite", predicate("isfinite({0})", floating), 1),
-    function("isInfinite", _infinite, 1),
+    function("isInfinite", predicate("isinf(CAST({0} AS DOUBLE))", floating), 1),
     function(
         "factorial",
         template("CAST(factorial(CAST({0} AS INTEGER)) AS UBIGINT)", UINT64, integer),

@@ -8,6 +8,7 @@ from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.translate.base.casts import nullable_like
 from rmt_pipeline.translate.base.function import (
     Build,
+    always,
     condition,
     constant_text,
     floating,
@@ -30,7 +31,6 @@ from rmt_pipeline.translate.connection import (
     Thrown,
     TooSlow,
 )
-from rmt_pipeline.types.data_type import DataType
 
 SESSION = ("currentDatabase", "currentUser", "hostName", "version")
 
@@ -68,22 +68,7 @@ def _throw_if(arguments: list[Typed]) -> Typed:
     return Typed(sql, nullable_like(UINT8, arguments[0]))
 
 
-def _row_number(arguments: list[Typed]) -> Typed:
-    del arguments
-    return Typed("CAST(row_number() OVER () - 1 AS UBIGINT)", UINT64)
-
-
 _RANDOM = f"CAST(floor(random() * {2**32}) AS UBIGINT)"
-
-
-def _always(sql: str, result: DataType) -> Build:
-    """Whatever it is called with."""
-
-    def build(arguments: list[Typed]) -> Typed:
-        del arguments
-        return Typed(sql, result)
-
-    return build
 
 
 _RANDOM_32 = f"CAST({_RANDOM} AS UINTEGER)"
@@ -96,7 +81,7 @@ FUNCTIONS = (
     function("sleepEachRow", _pause(SLEEP_EACH_ROW), 1, deterministic=False, differs=_BLOCKS),
     function("throwIf", _throw_if, 1, 2),
     *(
-        function(name, _always(sql, kind), 0, 1, deterministic=False, differs=_EACH)
+        function(name, always(sql, kind), 0, 1, deterministic=False, differs=_EACH)
         for name, sql, kind in (
             ("rand", _RANDOM_32, UINT32),
             ("rand32", _RANDOM_32, UINT32),
@@ -108,7 +93,7 @@ FUNCTIONS = (
     *(
         function(
             name,
-            _row_number,
+            always("CAST(row_number() OVER () - 1 AS UBIGINT)", UINT64),
             0,
             deterministic=False,
             windowed=True,

@@ -8,6 +8,7 @@ from rmt_pipeline.translate.base.function import (
     constant_integer,
     constant_text,
     function,
+    template,
     text,
     true_or_false,
 )
@@ -81,17 +82,18 @@ def _join(arguments: list[Typed]) -> Typed:
     return Typed(f"coalesce(array_to_string({pieces}, {separator}), '')", STRING)
 
 
-def _extract(arguments: list[Typed]) -> Typed:
+def _extracted(name: str, arguments: list[Typed]) -> str:
     pattern = checked_pattern(constant_text(arguments[1], "the regular expression"))
     group = 1 if has_group(pattern) else 0
-    sql = f"regexp_extract({text(arguments[0])}, {string_sql(pattern)}, {group}, 's')"
-    return Typed(sql, nullable_like(STRING, *arguments))
+    return f"{name}({text(arguments[0])}, {string_sql(pattern)}, {group}, 's')"
+
+
+def _extract(arguments: list[Typed]) -> Typed:
+    return Typed(_extracted("regexp_extract", arguments), nullable_like(STRING, *arguments))
 
 
 def _extract_all(arguments: list[Typed]) -> Typed:
-    pattern = checked_pattern(constant_text(arguments[1], "the regular expression"))
-    group = 1 if has_group(pattern) else 0
-    sql = f"regexp_extract_all({text(arguments[0])}, {string_sql(pattern)}, {group}, 's')"
+    sql = _extracted("regexp_extract_all", arguments)
     return Typed(f"coalesce({sql}, CAST([] AS VARCHAR[]))", array_of(STRING))
 
 
@@ -112,11 +114,10 @@ def has_group(pattern: str) -> bool:
     return False
 
 
-def _count_substrings(arguments: list[Typed]) -> Typed:
-    s, needle = text(arguments[0]), text(arguments[1])
-    count = f"(strlen({s}) - strlen(replace({s}, {needle}, ''))) // strlen({needle})"
-    sql = f"CAST((CASE WHEN {needle} = '' THEN 0 ELSE {count} END) AS UBIGINT)"
-    return Typed(sql, nullable_like(UINT64, *arguments))
+_COUNTED = (
+    "CAST((CASE WHEN {1} = '' THEN 0 "
+    "ELSE (strlen({0}) - strlen(replace({0}, {1}, ''))) // strlen({1}) END) AS UBIGINT)"
+)
 
 
 def _substring_index(arguments: list[Typed]) -> Typed:
@@ -199,7 +200,7 @@ FUNCTIONS = (
     function("splitByString", _split_by_string, 2, 3),
     function("splitByRegexp", _split_by_regexp, 2, 3),
     function("arrayStringConcat", _join, 1, 2),
-    function("countSubstrings", _count_substrings, 2),
+    function("countSubstrings", template(_COUNTED, UINT64, text), 2),
     function("countMatches", _count_matches, 2),
     function("substringIndex", _substring_index, 3),
     function("multiSearchAny", _any_found, 2),

@@ -174,15 +174,11 @@ def _position(*, in_bytes: bool, fold: bool = False, needle_first: bool = False)
     return build
 
 
-def _replace_one(arguments: list[Typed]) -> Typed:
-    s, old, new = (text(each) for each in arguments)
-    place = f"instr({s}, {old})"
-    sql = (
-        f"(CASE WHEN {place} = 0 OR {old} = '' THEN {s} "
-        f"ELSE substring({s}, 1, {place} - 1) || {new} || "
-        f"substring({s}, {place} + length({old})) END)"
-    )
-    return Typed(sql, nullable_like(STRING, *arguments))
+_ONE_REPLACED = (
+    "(CASE WHEN instr({0}, {1}) = 0 OR {1} = '' THEN {0} "
+    "ELSE substring({0}, 1, instr({0}, {1}) - 1) || {2} || "
+    "substring({0}, instr({0}, {1}) + length({1})) END)"
+)
 
 
 def _trim(name: str) -> Build:
@@ -190,9 +186,8 @@ def _trim(name: str) -> Build:
         characters = string_sql(" ")
         if len(arguments) > 1:
             characters = string_sql(constant_text(arguments[1], "the characters to trim"))
-        return Typed(
-            f"{name}({text(arguments[0])}, {characters})", nullable_like(STRING, *arguments)
-        )
+        sql = f"{name}({text(arguments[0])}, {characters})"
+        return Typed(sql, nullable_like(STRING, *arguments))
 
     return build
 
@@ -226,22 +221,9 @@ def _bounded(count: str, what: str) -> str:
     return f"(CASE WHEN {count} <= {LENGTH_MAX} THEN {kept} {refused} END)"
 
 
-def _repeat(arguments: list[Typed]) -> Typed:
-    s, count = text(arguments[0]), _bounded(integer(arguments[1]), "the number of repetitions")
-    return Typed(f"repeat({s}, {count})", nullable_like(STRING, *arguments))
-
-
-def _space(arguments: list[Typed]) -> Typed:
-    count = _bounded(integer(arguments[0]), "the number of spaces")
-    return Typed(f"repeat(' ', {count})", nullable_like(STRING, *arguments))
-
-
-def _append_if_absent(arguments: list[Typed]) -> Typed:
-    s, tail = text(arguments[0]), text(arguments[1])
-    sql = f"(CASE WHEN {s} = '' OR ends_with({s}, {tail}) THEN {s} ELSE {s} || {tail} END)"
-    return Typed(sql, nullable_like(STRING, *arguments))
-
-
+_REPEATED = f"repeat({{0}}, {_bounded('{1}', 'the number of repetitions')})"
+_SPACES = f"repeat(' ', {_bounded('{0}', 'the number of spaces')})"
+_ENDED = "(CASE WHEN {0} = '' OR ends_with({0}, {1}) THEN {0} ELSE {0} || {1} END)"
 _REVERSED = "array_to_string(list_reverse(string_split({0}, '')), '')"
 _REVERSED_BYTES = (
     "(CASE WHEN strlen({0}) = length({0}) THEN " + _REVERSED + " WHEN {0} IS NOT NULL "
@@ -301,7 +283,7 @@ FUNCTIONS = (
     function("positionUTF8", _position(in_bytes=False), 2, 3),
     function("positionCaseInsensitive", _position(in_bytes=True, fold=True), 2, 3),
     function("positionCaseInsensitiveUTF8", _position(in_bytes=False, fold=True), 2, 3),
-    function("replaceOne", _replace_one, 3),
+    function("replaceOne", template(_ONE_REPLACED, STRING, text), 3),
     *(
         function(name, template("replace({0}, {1}, {2})", STRING, text), 3)
         for name in ("replaceAll", "replace")
@@ -329,15 +311,15 @@ FUNCTIONS = (
             ("rightPadUTF8", "rpad", False),
         )
     ),
-    function("repeat", _repeat, 2),
-    function("space", _space, 1),
+    function("repeat", template(_REPEATED, STRING, text, integer), 2),
+    function("space", template(_SPACES, STRING, integer), 1),
     function(
         "ascii",
         template("(CASE WHEN {0} = '' THEN 0 ELSE ascii({0}) END)", _INT32, text),
         1,
         differs="of a character beyond ASCII its code point, not its first byte",
     ),
-    function("appendTrailingCharIfAbsent", _append_if_absent, 2),
+    function("appendTrailingCharIfAbsent", template(_ENDED, STRING, text), 2),
     *(
         function(name, template("CAST(levenshtein({0}, {1}) AS UBIGINT)", UINT64, text), 2)
         for name in ("editDistance", "levenshteinDistance")
