@@ -4,11 +4,12 @@ What a call needs beyond this is imported when it is made, for start-up time.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any
 
 from rmt_pipeline.exchange.peers import Peers
+from rmt_pipeline.protocol.alter.commands import ClearColumn
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings, query_settings
@@ -16,7 +17,7 @@ from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.insert.result import InsertResult
 from rmt_pipeline.replica.partitions.attach import Attached, attach, drop_detached
-from rmt_pipeline.replica.partitions.drop import drop_part, drop_partitions
+from rmt_pipeline.replica.partitions.drop import drop_part, drop_partitions, require_partition
 from rmt_pipeline.replica.partitions.from_table import Between, Taken
 from rmt_pipeline.replica.partitions.undo import Undone, UndoPlan, plan_undo, undo_insert
 from rmt_pipeline.replica.replica import Replica
@@ -25,6 +26,7 @@ from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.part_log import PartEvent, PartEventType
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import EventWaker
+from rmt_pipeline.zookeeper.snapshot import active_parts
 
 if TYPE_CHECKING:
     from rmt_pipeline.replica.partitions.from_path import FetchedInto
@@ -67,11 +69,13 @@ class Partitions(ABC):
         return self.replica
 
     def note_command(
-        self, command: str, kind: PartEventType, parts: Iterable[PartName]
+        self, command: str, kind: PartEventType, parts: Sequence[PartName]
     ) -> None:
         """For who looks, of what is done, and leaves nothing in the log that would say so. Without
         ZooKeeper nothing is noted: what needs none is no error then.
         """
+        if not parts:
+            return
         try:
             replica = self.replica
         except RmtError:
@@ -281,7 +285,7 @@ class Partitions(ABC):
         query = query_settings(settings)
         with self._pinned(partition, query) as parts:
             frozen = self.frozen_parts.freeze(self.store, self.definition, parts, name)
-        self.note_command("FREEZE PARTITION", "FreezePart", (part for part, _ in parts))
+        self.note_command("FREEZE PARTITION", "FreezePart", [part for part, _ in parts])
         return frozen
 
     def unfreeze(self, name: str, partition: str | None = None) -> "list[InSnapshot]":
@@ -289,8 +293,34 @@ class Partitions(ABC):
         what that was. Nothing happens when there is no such snapshot. Raises as `freeze`.
         """
         unfrozen = self.frozen_parts.unfreeze(name, partition)
-        self.note_command("UNFREEZE PARTITION", "UnfreezePart", (one.part for one in unfrozen))
+        self.note_command("UNFREEZE PARTITION", "UnfreezePart", [one.part for one in unfrozen])
         return unfrozen
+
+    def clear_column(
+        self,
+        column: str,
+        partition: str | None = None,
+        *,
+        settings: Mapping[str, Any] | QuerySettings | None = None,
+    ) -> None:
+        """CLEAR COLUMN [IN PARTITION (an id)]: on every replica, the rows that are there get the
+        column's default. Waits as `alter_sync` says. Raises BadPartition; what an ALTER does.
+        """
+        from rmt_pipeline.replica.alter.request import request_alter  # noqa: PLC0415  start-up
+
+        if partition is not None:
+            require_partition(partition, "cleared")
+        clear, query = ClearColumn(column, partition), query_settings(settings)
+        if request_alter(self._living, lambda _: [clear], query, EventWaker) is not None:
+            self.note_cleared(clear)
+
+    def note_cleared(self, clear: ClearColumn) -> None:
+        """Of an ALTER that is in the log."""
+        with suppress(RmtError):  # ZooKeeper went away
+            replica, wanted = self.replica, clear.partition_id
+            parts = active_parts(replica.keeper, replica.paths)
+            of_it = [part for part in parts if wanted in (None, part.partition)]
+            self.note_command(f"CLEAR COLUMN {clear.column}", "ClearColumn", of_it)
 
     def fetch_partition(
         self,
@@ -323,6 +353,6 @@ class Partitions(ABC):
         is detached here. Their names. Raises BadDetachedPart when there is none of the name.
         """
         removed = drop_detached(self.replica, partition, name)
-        parts = (one.part for one in map(parse_detached, removed) if one is not None)
+        parts = [one.part for one in map(parse_detached, removed) if one is not None]
         self.note_command("DROP DETACHED PARTITION", "RemoveDetachedPart", parts)
         return removed

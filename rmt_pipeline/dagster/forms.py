@@ -103,6 +103,45 @@ class DropDetachedConfig(TableForm, _DryRun):
         description="The name of one directory, as system.detached_parts shows it, instead of a "
         "partition.",
     )
+    everything: bool = Field(
+        default=False, description="All that is detached here, instead of either."
+    )
+
+
+class ClearColumnConfig(TableForm, _DryRun, _Waits):
+    """CLEAR COLUMN: the rows that are there get the column's default, on every replica."""
+
+    column: str = Field(description="The column whose values go; it stays.")
+    partition: str = Field(default="", description="The id of one partition. Empty: all.")
+
+
+class DropTableConfig(TableForm, _DryRun):
+    """DROP TABLE: this server's replica goes; the other servers keep theirs."""
+
+    sync: bool = Field(
+        default=False,
+        description="The rows are gone when it returns. Otherwise `undrop_table` can bring the "
+        "table back for some minutes.",
+    )
+
+
+class UndropTableConfig(TableForm):
+    """UNDROP TABLE: what was dropped on this server some minutes ago is a table again."""
+
+    uuid: str = Field(
+        default="",
+        description="Which of several dropped tables of that name, as in "
+        "system.dropped_tables. Empty: the last one.",
+    )
+
+
+class StatementConfig(_DryRun):
+    """One statement, as `rmt sql` carries it out: what has no form of its own."""
+
+    statement: str = Field(
+        description="E.g. RENAME TABLE a TO b, DETACH TABLE t, CREATE TABLE … ON CLUSTER c. What "
+        "it answers is shown, up to some rows."
+    )
 
 
 class AttachConfig(TableForm, _Waits):
@@ -111,6 +150,9 @@ class AttachConfig(TableForm, _Waits):
     dry_run: bool = Field(default=False, description="Only say what there is to be attached.")
     partition: str = Field(
         default="", description="The id of one partition. Empty: all that is detached here."
+    )
+    part: str = Field(
+        default="", description="The name of one detached part, instead of a partition."
     )
 
 

@@ -7,7 +7,9 @@ does not fit is a failure which names the field, and then nothing was done.
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from io import BytesIO
+from itertools import islice
 from typing import Any, NoReturn
 
 import dagster as dg
@@ -24,18 +26,24 @@ from rmt_pipeline.replica.life.drop import drop_dead_replica
 from rmt_pipeline.replica.mutations.plan import PartitionPlan, plan_mutation
 from rmt_pipeline.replica.upkeep.lost import lost_parts
 from rmt_pipeline.replica.wait import SyncMode
+from rmt_pipeline.sql.formats.rows import Done
+from rmt_pipeline.sql.formats.write import write_rows
 from rmt_pipeline.sql.run.alter import commands_for
 from rmt_pipeline.sql.run.partitions import part_of
+from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.syntax.mutation import parse_commands
+from rmt_pipeline.syntax.statements.parse import parse
 from rmt_pipeline.system import account
 from rmt_pipeline.table import ActivePart, Table
-from rmt_pipeline.types.escapes import quote_text
+from rmt_pipeline.types.escapes import in_backticks, quote_text
 from rmt_pipeline.zookeeper.paths import TablePaths
 
 KIND_TAG = "rmt/kind"
 PARTS_SHOWN_MAX = 1000
 NAMED_MAX = 20
 CHECKED_LOGGED_EVERY = 100
+ANSWER_SHOWN_MAX = 10_000
+"""Characters of a statement's answer."""
 
 _Told = Mapping[str, Any]
 
@@ -101,8 +109,22 @@ class Doing:
             _refuse_value(field, partition, f"{why}. There are: {there}")
         return found
 
+    def sql(self, statement: str) -> _Told:
+        """What it answers. Raises what the statement does."""
+        answer = Session(self.server).execute(statement)
+        if isinstance(answer, Done):
+            self.say("%s", answer.note or "done")
+            return {"in words": answer.note}
+        shown = BytesIO()
+        write_rows(replace(answer, batches=islice(answer.batches, 1)), "TSVWithNames", shown)
+        text = shown.getvalue().decode(errors="replace")[:ANSWER_SHOWN_MAX]
+        self.say("%s", text)
+        return {"answer": text}
+
     def done(self, command: str, table: Table, rows: Mapping[str, int]) -> None:
-        """Each partition's event. `rows`: how many more it has, or fewer."""
+        """Each partition's event. `rows`: how many more it has, or fewer. Of what is done at once,
+        on this server, the log sensor tells (`unrecorded`), whoever asked for it.
+        """
         Recorder(self.context, table, self.server.server.name).command(command, rows)
 
 
@@ -179,9 +201,7 @@ def _drop_partitions(
         return _would(parts)
     run.say("these are %s on every replica: %s", what, _words(parts))
     table.drop_partitions(partitions, detach=detach, settings={"alter_sync": config.alter_sync})
-    run.done(
-        "DETACH PARTITION" if detach else "DROP PARTITION", table, _by_partition(parts, -1)
-    )
+    run.done("DETACH PARTITION" if detach else "DROP PARTITION", table, _by_partition(parts))
     return _did(parts)
 
 
@@ -202,7 +222,7 @@ def _drop_part(run: Doing, config: forms.PartConfig) -> _Told:
         return _would(parts)
     settings = {"alter_sync": config.alter_sync}
     table.drop_part(parts[0].name, detach=config.detach, settings=settings)
-    run.done(command, table, _by_partition(parts, -1))
+    run.done(command, table, _by_partition(parts))
     return _did(parts)
 
 
@@ -213,43 +233,99 @@ def _truncate(run: Doing, config: forms.TruncateConfig) -> _Told:
     if config.dry_run:
         return _would(parts)
     table.truncate(settings={"alter_sync": config.alter_sync})
-    run.done("TRUNCATE TABLE", table, _by_partition(parts, -1))
+    run.done("TRUNCATE TABLE", table, _by_partition(parts))
     return _did(parts)
+
+
+def _clear_column(run: Doing, config: forms.ClearColumnConfig) -> _Told:
+    table = run.table(config.table)
+    if table.definition.column(config.column) is None:
+        there = _few([one.name for one in table.definition.columns])
+        _refuse_value("column", config.column, f"there is no such column. There are: {there}")
+    parts = run.parts(table, config.partition)
+    run.say("CLEAR COLUMN %s, on every replica: %s", config.column, _words(parts))
+    if config.dry_run:
+        return _would(parts)
+    settings = {"alter_sync": config.alter_sync}
+    table.clear_column(config.column, config.partition or None, settings=settings)
+    return _did(parts)
+
+
+def _drop_table(run: Doing, config: forms.DropTableConfig) -> _Told:
+    table = run.table(config.table)
+    replica = table.replica
+    others = [
+        one for one in replica.keeper.children(replica.table.replicas) if one != replica.name
+    ]
+    parts = table.parts()
+    run.say("%s; other replicas, which keep theirs: %s", _words(parts), _few(sorted(others)))
+    if config.dry_run:
+        return _would(parts)
+    sync = " SYNC" if config.sync else ""
+    run.sql(f"DROP TABLE {_sql_name(table.definition.full_name)}{sync}")
+    return _did(parts)
+
+
+def _undrop_table(run: Doing, config: forms.UndropTableConfig) -> _Told:
+    uuid = f" UUID {quote_text(config.uuid)}" if config.uuid else ""
+    try:
+        told = run.sql(f"UNDROP TABLE {_sql_name(config.table)}{uuid}")
+    except RmtError as error:
+        _refuse_value("table", config.table, str(error))
+    return {**_did(run.table(config.table).parts()), **told}
+
+
+def _statement(run: Doing, config: forms.StatementConfig) -> _Told:
+    if config.dry_run:
+        try:
+            kind = type(parse(config.statement)).__name__
+        except RmtError as error:
+            _refuse_value("statement", config.statement, f"{error.code}. {error}")
+        run.say("a statement that can be read (%s); it was not carried out", kind)
+        return {"dry run": True, "kind": kind}
+    return run.sql(config.statement)
 
 
 def _drop_detached(run: Doing, config: forms.DropDetachedConfig) -> _Told:
     table = run.table(config.table)
-    if bool(config.partition) == bool(config.name):
+    if [bool(config.partition), bool(config.name), config.everything].count(True) != 1:
         _refuse_value(
-            "partition", config.partition, "name a partition by its id, or one directory"
+            "partition",
+            config.partition,
+            "name a partition by its id, or one directory, or switch on everything",
         )
     meant = [
         one
         for one in table.store.detached_parts.names()
-        if config.name == str(one) or config.partition == one.part.partition
+        if config.everything
+        or config.name == str(one)
+        or config.partition == one.part.partition
     ]
     if not meant:
         field = "name" if config.name else "partition"
-        _refuse_value(field, config.name or config.partition, "nothing of it is detached here")
+        wanted = config.name or config.partition
+        _refuse_value(field, wanted, "nothing of it is detached here")
     run.say("detached here, and nowhere else: %s", _few(meant))
     if config.dry_run:
         return {"dry run": True, "detached": len(meant), "which": _few(meant)}
     removed = table.drop_detached(config.partition or None, name=config.name or None)
-    run.done("DROP DETACHED", table, dict.fromkeys((one.part.partition for one in meant), 0))
     return {"removed": len(removed), "which": _few(removed)}
 
 
 def _attach_partition(run: Doing, config: forms.AttachConfig) -> _Told:
     table = run.table(config.table)
+    if config.partition and config.part:
+        _refuse_value("part", config.part, "name a partition, or one part, not both")
+    field, wanted = ("part", config.part) if config.part else ("partition", config.partition)
     detached = [
         one
         for one in table.store.detached_parts.names()
-        if config.partition in ("", one.part.partition)
+        if wanted in ("", str(one.part) if config.part else one.part.partition)
     ]
     if not detached:
         _refuse_value(
-            "partition",
-            config.partition,
+            field,
+            wanted,
             f"nothing of it is detached on {run.server.server.name}; system.detached_parts shows "
             "what is, on each server its own",
         )
@@ -257,12 +333,13 @@ def _attach_partition(run: Doing, config: forms.AttachConfig) -> _Told:
     if config.dry_run:
         return {"detached": len(detached), "parts": _few(detached)}
     attached = table.attach(
-        config.partition or None, settings={"alter_sync": config.alter_sync}
+        config.partition or None,
+        part=part_of(config.part) if config.part else None,
+        settings={"alter_sync": config.alter_sync},
     )
     if attached.words():
         run.say("%s", attached.words())
     new = [part for part in table.parts() if part.name in attached.parts]
-    run.done("ATTACH PARTITION", table, _by_partition(new))
     return {**_did(new), "in words": attached.words()}
 
 
@@ -277,7 +354,6 @@ def _replace_partition(run: Doing, config: forms.FromTableConfig) -> _Told:
     taken = table.replace_partition(
         config.partition, source, settings={"alter_sync": config.alter_sync}
     )
-    run.done("REPLACE PARTITION", table, {config.partition: taken.rows - taken.rows_gone})
     return {"rows": taken.rows, "rows that went": taken.rows_gone, "parts": _few(taken.parts)}
 
 
@@ -291,7 +367,6 @@ def _attach_partition_from(run: Doing, config: forms.AttachFromConfig) -> _Told:
     taken = table.attach_partition(config.partition, source, settings=settings)
     if taken.already:
         run.say("had been attached before, and are not once more: %s", _few(taken.already))
-    run.done("ATTACH PARTITION FROM", table, {config.partition: taken.rows})
     return {"rows": taken.rows, "parts": _few(taken.parts), "already": len(taken.already)}
 
 
@@ -305,8 +380,6 @@ def _move_partition(run: Doing, config: forms.ToTableConfig) -> _Told:
     taken = table.move_partition(
         config.partition, to, settings={"alter_sync": config.alter_sync}
     )
-    run.done("MOVE PARTITION, out", table, {config.partition: -taken.rows})
-    run.done("MOVE PARTITION, in", to, {config.partition: taken.rows})
     return {"rows": taken.rows, "parts": _few(taken.parts)}
 
 
@@ -320,8 +393,6 @@ def _freeze(run: Doing, config: forms.FreezeConfig) -> _Told:
         return {"parts": 0}
     snapshot, directory = frozen[0].snapshot, frozen[0].directory
     run.say("the snapshot %s has %s more parts, below %s", snapshot, len(frozen), directory)
-    command = f"FREEZE WITH NAME {quote_text(snapshot)}"
-    run.done(command, table, dict.fromkeys((one.part.partition for one in frozen), 0))
     names_of = [str(one.part) for one in frozen]
     return {
         "parts": len(frozen),
@@ -346,8 +417,6 @@ def _unfreeze(run: Doing, config: forms.UnfreezeConfig) -> _Told:
     if config.dry_run:
         return {"dry run": True, "parts": len(parts), "which": _few(parts)}
     table.unfreeze(config.name, config.partition or None)
-    command = f"UNFREEZE WITH NAME {quote_text(config.name)}"
-    run.done(command, table, dict.fromkeys((part.partition for part in parts), 0))
     return {"parts": len(parts), "which": _few(parts)}
 
 
@@ -482,7 +551,7 @@ def _undo_insert(run: Doing, config: forms.UndoConfig) -> _Told:
     gone = [part for part in table.parts() if part.name in plan.parts]
     undone = table.undo(config.insert_id, settings={"alter_sync": config.alter_sync})
     run.say("%s", undone.words())
-    run.done(f"UNDO INSERT {config.insert_id}", table, _by_partition(gone, -1))
+    run.done(f"UNDO INSERT {config.insert_id}", table, _by_partition(gone))
     return {"rows": undone.rows, "bytes": undone.size_bytes, "parts": _few(undone.parts)}
 
 
@@ -533,14 +602,30 @@ VERBS = (
     _Verb(_drop_part, forms.PartConfig, "DROP PART, or DETACH PART: one active part."),
     _Verb(_truncate, forms.TruncateConfig, "TRUNCATE TABLE: every row goes."),
     _Verb(
+        _clear_column,
+        forms.ClearColumnConfig,
+        "CLEAR COLUMN, of a table or a partition: its values become the default's.",
+    ),
+    _Verb(
+        _drop_table,
+        forms.DropTableConfig,
+        "DROP TABLE: this server's replica of it; it can be taken back for some minutes.",
+    ),
+    _Verb(_undrop_table, forms.UndropTableConfig, "UNDROP TABLE: take a DROP TABLE back."),
+    _Verb(
+        _statement,
+        forms.StatementConfig,
+        "One statement of SQL: RENAME, DETACH TABLE, ON CLUSTER, what has no form of its own.",
+    ),
+    _Verb(
         _drop_detached,
         forms.DropDetachedConfig,
-        "DROP DETACHED PARTITION or PART: what stands in detached/ of this server.",
+        "DROP DETACHED PARTITION, PART or all: what stands in detached/ of this server.",
     ),
     _Verb(
         _attach_partition,
         forms.AttachConfig,
-        "ATTACH PARTITION: what was detached on this server.",
+        "ATTACH PARTITION or PART: what was detached on this server.",
     ),
     _Verb(_replace_partition, forms.FromTableConfig, "REPLACE PARTITION … FROM another table."),
     _Verb(
@@ -623,6 +708,11 @@ def _job(server: str, verb: _Verb) -> dg.JobDefinition:
 # --- words ------------------------------------------------------------------------------------
 
 
+def _sql_name(full_name: str) -> str:
+    """As `table_named` reads it."""
+    return ".".join(map(in_backticks, full_name.split(".", 1)))
+
+
 def _would(parts: Sequence[ActivePart]) -> _Told:
     return {"dry run": True, **_did(parts)}
 
@@ -673,11 +763,11 @@ def _rows(parts: Sequence[ActivePart]) -> int:
     return sum(part.manifest.rows for part in parts)
 
 
-def _by_partition(parts: Sequence[ActivePart], sign: int = 1) -> dict[str, int]:
-    """The rows of each."""
+def _by_partition(parts: Sequence[ActivePart]) -> dict[str, int]:
+    """By how many rows each has fewer without these."""
     rows: dict[str, int] = defaultdict(int)
     for part in parts:
-        rows[part.name.partition] += sign * part.manifest.rows
+        rows[part.name.partition] -= part.manifest.rows
     return rows
 
 

@@ -255,9 +255,8 @@ class FrozenParts:
         else:
             name = self._shadow.next_number()
         with self._shadow.held(name):
-            home = self._in(name)
-            home.add(store, definition, parts)
-            return [InSnapshot(part, name, self._shadow.shown(home.path)) for part, _ in parts]
+            self._in(name).add(store, definition, parts)
+            return [InSnapshot(part, name, self.directory(name)) for part, _ in parts]
 
     def unfreeze(self, name: str, partition: str | None = None) -> list[InSnapshot]:
         """Take the table's parts, or those of one partition, out of the snapshot; which they were.
@@ -266,13 +265,16 @@ class FrozenParts:
         if self._shadow.disk.modified_s(self._in(name).path) is None:
             return []
         with self._shadow.held(name):
-            home = self._in(name)
-            gone = home.take(partition)
-            return [InSnapshot(part, name, self._shadow.shown(home.path)) for part in gone]
+            gone = self._in(name).take(partition)
+            return [InSnapshot(part, name, self.directory(name)) for part in gone]
 
     def snapshot(self, name: str) -> tuple[Frozen, ...]:
         """What the snapshot has of the table. Raises Corruption."""
         return self._in(name).read()[1]
+
+    def directory(self, name: str) -> str:
+        """As `InSnapshot` has it."""
+        return self._shadow.shown(self._in(name).path)
 
     def names(self) -> frozenset[str]:
         """Of all parts that some snapshot has."""

@@ -277,6 +277,8 @@ def test_what_is_taken_from_snapshots_and_detached_parts_and_cleared_is_told_too
     table.freeze(name=name)
     table.unfreeze(name, "1")
     table.unfreeze(name)
+    table.freeze("1", name=name)
+    Session(site.r1).execute(f"SYSTEM UNFREEZE WITH NAME '{name}'")
     table.store.detach_copy(PartName("1", 0, 0, 0), "broken")
     table.drop_detached(name="broken_1_0_0_0")
     clear = f"ALTER TABLE {name} CLEAR COLUMN v IN PARTITION 1 SETTINGS alter_sync = 0"
@@ -286,6 +288,8 @@ def test_what_is_taken_from_snapshots_and_detached_parts_and_cleared_is_told_too
         ("FREEZE PARTITION", "1", "none", "none", "1_0_0_0", 0, 0),
         ("UNFREEZE PARTITION", "1", "none", "none", "1_0_0_0", 0, 0),
         ("UNFREEZE PARTITION", "0", "none", "none", "0_0_0_0", 0, 0),
+        ("FREEZE PARTITION", "1", "none", "none", "1_0_0_0", 0, 0),
+        ("SYSTEM UNFREEZE", "1", "none", "none", "1_0_0_0", 0, 0),
         ("DROP DETACHED PARTITION", "1", "none", "none", "1_0_0_0", 0, 0),
         ("CLEAR COLUMN v", "1", "none", "none", "1_0_0_0", 0, 0),
     ]

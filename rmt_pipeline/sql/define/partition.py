@@ -45,7 +45,8 @@ def partition_id_of(partition: Partition, definition: TableDefinition) -> str:
     refusal = (
         f"PARTITION {partition} is no value of the partition key of {definition.full_name}"
     )
-    right = f"Say, for example, PARTITION {_form(key.types)}, or PARTITION ID (system.parts)"
+    example = _form(key.names, key.types)
+    right = f"Say, for example, PARTITION {example}, or PARTITION ID (system.parts)"
     if len(elements) != len(key.names):
         raise InvalidPartition(f"{refusal} ({wanted}): it has {len(elements)} values. {right}")
     try:
@@ -58,26 +59,43 @@ def partition_id_of(partition: Partition, definition: TableDefinition) -> str:
     return partition_id(values, key.types)
 
 
-def _form(kinds: Sequence[DataType]) -> str:
+def _form(names: Sequence[str], kinds: Sequence[DataType]) -> str:
     """How a value of such a key is written."""
-    forms = [_form_of(kind) for kind in kinds]
+    forms = [_form_of(name, kind) for name, kind in zip(names, kinds, strict=True)]
     return forms[0] if len(forms) == 1 else f"({', '.join(forms)})"
 
 
-def _form_of(kind: DataType) -> str:
-    match kind.family:
-        case "Nullable" | "LowCardinality":
-            return _form_of(kind.elements[0])
-        case "Date" | "Date32":
-            return "'2019-05-01'"
-        case "DateTime" | "DateTime64":
-            return "'2019-05-01 12:00:00'"
-        case "Enum8" | "Enum16":
-            return quote_text(kind.values[0][0])
-        case family if family.startswith(("Int", "UInt", "Float", "Decimal")):
-            return "1"
-        case _:
-            return "'text'"
+_EXAMPLES = {
+    "toYYYYMM": "202401",
+    "toYYYYMMDD": "20240101",
+    "toYYYYMMDDhhmmss": "20240101000000",
+    "toYear": "2024",
+    "toISOYear": "2024",
+    "toUnixTimestamp": "1704067200",
+    "Date": "'2024-01-01'",
+    "Date32": "'2024-01-01'",
+    "DateTime": "'2024-01-01 00:00:00'",
+    "DateTime64": "'2024-01-01 00:00:00'",
+    "Bool": "true",
+    "FixedString": "'x'",
+    "UUID": "'61f0c404-5cb3-11e7-907b-a6006ad3dba0'",
+    "IPv4": "'192.0.2.1'",
+    "IPv6": "'2001:db8::1'",
+}
+"""By the key's function, else by its type. The first moment of 2024 is that of a Monday: whatever
+rounds a time leaves it as it is.
+"""
+
+
+def _form_of(name: str, kind: DataType) -> str:
+    plain = kind.plain
+    if plain.family.startswith("Enum"):
+        return quote_text(plain.values[0][0])
+    if plain.family == "Tuple":
+        return f"({', '.join(_form_of('', one) for one in plain.elements)})"
+    known = _EXAMPLES.get(name.partition("(")[0]) or _EXAMPLES.get(plain.family)
+    is_number = plain.family.startswith(("Int", "UInt", "Float", "Decimal"))
+    return known or ("1" if is_number else "'text'")
 
 
 def _as_in_arrow(value: object, kind: DataType) -> object:

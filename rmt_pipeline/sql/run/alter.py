@@ -3,11 +3,10 @@
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import astuple, replace
 
-from rmt_pipeline.protocol.alter.commands import AddDeclared, LeaveDeclared
-from rmt_pipeline.protocol.errors import RmtError, UnknownTable, UserError
+from rmt_pipeline.protocol.alter.commands import AddDeclared, ClearColumn, LeaveDeclared
+from rmt_pipeline.protocol.errors import UnknownTable, UserError
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.alter.request import request_alter
@@ -39,7 +38,6 @@ from rmt_pipeline.syntax.statements.nodes import (
     TableName,
 )
 from rmt_pipeline.system import EventWaker
-from rmt_pipeline.table import Table
 from rmt_pipeline.translate.ttl import rules_of
 from rmt_pipeline.types.to_text import column_values
 
@@ -69,7 +67,9 @@ def alter_table(session: SessionContext, statement: AlterTable) -> Done:
     )
     for one in statement.commands if submitted is not None else ():
         if isinstance(one, ClearColumnSyntax):
-            _note_cleared(table, one)
+            place = one.partition
+            wanted = None if place is None else partition_id_of(place, table.definition)
+            table.note_cleared(ClearColumn(one.column, wanted))
     notes = []
     if submitted is not None and any(map(_sets_ttl, statement.commands)):
         notes.append(_materialize_ttl(session, name, before, query))
@@ -78,14 +78,6 @@ def alter_table(session: SessionContext, statement: AlterTable) -> Done:
     if kinds:
         notes.append(not_built(sorted(kinds), table.definition.full_name))
     return Done("; ".join(filter(None, notes)))
-
-
-def _note_cleared(table: Table, command: ClearColumnSyntax) -> None:
-    where = command.partition
-    wanted = None if where is None else partition_id_of(where, table.definition)
-    with suppress(RmtError):  # ZooKeeper went away; the ALTER is in the log
-        parts = [one.name for one in table.parts() if wanted in (None, one.name.partition)]
-        table.note_command(f"CLEAR COLUMN {command.column}", "ClearColumn", parts)
 
 
 def _sets_ttl(command: AlterSyntax) -> bool:

@@ -91,6 +91,13 @@ def unfreeze(session: SessionContext, statement: SystemUnfreeze) -> Result:
     gone = session.server.shadow().remove(statement.name)
     if not gone:
         return Done(f"nothing is frozen under the name {statement.name!r}")
+    for table in session.server.tables():
+        of_table = table.frozen_parts.directory(statement.name)
+        table.note_command(
+            "SYSTEM UNFREEZE",
+            "UnfreezePart",
+            [one.part for one in gone if one.directory == of_table],
+        )
     rows = [CommandResult.of_snapshot("SYSTEM UNFREEZE", one) for one in gone]
     return results(rows, statement.answer)
 

@@ -17,7 +17,8 @@ def table(session, columns, key, values):
     partition = f"PARTITION BY {key}" if key else ""
     engine = ENGINE.replace("{name}", "t")
     definition = create(session, f"CREATE TABLE t ({columns}) {engine} {partition} ORDER BY n")
-    session.execute(f"INSERT INTO t VALUES {values}")
+    if values:
+        session.execute(f"INSERT INTO t VALUES {values}")
     return definition
 
 
@@ -209,6 +210,35 @@ WITH_A_PARTITION = (
     "OPTIMIZE TABLE t {} FINAL",
     "INSERT OVERWRITE t {} VALUES (1, 7, 7)",
 )
+
+
+@pytest.mark.parametrize(
+    ("columns", "key", "example"),
+    [
+        ("p Date", "toYYYYMM(p)", "202401"),
+        ("p DateTime", "toYYYYMMDD(p)", "20240101"),
+        ("p Date", "toYear(p)", "2024"),
+        ("p Date", "p", "'2024-01-01'"),
+        ("p Date", "toMonday(p)", "'2024-01-01'"),
+        ("p DateTime", "toStartOfHour(p)", "'2024-01-01 00:00:00'"),
+        ("p FixedString(3)", "p", "'x'"),
+        ("p UInt64", "cityHash64(p) % 16", "1"),
+        ("p LowCardinality(String), d Date", "(toYYYYMM(d), p)", "(202401, 'text')"),
+        ("p UUID", "p", "'61f0c404-5cb3-11e7-907b-a6006ad3dba0'"),
+        ("p IPv4", "p", "'192.0.2.1'"),
+        ("p IPv6", "p", "'2001:db8::1'"),
+        ("p Bool", "p", "true"),
+        ("p Decimal(9, 2)", "p", "1"),
+        ("p Enum8('x' = 1)", "p", "'x'"),
+    ],
+)
+def test_whoever_names_no_value_of_the_key_is_told_one(session, columns, key, example):
+    table(session, f"{columns}, n UInt8", key, "")
+    with pytest.raises(RmtError, match="Say, for example") as refusal:
+        session.execute("ALTER TABLE t DROP PARTITION (1, 2, 3)")
+    assert f"PARTITION {example}, or PARTITION ID" in str(refusal.value)
+    done = session.execute(f"ALTER TABLE t DROP PARTITION {example}")
+    assert "has never had a row" in done.note
 
 
 NOT_OF_THE_KEY = r"(?s)\(p UInt8\).*Say, for example, PARTITION 1, or PARTITION ID"
