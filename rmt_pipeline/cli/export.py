@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rmt_pipeline.cli.watch import full_name
+from rmt_pipeline.cli.watch import table_named
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.export.refresh import FORMATS, Exported, refresh
@@ -18,9 +18,8 @@ def run_export(
     lease_s: float,
 ) -> int:
     """Bring the exports of a table up to date, and say what a reader opens."""
-    database, table = full_name(name)
     with ServerContext(config, server, purpose="export") as context:
-        found = context.table(table, database)
+        found = table_named(context, name)
         for form in FORMATS:
             if not forms or form in forms:
                 print(_words(refresh(context, found, form, columns=columns, lease_s=lease_s)))

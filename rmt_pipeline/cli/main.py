@@ -6,12 +6,16 @@ What a call needs beyond this is imported when it is made, for start-up time.
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from rmt_pipeline import __version__
-from rmt_pipeline.cli.options import OfServer, config_of, one_server, server_option
+from rmt_pipeline.cli.options import OfServer, config_of, of_one_server, of_servers
 from rmt_pipeline.protocol.errors import RmtError, UserError
+
+if TYPE_CHECKING:
+    from rmt_pipeline.config import Config
 
 WORK_ONCE_S = 0.25  # idle that long: everything that could be done was looked at
 WORK_UNTIL_IDLE_S = 3.0
@@ -79,28 +83,25 @@ def run_zookeeper(context: click.Context) -> None:
 
 
 @app.command("serve", cls=OfServer)
-@server_option()
+@of_one_server
 @click.option("--work", is_flag=True, help="Work the queues here too, without Dagster.")
 @click.option(
     "--connect-timeout-s",
     type=click.FloatRange(min=0.1),
     help="How long to wait for ZooKeeper at first.",
 )
-@click.pass_context
 def serve_tables(
-    context: click.Context, server: str | None, work: bool, connect_timeout_s: float | None
+    config: "Config", server: str, work: bool, connect_timeout_s: float | None
 ) -> None:
     """Serve the tables of a server: hold its session, send parts, recover, report."""
     from rmt_pipeline.server.process import serve as run  # noqa: PLC0415
 
-    config = config_of(context)
-    name = one_server(config, server)
     _log()
-    run(config, name, work=work, connect_timeout_s=connect_timeout_s)
+    run(config, server, work=work, connect_timeout_s=connect_timeout_s)
 
 
 @app.command(cls=OfServer)
-@server_option()
+@of_one_server
 @click.option(
     "--pool",
     type=click.Choice(["fetch", "merge", "all"]),
@@ -111,20 +112,15 @@ def serve_tables(
 @click.option(
     "--until-idle", is_flag=True, help=f"End when nothing came for {WORK_UNTIL_IDLE_S:g} s."
 )
-@click.pass_context
-def worker(
-    context: click.Context, server: str | None, pool: str, once: bool, until_idle: bool
-) -> int:
+def worker(config: "Config", server: str, pool: str, once: bool, until_idle: bool) -> int:
     """Work a server's queues in the foreground, without Dagster."""
     from rmt_pipeline.cli.worker import POOLS, run_worker  # noqa: PLC0415
 
     if once and until_idle:
         raise UserError("--once and --until-idle exclude each other: give one of them")
-    config = config_of(context)
-    name = one_server(config, server)
     _log()
     linger_s = WORK_ONCE_S if once else WORK_UNTIL_IDLE_S if until_idle else None
-    return run_worker(config, name, POOLS[pool], linger_s=linger_s)
+    return run_worker(config, server, POOLS[pool], linger_s=linger_s)
 
 
 @app.command()
@@ -157,7 +153,7 @@ def dagster(context: click.Context, wait: bool) -> None:
 
 @app.command()
 @click.argument("statements", required=False)
-@server_option()
+@of_one_server
 @click.option(
     "--set", "settings", metavar="NAME=VALUE", multiple=True, help="A setting. May be repeated."
 )
@@ -168,11 +164,11 @@ def dagster(context: click.Context, wait: bool) -> None:
     help="TSV, CSV, JSON, Pretty… Default: TSV, or Pretty on a terminal.",
 )
 @click.option("--ignore-error", is_flag=True, help="Go on with the next statement.")
-@click.pass_context
-def sql(  # noqa: PLR0917  click's parameters
-    context: click.Context,
+def sql(
+    config: "Config",
+    server: str,
+    *,
     statements: str | None,
-    server: str | None,
     settings: tuple[str, ...],
     format_: str | None,
     ignore_error: bool,
@@ -180,84 +176,74 @@ def sql(  # noqa: PLR0917  click's parameters
     """Run SQL STATEMENTS on a server's tables; else those from standard input."""
     from rmt_pipeline.sql.run.main import run  # noqa: PLC0415
 
-    config = config_of(context)
-    name = one_server(config, server)
     given = dict(_setting(text) for text in settings)
-    return run(config, name, given, format_, ignore_error, statements)
+    return run(config, server, given, format_, ignore_error, statements)
 
 
 @app.command()
-@server_option(looks=True)
-@click.pass_context
-def status(context: click.Context, server: str | None) -> int:
+@of_servers
+def status(config: "Config", server: str | None) -> int:
     """Tell how every table is doing: replicas, queue, what waits and why, how far behind."""
     from rmt_pipeline.cli.status import run_status  # noqa: PLC0415
 
-    return run_status(config_of(context), server)
+    return run_status(config, server)
 
 
 @app.command(cls=OfServer)
-@server_option()
-@click.pass_context
-def reload(context: click.Context, server: str | None) -> int:
+@of_one_server
+def reload(config: "Config", server: str) -> int:
     """Have a running server look at its tables now; it does so by itself every 0.2 s."""
     from rmt_pipeline.cli.status import run_reload  # noqa: PLC0415
 
-    config = config_of(context)
-    return run_reload(config, one_server(config, server))
+    return run_reload(config, server)
 
 
 @app.command("merges")
 @click.argument("table", metavar="[[DATABASE.]TABLE]", required=False)
-@server_option(looks=True)
+@of_servers
 @click.option("--watch", is_flag=True, help="Again every second, until Ctrl-C.")
-@click.pass_context
-def list_merges(
-    context: click.Context, table: str | None, server: str | None, watch: bool
-) -> int:
+def list_merges(config: "Config", server: str | None, table: str | None, watch: bool) -> int:
     """What is being merged or mutated now: sources, rows, bytes, how far, how long."""
     from rmt_pipeline.cli.merges import run_merges  # noqa: PLC0415
 
-    return run_merges(config_of(context), server, table, watch=watch)
+    return run_merges(config, server, table, watch=watch)
 
 
 @app.command()
 @click.argument("insert_id", metavar="[ID]", default="")
 @click.option("--token", default="", help="By its deduplication token, instead of the id.")
 @click.option("--table", metavar="[DATABASE.]TABLE", help="Of this table alone.")
-@server_option(looks=True)
-@click.pass_context
+@of_servers
 def inserts(
-    context: click.Context, insert_id: str, token: str, table: str | None, server: str | None
+    config: "Config", server: str | None, insert_id: str, token: str, table: str | None
 ) -> int:
     """What became of an insert: done, in part, waiting for its quorum; when, by whom, in which
     parts. Without an ID, of all that are remembered.
     """
     from rmt_pipeline.cli.inserts import run_inserts  # noqa: PLC0415
 
-    return run_inserts(config_of(context), server, table, insert_id, token)
+    return run_inserts(config, server, table, insert_id, token)
 
 
 @app.command()
 @click.argument("insert_id", metavar="[ID]", default="")
 @click.option("--token", default="", help="By its deduplication token, instead of the id.")
 @click.option("--table", metavar="[DATABASE.]TABLE", help="Of this table alone.")
-@server_option(looks=True)
+@of_servers
 @click.option("--yes", is_flag=True, help="Do it. Else it is only said what would go.")
-@click.pass_context
 def undo(
-    context: click.Context,
+    config: "Config",
+    server: str | None,
     insert_id: str,
     token: str,
     table: str | None,
-    server: str | None,
     *,
     yes: bool,
 ) -> int:
     """Take an insert back: exactly its rows go, on every replica, and it can be inserted again."""
     from rmt_pipeline.cli.inserts import run_undo  # noqa: PLC0415
 
-    return run_undo(config_of(context), server, table, insert_id, token, is_meant=yes)
+    return run_undo(config, server, table, insert_id, token, is_meant=yes)
 
 
 @app.command()
@@ -279,76 +265,66 @@ def undo(
     show_default=True,
     help="For so long the files of a version stay after the next one took its place.",
 )
-@server_option()
-@click.pass_context
-def export(  # noqa: PLR0917  click's parameters
-    context: click.Context,
+@of_one_server
+def export(
+    config: "Config",
+    server: str,
+    *,
     table: str,
     forms: tuple[str, ...],
     columns: tuple[str, ...],
     lease_s: float,
-    server: str | None,
 ) -> int:
     """Make a table of Delta and of Iceberg over the files of its parts, or bring it up to date."""
     from rmt_pipeline.cli.export import run_export  # noqa: PLC0415
 
-    config = config_of(context)
-    name = one_server(config, server)
-    return run_export(config, name, table, forms=forms, columns=columns, lease_s=lease_s)
+    return run_export(config, server, table, forms=forms, columns=columns, lease_s=lease_s)
 
 
 @app.command(cls=OfServer)
-@server_option()
+@of_one_server
 @click.option("--dry-run", is_flag=True, help="Only say what would go, and why.")
-@click.pass_context
-def cleanup(context: click.Context, server: str | None, dry_run: bool) -> int:
+def cleanup(config: "Config", server: str, dry_run: bool) -> int:
     """Remove old parts, log entries and ids that nobody needs any more; say what stays and why."""
     from rmt_pipeline.cli.upkeep import run_cleanup  # noqa: PLC0415
 
-    config = config_of(context)
-    return run_cleanup(config, one_server(config, server), dry_run=dry_run)
+    return run_cleanup(config, server, dry_run=dry_run)
 
 
 @app.command("check")
 @click.argument("table", metavar="[[DATABASE.]TABLE]", required=False)
 @click.option("--partition", metavar="ID", default="", help="Of this partition alone.")
 @click.option("--part", metavar="NAME", default="", help="This part alone.")
-@server_option()
-@click.pass_context
+@of_one_server
 def check_tables(
-    context: click.Context, table: str | None, partition: str, part: str, server: str | None
+    config: "Config", server: str, table: str | None, partition: str, part: str
 ) -> int:
     """Read every byte, as CHECK TABLE does: is it as it was written? What is broken is fetched
     again. Exit status 1 when something is.
     """
     from rmt_pipeline.cli.parts import run_check  # noqa: PLC0415
 
-    config = config_of(context)
-    return run_check(config, one_server(config, server), table, partition, part)
+    return run_check(config, server, table, partition, part)
 
 
 @app.command("restore")
 @click.argument("table", metavar="[[DATABASE.]TABLE]", required=False)
-@server_option()
-@click.pass_context
-def restore_tables(context: click.Context, table: str | None, server: str | None) -> int:
+@of_one_server
+def restore_tables(config: "Config", server: str, table: str | None) -> int:
     """Make tables that ZooKeeper has lost again, from the parts on this disk: one, or all."""
     from rmt_pipeline.cli.upkeep import run_restore  # noqa: PLC0415
 
-    config = config_of(context)
-    return run_restore(config, one_server(config, server), table)
+    return run_restore(config, server, table)
 
 
 @app.command()
 @click.argument("table", metavar="[DATABASE.]TABLE")
-@server_option()
-@click.pass_context
-def force_restore_data(context: click.Context, table: str, server: str | None) -> int:
+@of_one_server
+def force_restore_data(config: "Config", server: str, table: str) -> int:
     """Let a table start that is read-only because its disk has what ZooKeeper does not know."""
     from rmt_pipeline.cli.upkeep import run_force_restore_data  # noqa: PLC0415
 
-    config = config_of(context)
-    return run_force_restore_data(config, one_server(config, server), table)
+    return run_force_restore_data(config, server, table)
 
 
 class _ListByDefault(click.Group):
@@ -368,54 +344,47 @@ def about_mutations() -> None:
 
 @about_mutations.command("list")
 @click.argument("table", metavar="[[DATABASE.]TABLE]", required=False)
-@server_option(looks=True)
+@of_servers
 @click.option("--watch", is_flag=True, help="Again and again, until none is unfinished.")
-@click.pass_context
-def list_mutations(
-    context: click.Context, table: str | None, server: str | None, watch: bool
-) -> int:
+def list_mutations(config: "Config", server: str | None, table: str | None, watch: bool) -> int:
     """Every mutation, unfinished ones first: parts, pace, time left, what fails and why."""
     from rmt_pipeline.cli.mutations import run_mutations  # noqa: PLC0415
 
-    return run_mutations(config_of(context), server, table, watch=watch)
+    return run_mutations(config, server, table, watch=watch)
 
 
 @about_mutations.command("plan")
 @click.argument("table", metavar="[DATABASE.]TABLE")
 @click.argument("commands")
-@server_option(looks=True)
-@click.pass_context
-def show_plan(context: click.Context, table: str, commands: str, server: str | None) -> int:
+@of_servers
+def show_plan(config: "Config", server: str | None, table: str, commands: str) -> int:
     """What a mutation would do to the parts that are there now. Nothing is done.
 
     COMMANDS: 'DELETE WHERE …', 'UPDATE c = … WHERE …'.
     """
     from rmt_pipeline.cli.mutations import run_plan  # noqa: PLC0415
 
-    return run_plan(config_of(context), server, table, commands)
+    return run_plan(config, server, table, commands)
 
 
 @app.command("queue")
 @click.argument("table", metavar="[[DATABASE.]TABLE]", required=False)
-@server_option()
-@click.pass_context
-def show_queue(context: click.Context, table: str | None, server: str | None) -> int:
+@of_one_server
+def show_queue(config: "Config", server: str, table: str | None) -> int:
     """What the replicas of a server have to do: each entry, its age, and what it waits for."""
     from rmt_pipeline.cli.queue import run_queue  # noqa: PLC0415
 
-    config = config_of(context)
-    return run_queue(config, one_server(config, server), table)
+    return run_queue(config, server, table)
 
 
 @app.command()
 @click.argument("table", metavar="[[DATABASE.]TABLE]", required=False)
-@server_option()
-@click.pass_context
-def detached(context: click.Context, table: str | None, server: str | None) -> int:
+@of_servers
+def detached(config: "Config", server: str | None, table: str | None) -> int:
     """What stands aside in detached/: why, rows, bytes, age, and whether it may be deleted."""
     from rmt_pipeline.cli.parts import run_detached  # noqa: PLC0415
 
-    return run_detached(config_of(context), server, table)
+    return run_detached(config, server, table)
 
 
 @app.group("explain", no_args_is_help=True)
@@ -426,29 +395,23 @@ def about_waiting() -> None:
 @about_waiting.command("entry")
 @click.argument("table", metavar="[DATABASE.]TABLE")
 @click.argument("entry", metavar="NODE_OR_PART")
-@server_option()
-@click.pass_context
-def explain_entry(context: click.Context, table: str, entry: str, server: str | None) -> int:
+@of_one_server
+def explain_entry(config: "Config", server: str, table: str, entry: str) -> int:
     """Why an entry of the queue, by its node's name or its part's, is not carried out."""
     from rmt_pipeline.cli.queue import run_explain_entry  # noqa: PLC0415
 
-    config = config_of(context)
-    return run_explain_entry(config, one_server(config, server), table, entry)
+    return run_explain_entry(config, server, table, entry)
 
 
 @about_waiting.command("merges")
 @click.argument("table", metavar="[DATABASE.]TABLE")
 @click.argument("partition", metavar="[PARTITION_ID]", required=False)
-@server_option()
-@click.pass_context
-def explain_choice(
-    context: click.Context, table: str, partition: str | None, server: str | None
-) -> int:
+@of_one_server
+def explain_choice(config: "Config", server: str, table: str, partition: str | None) -> int:
     """Every range of parts that is considered: its score, or the rule that forbids it."""
     from rmt_pipeline.cli.upkeep import run_explain_merges  # noqa: PLC0415
 
-    config = config_of(context)
-    return run_explain_merges(config, one_server(config, server), table, partition)
+    return run_explain_merges(config, server, table, partition)
 
 
 @app.command()

@@ -8,6 +8,7 @@ What a call needs beyond this is imported when it is made, for start-up time.
 
 import os
 from collections.abc import Callable
+from functools import update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from rmt_pipeline.config import Config
 
 SERVER_VARIABLE = "RMT_SERVER"
-_Command = TypeVar("_Command", bound=Callable[..., Any])
+_T = TypeVar("_T")
 
 
 class OfServer(click.Command):
@@ -70,13 +71,33 @@ def _known_servers(context: click.Context, _: click.Parameter, incomplete: str) 
     return [name for name in sorted(config.servers) if name.startswith(incomplete)]
 
 
-def server_option(*, looks: bool = False) -> Callable[[_Command], _Command]:
-    """`looks`: at all servers, unless it is given."""
-    default = "all of them" if looks else "the only one"
-    return click.option(
+def of_one_server(command: Callable[..., _T]) -> Callable[..., _T]:
+    """A command that gets the configuration, and the name of the one server that is meant."""
+
+    def run(context: click.Context, /, server: str | None, **given: Any) -> _T:
+        config = config_of(context)
+        return command(config, one_server(config, server), **given)
+
+    return _with_server(command, run, "the only one")
+
+
+def of_servers(command: Callable[..., _T]) -> Callable[..., _T]:
+    """A command that gets the configuration, and a server's name or None: it looks at all then."""
+
+    def run(context: click.Context, /, server: str | None, **given: Any) -> _T:
+        return command(config_of(context), server, **given)
+
+    return _with_server(command, run, "all of them")
+
+
+def _with_server(
+    command: Callable[..., _T], run: Callable[..., _T], default: str
+) -> Callable[..., _T]:
+    option = click.option(
         "--server",
         metavar="NAME",
         envvar=SERVER_VARIABLE,
         shell_complete=_known_servers,
         help=f"A name in [servers]; else {SERVER_VARIABLE}, else {default}.",
     )
+    return option(update_wrapper(click.pass_context(run), command))

@@ -2,7 +2,7 @@
 
 import sys
 
-from rmt_pipeline.cli.watch import full_name, opened_servers, tables_of
+from rmt_pipeline.cli.watch import opened_servers, table_named, tables_of
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import RmtError, UserError
@@ -19,9 +19,7 @@ def run_check(config: Config, server: str, name: str | None, partition: str, par
     Raises UnknownTable, UserError for a part or partition that is not there.
     """
     with ServerContext.open(config, server, purpose="check") as context:
-        tables = (
-            context.tables() if name is None else [context.table(*reversed(full_name(name)))]
-        )
+        tables = context.tables() if name is None else [table_named(context, name)]
         statuses = [_check(table, partition, part) for table in tables]
     return max(statuses, default=0)
 
@@ -67,11 +65,8 @@ def run_detached(config: Config, server: str | None, name: str | None) -> int:
     """Each directory of one table, or of all, on one server or on all of this configuration."""
     with opened_servers(config, server, "detached") as contexts:
         for context, table in tables_of(contexts, name):
-            found = (
-                detached_directories(table.replica)
-                if table.store.detached_parts.directories()
-                else []
-            )
+            is_any = table.store.detached_parts.directories()
+            found = detached_directories(table.replica) if is_any else []
             if not found and name is None:
                 continue
             count = f"{len(found)} detached" if found else "nothing is detached"

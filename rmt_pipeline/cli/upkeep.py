@@ -4,7 +4,7 @@ import random
 import sys
 from contextlib import suppress
 
-from rmt_pipeline.cli.watch import full_name
+from rmt_pipeline.cli.watch import full_name, table_named
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import RmtError, UserError
@@ -35,9 +35,8 @@ def run_cleanup(config: Config, server: str, *, dry_run: bool) -> int:
 
 def run_force_restore_data(config: Config, server: str, name: str) -> int:
     """Set the flag that lets the table start though this disk has what ZooKeeper does not know."""
-    database, table = full_name(name)
     with ServerContext(config, server, purpose="force-restore-data") as context:
-        replica = context.table(table, database).replica
+        replica = table_named(context, name).replica
         if replica.keeper.exists(replica.paths.is_active) is not None:
             raise UserError(f"{replica} is active: there is nothing to force")
         with suppress(Refused):  # it is there already
@@ -101,9 +100,8 @@ def _words(plan: CleanUpPlan) -> list[str]:
 
 def run_explain_merges(config: Config, server: str, table: str, partition: str | None) -> int:
     """Every candidate range with its score or the rule that forbids it."""
-    database, name = full_name(table)
     with ServerContext(config, server, purpose="explain") as context:
-        explained = explain_merges(context.table(name, database).replica, partition)
+        explained = explain_merges(table_named(context, table).replica, partition)
     if explained.limit:
         print(explained.limit)
     if not explained.ranges:

@@ -57,6 +57,7 @@ from rmt_pipeline.protocol.errors import (
     Unavailable,
 )
 from rmt_pipeline.system import Clock
+from rmt_pipeline.zookeeper.batches import op_bytes
 from rmt_pipeline.zookeeper.keeper import (
     Check,
     Create,
@@ -446,7 +447,7 @@ class KazooKeeper:
     def _send(self, ops: Sequence[Op]) -> Any:
         self._life.require()
         assert ops, "a multi has operations"
-        size = sum(_size(op) for op in ops)
+        size = sum(op_bytes(op, _OP_OVERHEAD_BYTES) for op in ops)
         assert size <= MULTI_BYTES_MAX, (
             f"a multi of {len(ops)} operations and {size} bytes: ZooKeeper takes 1 MiB"
         )
@@ -607,11 +608,6 @@ def _requests(ops: Sequence[Op], chroot: str, acl: Any) -> list[Any]:
 def _rooted(chroot: str, path: str) -> str:
     root = chroot.rstrip("/")
     return root + path if path != "/" else root or "/"
-
-
-def _size(op: Op) -> int:
-    data = op.data if isinstance(op, (Create, SetData)) else b""
-    return len(op.path) + len(data) + _OP_OVERHEAD_BYTES
 
 
 def _stat(stat: ZnodeStat) -> Stat:

@@ -3,7 +3,6 @@
 import contextlib
 import difflib
 from collections.abc import Collection, Sequence
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,45 +20,13 @@ from rmt_pipeline.protocol.errors import (
     UnknownColumn,
     UserError,
 )
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column, nested_group
 from rmt_pipeline.syntax.types import arrow_schema, parse_type
 from rmt_pipeline.types.data_type import DataType
 from rmt_pipeline.types.time_text import best_effort_text
 
 _COMPUTED = frozenset({"MATERIALIZED", "ALIAS"})
-
-
-class InputSettings(Protocol):
-    """The part of `QuerySettings` that says how input is read."""
-
-    @property
-    def input_format_null_as_default(self) -> bool: ...
-    @property
-    def input_format_skip_unknown_fields(self) -> bool: ...
-    @property
-    def input_format_csv_skip_first_lines(self) -> int: ...
-    @property
-    def input_format_csv_empty_as_default(self) -> bool: ...
-    @property
-    def input_format_csv_allow_variable_number_of_columns(self) -> bool: ...
-    @property
-    def input_format_allow_errors_num(self) -> int: ...
-    @property
-    def input_format_allow_errors_ratio(self) -> float: ...
-    @property
-    def input_format_encoding(self) -> str: ...
-    @property
-    def date_time_input_format(self) -> str: ...
-    @property
-    def format_csv_allow_single_quotes(self) -> bool: ...
-    @property
-    def format_csv_allow_double_quotes(self) -> bool: ...
-    @property
-    def format_csv_delimiter(self) -> str: ...
-    @property
-    def format_csv_null_representation(self) -> str: ...
-    @property
-    def format_tsv_null_representation(self) -> str: ...
 
 
 class InsertColumns:
@@ -69,7 +36,7 @@ class InsertColumns:
         self,
         columns: Sequence[Column],
         given: Sequence[str] | None,
-        settings: InputSettings,
+        settings: QuerySettings,
         key_columns: Collection[str],
         now_s: float | None = None,
     ) -> None:

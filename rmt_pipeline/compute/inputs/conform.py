@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rmt_pipeline.compute.inputs.columns import InputSettings, InsertColumns
+from rmt_pipeline.compute.inputs.columns import InsertColumns
 from rmt_pipeline.compute.inputs.csv import CsvText, csv_source
 from rmt_pipeline.compute.inputs.json import JsonLinesText, json_source
 from rmt_pipeline.compute.inputs.memory import arrow_source, parquet_source, source_of
@@ -28,6 +28,7 @@ from rmt_pipeline.compute.inputs.row_binary import Head, RowBinaryText, row_bina
 from rmt_pipeline.compute.inputs.rows import InputRows, InputSource, Tolerance
 from rmt_pipeline.compute.inputs.tsv import TsvText, tsv_source
 from rmt_pipeline.protocol.errors import BadValue, IncorrectData, UnknownFormat, UserError
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
 
 _COMPRESSIONS = {
@@ -174,7 +175,7 @@ def conform(
     data: Any,
     columns: Sequence[Column],
     *,
-    settings: InputSettings,
+    settings: QuerySettings,
     columns_given: Sequence[str] | None = None,
     key_columns: Collection[str] = (),
     now_s: float | None = None,
@@ -201,14 +202,12 @@ def conform(
                 plan.check_names(rows)
 
 
-def _check(settings: InputSettings) -> None:
+def _check(settings: QuerySettings) -> None:
     how = settings.date_time_input_format
     if how not in {"basic", "best_effort"}:
         raise UserError(f"date_time_input_format is basic or best_effort, not {how!r}")
-    try:
-        "".encode(
-            settings.input_format_encoding or "utf-8"
-        )  # not hex or zlib, which are no text's
+    try:  # not hex or zlib, which are no text's
+        "".encode(settings.input_format_encoding or "utf-8")
     except LookupError:
         raise UserError(
             f"input_format_encoding: there is no encoding {settings.input_format_encoding!r}; "
@@ -252,7 +251,7 @@ def _readable(source: InputSource) -> Iterator[InputRows]:
 
 
 def _sources(
-    data: Any, plan: InsertColumns, settings: InputSettings, tolerance: Tolerance
+    data: Any, plan: InsertColumns, settings: QuerySettings, tolerance: Tolerance
 ) -> Iterator[InputSource]:
     if not isinstance(data, File):
         yield source_of(data)
@@ -262,7 +261,7 @@ def _sources(
 
 
 def _source(
-    path: str, file: File, plan: InsertColumns, settings: InputSettings, tolerance: Tolerance
+    path: str, file: File, plan: InsertColumns, settings: QuerySettings, tolerance: Tolerance
 ) -> InputSource:
     if isinstance(file, ParquetFile):
         content = None if file.content is None else pa.BufferReader(file.content)
@@ -301,7 +300,7 @@ def _csv_text(
     path: str,
     file: CsvFile,
     plan: InsertColumns,
-    settings: InputSettings,
+    settings: QuerySettings,
     *,
     opened: Callable[[], Any],
     tolerance: Tolerance,

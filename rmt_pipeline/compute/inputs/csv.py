@@ -16,7 +16,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 
-from rmt_pipeline.compute.inputs.rows import InputRows, InputSource, Tolerance
+from rmt_pipeline.compute.inputs.rows import (
+    InputRows,
+    InputSource,
+    Tolerance,
+    numbered_lines,
+    refuse_twice,
+)
 from rmt_pipeline.protocol.errors import BadValue, IncorrectData
 
 BLOCK_BYTES = 8 << 20
@@ -74,7 +80,7 @@ def _rows(text: CsvText, known_columns: Sequence[str]) -> Iterator[InputRows]:
             counting = _CountingQuotes(stream)
             for batch in _reader(counting, text, kinds):
                 names = batch.schema.names
-                _refuse_twice(text, names)
+                refuse_twice(text.name, names)
                 columns = dict(zip(names, batch.columns, strict=True))
                 yield InputRows(
                     columns,
@@ -129,14 +135,6 @@ def _reader(stream: Any, text: CsvText, kinds: dict[str, pa.DataType]) -> Any:
     )
 
 
-def _refuse_twice(text: CsvText, names: Sequence[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise IncorrectData(
-                f"{text.name}: its header has {name!r} twice. Nothing was inserted"
-            )
-
-
 # Record by record, in Python.
 
 
@@ -154,14 +152,9 @@ class _Record:
 def _records(text: CsvText) -> Iterator[_Record]:
     """Every record, the header among them. Raises BadValue at a quote that is not closed."""
     with text.open() as stream:
-        lines = io.TextIOWrapper(
-            io.BufferedReader(stream, LINE_BYTES)
-            if isinstance(stream, io.RawIOBase)
-            else stream,
-            encoding="utf-8-sig",
-            errors="surrogateescape",
-            newline="",
-        )
+        is_raw = isinstance(stream, io.RawIOBase)
+        whole = io.BufferedReader(stream, LINE_BYTES) if is_raw else stream
+        lines = io.TextIOWrapper(whole, "utf-8-sig", "surrogateescape", newline="")
         numbered = enumerate(lines, 1)
         for number, line in itertools.islice(numbered, text.skipped_lines, None):
             if line.strip("\r\n"):
@@ -244,7 +237,7 @@ def _records_as_rows(text: CsvText, first: int) -> Iterator[InputRows]:
                 f"{text.name}: its header is not UTF-8: input_format_encoding says what it "
                 "is, e.g. utf-16. Nothing was inserted"
             )
-        _refuse_twice(text, names)
+        refuse_twice(text.name, names)
         yield InputRows(dict.fromkeys(names, ()), 0, lambda _: f"{text.name} line 1")
     rows = _checked(text, names, records)
     for _ in itertools.islice(rows, first):
@@ -258,7 +251,7 @@ def _records_as_rows(text: CsvText, first: int) -> Iterator[InputRows]:
         yield InputRows(
             columns,
             len(batch),
-            lambda row, lines=lines: f"{text.name} line {lines[row]}",  # type: ignore[misc]
+            numbered_lines(text.name, lines),
             empty_is_absent=text.empty_is_absent,
         )
 
@@ -320,11 +313,8 @@ def _fitting(text: CsvText, names: Sequence[str], record: _Record) -> _Record:
 
 def _surplus(values: Sequence[str | None]) -> str:
     """Those for which there is no column, in words."""
-    return (
-        f": {', '.join(repr(value)[:100] for value in values[:3])} is too much"
-        if values
-        else ""
-    )
+    shown = ", ".join(repr(value)[:100] for value in values[:3])
+    return f": {shown} is too much" if shown else ""
 
 
 def _place(text: CsvText, first: int, row: int) -> str:

@@ -18,7 +18,13 @@ import pyarrow as pa
 import pyarrow.json
 
 from rmt_pipeline.compute.inputs.memory import columns_of_dicts
-from rmt_pipeline.compute.inputs.rows import InputRows, InputSource, Tolerance, blocks_of_lines
+from rmt_pipeline.compute.inputs.rows import (
+    InputRows,
+    InputSource,
+    Tolerance,
+    blocks_of_lines,
+    numbered_lines,
+)
 from rmt_pipeline.protocol.errors import BadValue
 from rmt_pipeline.types.data_type import DataType
 
@@ -73,9 +79,7 @@ def _readable(kind: DataType) -> pa.DataType | None:
         return None if element is None else pa.list_(element)
     if plain.family in {"Tuple", "Map"} or plain.wide_bytes:
         return None
-    if plain.is_integer or plain.is_float or plain.family == "Bool":
-        return plain.arrow
-    if plain.is_decimal:
+    if plain.is_numeric or plain.family == "Bool":
         return plain.arrow
     return pa.string()
 
@@ -114,7 +118,7 @@ def _slow(text: JsonLinesText, block: bytes, line: int) -> InputRows:
         else:
             numbers.append(number)
     columns = columns_of_dicts(rows)
-    return InputRows(columns, len(rows), lambda row: f"{text.name} line {numbers[row]}")
+    return InputRows(columns, len(rows), numbered_lines(text.name, numbers))
 
 
 def _parsed(text: JsonLinesText, number: int, content: bytes) -> Mapping[str, Any]:

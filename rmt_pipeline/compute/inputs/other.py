@@ -18,6 +18,7 @@ from rmt_pipeline.compute.inputs.rows import (
     Tolerance,
     blocks_of_lines,
     counted_rows,
+    numbered_lines,
 )
 from rmt_pipeline.protocol.errors import BadValue, IncorrectData
 from rmt_pipeline.types.escapes import unescape_literal
@@ -60,9 +61,8 @@ def _of_lines(text: OtherText) -> Iterator[InputRows]:
         for block in blocks_of_lines(stream, BLOCK_BYTES):
             rows: list[Mapping[str, Any]] = []
             numbers: list[int] = []
-            for line in (
-                block.removesuffix(b"\n").decode("utf-8", "surrogateescape").split("\n")
-            ):
+            lines = block.removesuffix(b"\n").decode("utf-8", "surrogateescape")
+            for line in lines.split("\n"):
                 number += 1
                 if text.kind == "lines":
                     rows.append({text.names[0]: line})
@@ -75,11 +75,9 @@ def _of_lines(text: OtherText) -> Iterator[InputRows]:
                         text.tolerance.skip(problem)
                         continue
                 numbers.append(number)
-            yield InputRows(columns_of_dicts(rows), len(rows), _line_of(text.name, numbers))
-
-
-def _line_of(name: str, numbers: Sequence[int]) -> Callable[[int], str]:
-    return lambda row: f"{name} line {numbers[row]}"
+            yield InputRows(
+                columns_of_dicts(rows), len(rows), numbered_lines(text.name, numbers)
+            )
 
 
 def _pairs(text: OtherText, number: int, line: str) -> Mapping[str, Any]:

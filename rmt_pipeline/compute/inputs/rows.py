@@ -1,11 +1,11 @@
 """Rows as they came in, before anything is known about whether they fit."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from rmt_pipeline.protocol.errors import BadValue
+from rmt_pipeline.protocol.errors import BadValue, IncorrectData
 
 
 class Absent(Enum):
@@ -103,6 +103,18 @@ def counted_rows(name: str, first: int) -> Callable[[int], str]:
     """Names rows by their number; `first` is that of the first one, counted from 1."""
     prefix = f"{name} row" if name else "row"
     return lambda row: f"{prefix} {first + row}"
+
+
+def numbered_lines(name: str, numbers: Sequence[int]) -> Callable[[int], str]:
+    """Names rows by the lines that they stand in."""
+    return lambda row: f"{name} line {numbers[row]}"
+
+
+def refuse_twice(name: str, columns: Sequence[str]) -> None:
+    """Raises IncorrectData when the header of the text of that name has one of them twice."""
+    for one in columns:
+        if columns.count(one) > 1:
+            raise IncorrectData(f"{name}: its header has {one!r} twice. Nothing was inserted")
 
 
 def blocks_of_lines(stream: Any, size: int) -> Iterator[bytes]:

@@ -121,11 +121,9 @@ def _is_castable(array: pa.Array, kind: DataType) -> bool:
 
 
 def _is_readable_text(array: pa.Array, kind: DataType) -> bool:
-    if kind.family in {"String", "UUID", "Enum8", "Enum16", "Bool"}:
+    if kind.family in {"String", "UUID", "Enum8", "Enum16", "Bool"} or kind.is_float:
         return True
     if kind.is_date:  # Arrow wants YYYY-MM-DD, as `parse_text` reads it
-        return True
-    if kind.is_float:
         return True
     if kind.wide_bytes or not (kind.is_integer or kind.is_decimal):
         return False
@@ -181,22 +179,9 @@ def _fits(array: pa.Array, kind: DataType) -> bool:
     return check is None or check(array, plain)
 
 
-def _fits_uuid(array: pa.Array, kind: DataType) -> bool:
-    del kind
-    return pc.all(pc.match_substring_regex(array, _UUID)).as_py() is not False
-
-
 def _fits_enum(array: pa.Array, kind: DataType) -> bool:
     names = pa.array([name for name, _ in kind.values])
     return pc.all(pc.is_in(array.drop_null(), value_set=names)).as_py() is not False
-
-
-def _fits_array(array: pa.Array, kind: DataType) -> bool:
-    return _fits(array.flatten(), kind.elements[0])
-
-
-def _fits_tuple(array: pa.Array, kind: DataType) -> bool:
-    return all(map(_fits, array.flatten(), kind.elements))
 
 
 def _fits_map(array: pa.Array, kind: DataType) -> bool:
@@ -231,10 +216,12 @@ _CHECKS: dict[str, Callable[[pa.Array, DataType], bool]] = {
     "Date32": lambda array, _: _is_within(array, DATE32_MIN, DATE32_MAX),
     "DateTime": lambda array, _: _is_within_s(array, 0, DATETIME_MAX_S),
     "DateTime64": lambda array, _: _is_within_s(array, DATETIME64_MIN_S, DATETIME64_MAX_S),
-    "UUID": _fits_uuid,
+    "UUID": lambda array, _: (
+        pc.all(pc.match_substring_regex(array, _UUID)).as_py() is not False
+    ),
     "Enum8": _fits_enum,
     "Enum16": _fits_enum,
-    "Array": _fits_array,
-    "Tuple": _fits_tuple,
+    "Array": lambda array, kind: _fits(array.flatten(), kind.elements[0]),
+    "Tuple": lambda array, kind: all(map(_fits, array.flatten(), kind.elements)),
     "Map": _fits_map,
 }

@@ -11,7 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from rmt_pipeline.compute.inputs.rows import InputRows, InputSource, Tolerance, blocks_of_lines
+from rmt_pipeline.compute.inputs.rows import (
+    InputRows,
+    InputSource,
+    Tolerance,
+    blocks_of_lines,
+    numbered_lines,
+    refuse_twice,
+)
 from rmt_pipeline.protocol.errors import BadValue, IncorrectData
 from rmt_pipeline.types.escapes import unescape_literal
 
@@ -52,10 +59,10 @@ def _rows(text: TsvText) -> Iterator[InputRows]:
                 names = _header(text, header)
                 line += 1
             lines = rest.count(b"\n")
-            place = partial(_place, text, line)
+            place: Callable[[int], str] = partial(_place, text, line)
             if not text.tolerance.is_none:
                 rest, numbers = _without_wrong_lines(text, rest, names, line)
-                place = partial(_numbered_place, text, numbers)
+                place = numbered_lines(text.name, numbers)
             if rest:
                 columns, count = _columns(text, rest, names, line)
                 yield InputRows(columns, count, place)
@@ -69,11 +76,7 @@ def _header(text: TsvText, line: bytes) -> list[str]:
         unescape_literal(name)
         for name in line.rstrip(b"\r").decode("utf-8", "replace").split("\t")
     ]
-    for name in names:
-        if names.count(name) > 1:
-            raise IncorrectData(
-                f"{text.name}: its header has {name!r} twice. Nothing was inserted"
-            )
+    refuse_twice(text.name, names)
     return names
 
 
@@ -156,10 +159,6 @@ def _unescaped(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
         return column.cast(pa.string())
     except pa.ArrowInvalid:
         return column
-
-
-def _numbered_place(text: TsvText, numbers: Sequence[int], row: int) -> str:
-    return f"{text.name} line {numbers[row]}"
 
 
 def _place(text: TsvText, line: int, row: int) -> str:
