@@ -52,8 +52,8 @@ from rmt_pipeline.replica.insert.result import (
     retryable,
 )
 from rmt_pipeline.replica.insert.throttle import throttle_insert
-from rmt_pipeline.replica.mutations.killed import KillReport, wait_for_kill
 from rmt_pipeline.replica.mutations.mutations import kill_mutation
+from rmt_pipeline.replica.mutations.progress import KillReport, wait_for_kill
 from rmt_pipeline.replica.readable import (
     ReadableParts,
     ReplicaIsNotInQuorum,

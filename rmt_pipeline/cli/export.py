@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rmt_pipeline.cli.watch import table_named
+from rmt_pipeline.cli.watch import typed_table
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.export.refresh import FORMATS, Exported, refresh
@@ -19,7 +19,7 @@ def run_export(
 ) -> int:
     """Bring the exports of a table up to date, and say what a reader opens."""
     with ServerContext(config, server, purpose="export") as context:
-        found = table_named(context, name)
+        found = typed_table(context, name)
         for form in FORMATS:
             if not forms or form in forms:
                 print(_words(refresh(context, found, form, columns=columns, lease_s=lease_s)))

@@ -2,7 +2,7 @@
 
 import sys
 
-from rmt_pipeline.cli.watch import opened_servers, table_named, tables_of
+from rmt_pipeline.cli.watch import opened_servers, tables_of, typed_table
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import RmtError, UserError
@@ -19,7 +19,7 @@ def run_check(config: Config, server: str, name: str | None, partition: str, par
     Raises UnknownTable, UserError for a part or partition that is not there.
     """
     with ServerContext.open(config, server, purpose="check") as context:
-        tables = context.tables() if name is None else [table_named(context, name)]
+        tables = context.tables() if name is None else [typed_table(context, name)]
         statuses = [_check(table, partition, part) for table in tables]
     return max(statuses, default=0)
 

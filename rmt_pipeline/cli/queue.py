@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from rmt_pipeline.cli.watch import table_named
+from rmt_pipeline.cli.watch import typed_table
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import UserError
@@ -52,7 +52,7 @@ def run_explain_entry(config: Config, server: str, name: str, wanted: str) -> in
 
 def _tables(context: ServerContext, name: str | None) -> list[Table]:
     if name is not None:
-        return [table_named(context, name)]
+        return [typed_table(context, name)]
     return [one for one in context.tables() if not one.definition.engine.is_private]
 
 

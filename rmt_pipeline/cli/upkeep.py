@@ -4,7 +4,7 @@ import random
 import sys
 from contextlib import suppress
 
-from rmt_pipeline.cli.watch import full_name, table_named
+from rmt_pipeline.cli.watch import full_name, typed_table
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import RmtError, UserError
@@ -36,7 +36,7 @@ def run_cleanup(config: Config, server: str, *, dry_run: bool) -> int:
 def run_force_restore_data(config: Config, server: str, name: str) -> int:
     """Set the flag that lets the table start though this disk has what ZooKeeper does not know."""
     with ServerContext(config, server, purpose="force-restore-data") as context:
-        replica = table_named(context, name).replica
+        replica = typed_table(context, name).replica
         if replica.keeper.exists(replica.paths.is_active) is not None:
             raise UserError(f"{replica} is active: there is nothing to force")
         with suppress(Refused):  # it is there already
@@ -101,7 +101,7 @@ def _words(plan: CleanUpPlan) -> list[str]:
 def run_explain_merges(config: Config, server: str, table: str, partition: str | None) -> int:
     """Every candidate range with its score or the rule that forbids it."""
     with ServerContext(config, server, purpose="explain") as context:
-        explained = explain_merges(table_named(context, table).replica, partition)
+        explained = explain_merges(typed_table(context, table).replica, partition)
     if explained.limit:
         print(explained.limit)
     if not explained.ranges:

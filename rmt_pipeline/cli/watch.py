@@ -32,7 +32,7 @@ def full_name(text: str) -> FullName:
     return database or "default", table
 
 
-def table_named(context: ServerContext, name: str) -> Table:
+def typed_table(context: ServerContext, name: str) -> Table:
     """The server's table that is typed as [DATABASE.]TABLE. Raises UnknownTable."""
     database, table = full_name(name)
     return context.table(table, database)

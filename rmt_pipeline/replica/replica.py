@@ -1,5 +1,6 @@
 """One replica of one table, put together: where it is agreed, where its bytes are, who it is."""
 
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,13 +14,28 @@ from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.kills import Kills
 from rmt_pipeline.replica.together import Together
-from rmt_pipeline.replica.total import Total
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import Clock, IdSource
 from rmt_pipeline.zookeeper.keeper import Check, Keeper, Op, Stat
 from rmt_pipeline.zookeeper.known import CountedChildren, KnownQueue
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
 from rmt_pipeline.zookeeper.through import BoundKeeper
+
+
+class Total:
+    """What was added since it was made: nothing is lost between two threads. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._value = 0
+
+    @property
+    def value(self) -> int:
+        return self._value
+
+    def add(self, number: int) -> None:
+        with self._lock:
+            self._value += number
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,11 +166,8 @@ class Compiler:
         name = real_name(call.name)
         if call.over is None and not call.parameters:
             found = find_function(name)
-            if (
-                name in HIGHER_ORDER
-                and call.arguments
-                and isinstance(call.arguments[0], Lambda)
-            ):
+            is_lambda = bool(call.arguments) and isinstance(call.arguments[0], Lambda)
+            if is_lambda and name in HIGHER_ORDER:
                 return self._higher_order(name, call)
             if name in {"in", "notIn"}:
                 return self._in(call, negated=name == "notIn")
@@ -196,11 +193,7 @@ class Compiler:
         if not found.least <= count <= found.most:
             wanted = str(found.least)
             if found.most > found.least:
-                wanted = (
-                    f"{found.least} to {found.most}"
-                    if found.most < 100
-                    else f"{wanted} or more"
-                )
+                wanted += f" to {found.most}" if found.most < 100 else " or more"
             raise WrongArguments(
                 f"{call.name} takes {wanted} arguments, not {count}: {canonical(call)}"
             )
@@ -230,14 +223,11 @@ class Compiler:
         def build() -> Typed:
             count = len(function.parameters)
             values = parameters_for(arrays, count, variable, name)
-            variables = {
-                **self.variables,
-                **dict(zip(function.parameters, values, strict=True)),
-            }
-            inner = replace(
-                self, variables=variables, aggregates="no aggregates inside of a lambda"
+            variables = dict(self.variables) | dict(
+                zip(function.parameters, values, strict=True)
             )
-            body = inner.compile(function.body)
+            reason = "no aggregates inside of a lambda"
+            body = replace(self, variables=variables, aggregates=reason).compile(function.body)
             return HIGHER_ORDER[name](Applied(arrays, body, variable, by_place=count > 1))
 
         return located(call, build)

@@ -52,11 +52,8 @@ def _by_duckdb(expressions: Sequence[Expression], table: pa.Table) -> list[pa.Ar
     items = ", ".join(
         f"{each.duckdb_sql} AS c{place}" for place, each in enumerate(expressions)
     )
-    rows = (
-        table.select(used)
-        if used
-        else pa.table({"rmt_row": pa.nulls(table.num_rows, pa.int8())})
-    )
+    no_columns = {"rmt_row": pa.nulls(table.num_rows, pa.int8())}
+    rows = table.select(used) if used else pa.table(no_columns)
     connection = thread_connection()
     connection.register(_RELATION, rows)
     try:

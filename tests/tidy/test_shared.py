@@ -11,9 +11,8 @@ from typing import Any
 
 from rmt_pipeline.hints import Hints
 from rmt_pipeline.replica.kills import Kills
-from rmt_pipeline.replica.replica import Memory
+from rmt_pipeline.replica.replica import Memory, Total
 from rmt_pipeline.replica.together import Together
-from rmt_pipeline.replica.total import Total
 from tests.tidy import tree
 
 VALUES = (NoneType, bool, int, float, str, bytes)

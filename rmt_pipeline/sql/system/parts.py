@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rmt_pipeline.compute.insert.partition import shown_partition
 from rmt_pipeline.compute.rows.computed import ttl_rules
-from rmt_pipeline.protocol.errors import MissingPart, ReplicaRetired
+from rmt_pipeline.protocol.errors import MissingPart
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.partitions.detached import detached_directories
@@ -312,19 +312,18 @@ def detached_parts(scope: SystemScope) -> Iterator[tuple[object, ...]]:
 
 
 def parts_lost(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    """Rows of system.parts_lost: parts that no replica had any more, and that empty ones stand for
+    """Rows of system.lost_parts: parts that no replica had any more, and that empty ones stand for
     since.
     """
-    for definition in scope.server.catalog.definitions():
-        with suppress(ReplicaRetired):
-            found = lost_parts(scope.server.table_of(definition).replica)
-            for part, note in sorted(found.items()):
-                yield (
-                    definition.database,
-                    definition.name,
-                    str(part),
-                    part.partition,
-                    datetime.fromtimestamp(note.replaced_s, UTC),
-                    note.replica,
-                    list(note.inserts),
-                )
+    return scope.of_replicas(
+        lambda table: (
+            (
+                str(part),
+                part.partition,
+                datetime.fromtimestamp(note.replaced_s, UTC),
+                note.replica,
+                list(note.inserts),
+            )
+            for part, note in sorted(lost_parts(table.replica).items())
+        )
+    )

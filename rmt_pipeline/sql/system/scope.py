@@ -1,12 +1,17 @@
 """What a system table is, and what it may be made from."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rmt_pipeline.context import ServerContext
+from rmt_pipeline.protocol.errors import ReplicaRetired
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.syntax.nodes import Query, names_columns_by_star, names_in
+from rmt_pipeline.table import Table
+
+Row = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,15 @@ class SystemScope:
     query: Query
     system: Mapping[str, "SystemTable"]
     ask: Callable[[Query], Sequence[Sequence[object]]]
+
+    def of_replicas(self, rows: Callable[[Table], Iterable[Row]]) -> Iterator[Row]:
+        """The rows of every table here, behind its database and name. A replica that is gone from
+        ZooKeeper has none.
+        """
+        for definition in self.server.catalog.definitions():
+            with suppress(ReplicaRetired):
+                for row in rows(self.server.table_of(definition)):
+                    yield definition.database, definition.name, *row
 
     def mentions(self, *names: str) -> bool:
         """Whether the query may use one of these columns. A star uses all."""

@@ -8,10 +8,7 @@ always say the same because nobody counts it is left out.
 from collections.abc import Iterator
 
 from rmt_pipeline.sql.system import clusters as system_clusters
-from rmt_pipeline.sql.system import counted, local
-from rmt_pipeline.sql.system import inserts as system_inserts
-from rmt_pipeline.sql.system import merges as system_merges
-from rmt_pipeline.sql.system import mutations as system_mutations
+from rmt_pipeline.sql.system import counted, local, work
 from rmt_pipeline.sql.system import parts as system_parts
 from rmt_pipeline.sql.system import replication as system_replication
 from rmt_pipeline.sql.system import zookeeper as system_zookeeper
@@ -46,12 +43,12 @@ SYSTEM_TABLES: dict[str, SystemTable] = {
     ),
     "dropped_tables": SystemTable(local.DROPPED_TABLES, local.dropped_tables),
     "functions": SystemTable(local.FUNCTIONS, local.functions),
-    "inserts": SystemTable(system_inserts.INSERTS, system_inserts.remembered_inserts),
+    "inserts": SystemTable(work.INSERTS, work.remembered_inserts),
     "lost_parts": SystemTable(system_parts.LOST_PARTS, system_parts.parts_lost),
     "macros": SystemTable(local.MACROS, local.macros),
     "merge_tree_settings": SystemTable(local.MERGE_TREE_SETTINGS, local.merge_tree_settings),
-    "merges": SystemTable(system_merges.MERGES, system_merges.merges),
-    "mutations": SystemTable(system_mutations.MUTATIONS, system_mutations.mutations),
+    "merges": SystemTable(work.MERGES, work.merges),
+    "mutations": SystemTable(work.MUTATIONS, work.mutations),
     "one": SystemTable((("dummy", "UInt8"),), _one),
     "part_log": SystemTable(system_parts.PART_LOG, system_parts.part_log),
     "parts": SystemTable(system_parts.PARTS, system_parts.parts, _OF_PARTS),

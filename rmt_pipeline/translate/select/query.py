@@ -1,7 +1,7 @@
 """Queries → DuckDB SQL: SELECTs, and what UNION, EXCEPT and INTERSECT make of them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import SyntaxProblem, UserError
 from rmt_pipeline.syntax.nodes import NamedTable, Query, Select, SetOperation
@@ -10,7 +10,7 @@ from rmt_pipeline.translate.base.supertypes import least_supertype
 from rmt_pipeline.translate.base.typed import SQL_CHARACTERS_MAX, from_stored, to_stored
 from rmt_pipeline.translate.select.one import SelectCompiler
 from rmt_pipeline.translate.select.scope import Compiled, Scope
-from rmt_pipeline.translate.select.sources import ONE, DummyColumn, Relation, Resolve
+from rmt_pipeline.translate.select.sources import ONE, Relation, Resolve
 from rmt_pipeline.types.data_type import DataType
 
 QUERIES_DEPTH_MAX = 40
@@ -44,7 +44,7 @@ class QueryCompiler:
     def relation(self, source: NamedTable) -> Relation:
         is_one = (source.database, source.table) == ("system", "one")
         if is_one and source.sample is None:
-            return replace(ONE, columns=(DummyColumn(),))
+            return ONE
         return self._resolve(source)
 
     def _set_operation(self, query: SetOperation, scope: Scope) -> Compiled:

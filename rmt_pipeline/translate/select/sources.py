@@ -5,7 +5,7 @@ clash with it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rmt_pipeline.protocol.errors import (
@@ -14,6 +14,7 @@ from rmt_pipeline.protocol.errors import (
     UnknownFunction,
     UserError,
 )
+from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.nodes import (
     Aliased,
@@ -32,7 +33,6 @@ from rmt_pipeline.syntax.special_forms import cast_node
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.translate.base.typed import (
     ELEMENT,
-    UINT8,
     UINT64,
     Typed,
     TypeProblem,
@@ -49,19 +49,6 @@ from rmt_pipeline.types.escapes import duckdb_name
 MATCHED = "rmt_matched"
 
 
-class TableColumn(Protocol):
-    """A column of a table: `protocol.table.Column`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def type(self) -> str: ...
-    @property
-    def default_kind(self) -> str: ...
-    @property
-    def default(self) -> str: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Relation:
     """What a table of a query is in DuckDB: `sql` may stand in FROM (a quoted name,
@@ -70,7 +57,7 @@ class Relation:
     """
 
     sql: str
-    columns: Sequence[TableColumn]
+    columns: Sequence[Column]
 
 
 Resolve = Callable[[NamedTable], Relation]
@@ -443,14 +430,4 @@ def nested_column(name: str, fields: Iterable[Field]) -> Typed | None:
     return from_stored(f"list_transform({place}, lambda {ELEMENT}: {struct})", nested)
 
 
-ONE = Relation("(SELECT CAST(0 AS UTINYINT) AS dummy)", ())
-
-
-@dataclass(frozen=True, slots=True)
-class DummyColumn:
-    """The one column of system.one."""
-
-    name: str = "dummy"
-    type: str = UINT8.text
-    default_kind: str = field(default="")
-    default: str = ""
+ONE = Relation("(SELECT CAST(0 AS UTINYINT) AS dummy)", (Column("dummy", "UInt8"),))
