@@ -52,8 +52,8 @@ from rmt_pipeline.replica.insert.result import (
     retryable,
 )
 from rmt_pipeline.replica.insert.throttle import throttle_insert
+from rmt_pipeline.replica.mutations.killed import KillReport, wait_for_kill
 from rmt_pipeline.replica.mutations.mutations import kill_mutation
-from rmt_pipeline.replica.mutations.progress import KillReport, wait_for_kill
 from rmt_pipeline.replica.readable import (
     ReadableParts,
     ReplicaIsNotInQuorum,
@@ -511,9 +511,8 @@ class Table(Partitions):
         known = PartSet(seen.parts)
         lacking = [part for part in self.store.marks.given_up() if not known.containing(part)]
         found = ReadableParts(seen.parts, tuple(lacking)).of_partition(partition)
-        if (
-            found.absent and not query.skip_broken_parts
-        ):  # or dropped since, which nobody can tell now
+        # Absent, or dropped since: nobody can tell now.
+        if found.absent and not query.skip_broken_parts:
             raise absent_error(f"{self.definition.full_name}", found.absent) from error
         age_s = max(0.0, self._clock.now_s() - seen.seen_s)
         warnings.warn(

@@ -50,9 +50,7 @@ class IcebergExport:
         root = f"file://{Path(catalog).parent}"
         self._catalog = SqlCatalog("rmt", uri=f"sqlite:///{catalog}", warehouse=root)
         self._table: Any = None
-        with suppress(
-            NoSuchTableError, FileNotFoundError
-        ):  # its directory may have been removed
+        with suppress(NoSuchTableError, FileNotFoundError):  # its directory may be gone
             found = self._catalog.load_table(name)
             if found.location() == self._location:
                 self._table = found

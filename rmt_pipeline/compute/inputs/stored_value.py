@@ -129,10 +129,8 @@ def _date(value: Any, kind: DataType) -> Any:
 
 
 def _time(value: Any, kind: DataType) -> Any:
-    if isinstance(value, dt.datetime):
-        return parse_value(
-            kind, value.isoformat(" ")
-        )  # without an offset: in the column's zone
+    if isinstance(value, dt.datetime):  # without an offset: in the column's zone
+        return parse_value(kind, value.isoformat(" "))
     if isinstance(value, dt.date):
         return parse_value(kind, value.isoformat())
     is_number = isinstance(value, int) and not isinstance(value, bool)

@@ -240,10 +240,7 @@ def _begin_in(jvm: SessionJvm, options: Mapping[str, str], java_home: str | None
     from pyspark import SparkContext  # noqa: PLC0415
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
 
-    for (
-        name
-    ) in CONNECT_VARIABLES:  # a classic session was asked for; inherited ones say otherwise
-        os.environ.pop(name, None)
+    _forget_connect()
     there = {"PYSPARK_GATEWAY_PORT": str(jvm.port), "PYSPARK_GATEWAY_SECRET": jvm.secret}
     with _set_in_environment(there):
         gateway = launch_gateway()  # connects to what these two name, and launches nothing
@@ -259,13 +256,16 @@ def _begin_in(jvm: SessionJvm, options: Mapping[str, str], java_home: str | None
     return session
 
 
+def _forget_connect() -> None:
+    """A classic session was asked for; what the environment may say is for another one."""
+    for name in CONNECT_VARIABLES:
+        os.environ.pop(name, None)
+
+
 def _session_with(options: Mapping[str, str], java_home: str | None) -> Any:
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    for (
-        name
-    ) in CONNECT_VARIABLES:  # a classic session was asked for; inherited ones say otherwise
-        os.environ.pop(name, None)
+    _forget_connect()
     builder = SparkSession.builder
     for name, value in options.items():
         builder = builder.config(name, value)

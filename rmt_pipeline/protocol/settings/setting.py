@@ -1,9 +1,9 @@
 """What a setting is, and how its text is read. The settings themselves are two classes:
-`table_settings.TableSettings` and `query_settings.QuerySettings`.
+`table.TableSettings` and `query.QuerySettings`.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from difflib import get_close_matches
@@ -88,6 +88,18 @@ def find(known: Mapping[str, Setting], name: str, aliases: Mapping[str, str]) ->
         near = get_close_matches(name, [*known, *aliases], n=3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise UnknownSetting(f"there is no {_level(known)} setting {name}{hint}")
+    return found
+
+
+def checked(
+    given: Iterable[tuple[str, str]], find_setting: Callable[[str], Setting]
+) -> dict[str, str]:
+    """The values as texts, by the settings' own names. Raises UnknownSetting, BadSetting."""
+    found: dict[str, str] = {}
+    for name, value in given:
+        one = find_setting(name)
+        one.parse(value)
+        found[one.name] = value
     return found
 
 

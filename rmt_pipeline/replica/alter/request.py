@@ -205,9 +205,7 @@ def _submit(
     if submitted is None:
         release_numbers(replica, list(locks.values()))
     else:
-        release_numbers(
-            replica, list(locks.values())[1:]
-        )  # the first is gone with what was sent
+        release_numbers(replica, list(locks.values())[1:])  # the first went with what was sent
     return submitted
 
 

@@ -49,7 +49,7 @@ class StagedBlock:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Of what differs between the blocks of an insert in what is written of each."""
+        """Of the texts that differ from block to block: blocks alike in these weigh the same."""
         numbers = self.rows, self.staged.source.rows
         return (
             len(self.staged.manifest.partition_id),
@@ -58,7 +58,9 @@ class StagedBlock:
         )
 
     def line(self, first: int, last: int, own: int = NO_BLOCK) -> PartitionRows:
-        """In the record of the insert, when it is in these blocks, and in its `own` one."""
+        """Its line in the record of the insert: its rows are in the blocks `first` to `last`, and
+        alone in block `own`, if they got one of their own.
+        """
         rows, given = self.rows, self.staged.source.rows
         row_hash = f"{self.staged.manifest.row_hash:032x}"
         partition = self.staged.manifest.partition_id

@@ -9,9 +9,7 @@ from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.insert.result import NOT_SLOWED, Slowed
 from rmt_pipeline.replica.replica import PartCounts, Replica
 
-FAR_PARTS = (
-    100  # others' a second, at most: parts are counted again when a limit may be reached
-)
+FAR_PARTS = 100  # others' a second, at most: counted again when a limit may be reached
 COUNT_VALID_MAX_S = 30.0
 _CLEAN_UP_IS_BEHIND = "clean-up is behind (inactive_parts_to_delay_insert): see that it runs"
 _MERGES_ARE_BEHIND = (

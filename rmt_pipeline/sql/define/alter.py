@@ -22,6 +22,7 @@ from rmt_pipeline.protocol.alter.commands import (
 from rmt_pipeline.protocol.alter.definition import apply_alter, place_of
 from rmt_pipeline.protocol.alter.history import stored_columns
 from rmt_pipeline.protocol.errors import DuplicateColumn, UserError
+from rmt_pipeline.protocol.settings.setting import checked
 from rmt_pipeline.protocol.settings.table import find_table_setting
 from rmt_pipeline.protocol.table import Column, TableDefinition, nested_group
 from rmt_pipeline.replica.alter.check import columns_used, keeps_rows
@@ -158,9 +159,9 @@ def _command(  # noqa: C901  one line each
             name = syntax.constraint.name
             return AddDeclared("CONSTRAINT", name, text, None, syntax.if_not_exists)
         case ModifySettings():
-            return _settings(syntax)
+            return ModifySettings((*checked(syntax.settings, find_table_setting).items(),))
         case ResetSettings():
-            return _reset(syntax)
+            return ResetSettings(tuple(find_table_setting(one).name for one in syntax.names))
         case _:
             return syntax
 
@@ -216,16 +217,3 @@ def _column_ttl(name: str, time: Node, stored: Sequence[Column], now: TableDefin
     place = place_of(name, now, columns_used)
     in_use = frozenset() if place is None else frozenset({name})
     return column_ttl(name, time, stored, in_use).text
-
-
-def _settings(command: ModifySettings) -> ModifySettings:
-    found: dict[str, str] = {}
-    for name, value in command.settings:
-        setting = find_table_setting(name)
-        setting.parse(value)
-        found[setting.name] = value
-    return ModifySettings(tuple(found.items()))
-
-
-def _reset(command: ResetSettings) -> ResetSettings:
-    return ResetSettings(tuple(find_table_setting(name).name for name in command.names))

@@ -79,9 +79,7 @@ def _clauses(definition: TableDefinition) -> Iterator[str]:
     if definition.ttl:
         yield f"TTL {definition.ttl}"
     settings = dict(definition.settings)
-    settings.setdefault(
-        "index_granularity", str(INDEX_GRANULARITY)
-    )  # the original always says it
+    settings.setdefault("index_granularity", str(INDEX_GRANULARITY))  # always in the original
     pairs = (f"{name} = {_setting_value(value)}" for name, value in settings.items())
     yield f"SETTINGS {', '.join(pairs)}"
 

@@ -16,6 +16,7 @@ from rmt_pipeline.protocol.errors import (
     UserError,
 )
 from rmt_pipeline.protocol.nodes.metadata import INDEX_GRANULARITY
+from rmt_pipeline.protocol.settings.setting import checked
 from rmt_pipeline.protocol.settings.table import TableSettings, find_table_setting
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.replica.alter.check import check_constraint, check_expiring
@@ -115,11 +116,7 @@ def constraint_texts(
 
 def _settings(given: Settings) -> Settings:
     """Known settings with values that they can have, by their own names."""
-    found: dict[str, str] = {}
-    for name, value in given:
-        setting = find_table_setting(name)
-        setting.parse(value)
-        found[setting.name] = value
+    found = checked(given, find_table_setting)
     if found.get("index_granularity") == str(INDEX_GRANULARITY):
         del found["index_granularity"]  # it is shown always, and is what it is without
     return tuple(found.items())

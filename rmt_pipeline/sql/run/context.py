@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from rmt_pipeline import __version__
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.settings.query import QuerySettings, find_query_setting
+from rmt_pipeline.protocol.settings.setting import checked
 from rmt_pipeline.sql.run.progress import StatementProgress
 from rmt_pipeline.syntax.settings import Settings
 from rmt_pipeline.syntax.statements.nodes import TableName
@@ -63,11 +64,11 @@ class SessionContext:
 
     def set(self, settings: Settings) -> None:
         """All of them or none. Raises UnknownSetting, BadSetting."""
-        self._settings |= _checked(settings)
+        self._settings |= checked(settings, find_query_setting)
 
     def query_settings(self, own: Settings = ()) -> QuerySettings:
         """The session's settings, and over them a statement's own."""
-        return QuerySettings.of(self._settings | _checked(own))
+        return QuerySettings.of(self._settings | checked(own, find_query_setting))
 
     def session_values(self) -> dict[str, str]:
         """What functions about the session answer. The user is the account that runs this."""
@@ -84,12 +85,3 @@ class SessionContext:
 
     def database_of(self, table: TableName) -> str:
         return table.database or self.database
-
-
-def _checked(settings: Settings) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, value in settings:
-        setting = find_query_setting(name)
-        setting.parse(value)
-        found[setting.name] = value
-    return found

@@ -72,9 +72,8 @@ def upkeep(  # noqa: C901, PLR0912  one line each
         case SystemDropDatabaseReplica():
             return drop_replica_of_database(session, statement)
         case SystemNothingToDo():
-            return (
-                Done()
-            )  # a table of system is read when it is asked for, an INSERT done at once
+            # A table of system is read when it is asked for, and an INSERT done at once.
+            return Done()
         case SystemUnfreeze():
             return unfreeze(session, statement)
         case SystemWaitLoadingParts():

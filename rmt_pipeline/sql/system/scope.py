@@ -3,13 +3,16 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import ReplicaRetired
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.syntax.nodes import Query, names_columns_by_star, names_in
-from rmt_pipeline.table import Table
+
+if TYPE_CHECKING:
+    from rmt_pipeline.table import Table
 
 Row = tuple[object, ...]
 
@@ -27,7 +30,7 @@ class SystemScope:
     system: Mapping[str, "SystemTable"]
     ask: Callable[[Query], Sequence[Sequence[object]]]
 
-    def of_replicas(self, rows: Callable[[Table], Iterable[Row]]) -> Iterator[Row]:
+    def of_replicas(self, rows: "Callable[[Table], Iterable[Row]]") -> Iterator[Row]:
         """The rows of every table here, behind its database and name. A replica that is gone from
         ZooKeeper has none.
         """

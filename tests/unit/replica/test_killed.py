@@ -7,8 +7,8 @@ import pytest
 
 from rmt_pipeline.protocol.nodes.formats import MutationEntry
 from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.mutations.killed import KillReport, wait_for_kill
 from rmt_pipeline.replica.mutations.mutations import create_mutation, kill_mutation
-from rmt_pipeline.replica.mutations.progress import KillReport, wait_for_kill
 from rmt_pipeline.replica.pull_log import pull_log
 from tests.support.local_replicas import Replicas, by_tens
 
