@@ -13,7 +13,7 @@ an insert that died before its part was announced, when the same block is there 
 
 1. r1 gives the block a number and its part a name, and dies. 2. The client says it again on r2,
 which commits it under another number. 3. ZooKeeper is lost before r1 is back and sees that nobody
-knows its part.
+knows its part. Or the try on r2 dies as well: then one of the two stays.
 """
 
 from collections import defaultdict
@@ -62,9 +62,11 @@ def unite(
     held: Promised,
     dropped: Mapping[str, Collection[PartName]],
     unseen: Collection[PartName] = (),
+    dead: Iterable[tuple[PartName, PartName]] = (),
 ) -> United:
     """`dropped`: what each replica knows to be dropped. `unseen`: blocks that are known by their
     rows, and of which the replica that has them does not know whether they were ever announced.
+    `dead`: what `dead_tries` says of inserts with a token.
 
     Of parts of one name that are not equal, those that most replicas have stay; of as many, those
     of the replica whose name comes first: whoever asks, the answer is the same.
@@ -98,7 +100,12 @@ def unite(
         for part, found in holders.items()
         if alone and part.blocks_count == 1 and part not in overlapping
     }
-    for part, other in twice(contents, alone):
+    tries = (
+        (part, other)
+        for part, other in dead
+        if part in parts and len(holders[part]) == 1 and other in holders.keys() - overlapping
+    )
+    for part, other in (*twice(contents, alone), *tries):
         reason = f"the same block is there as {other}, and nobody has seen this one promised"
         given_up.append(GivenUp(parts.pop(part), part, reason))
     return United(parts, tuple(given_up))
@@ -122,6 +129,24 @@ def twice(
         if other and part in unseen and (part not in tries or tries[part] != tries[other]):
             found.append((part, other))
         known.setdefault(block, part)
+    return found
+
+
+def dead_tries(
+    contents: Mapping[PartName, Hashable], unseen: Mapping[PartName, str]
+) -> list[tuple[PartName, PartName]]:
+    """Of the blocks of one insert with a token those that a try which died has named, each with the
+    block that stays. `unseen`: on whose disk those are that nobody knows to have been announced.
+
+    One try may have equal blocks, and what was announced is no dead one. So blocks are compared
+    that are on two disks, or of which one was announced.
+    """
+    known: dict[Hashable, PartName] = {}
+    found: list[tuple[PartName, PartName]] = []
+    for part in sorted(contents, key=lambda one: (one in unseen, unseen.get(one, ""), one)):
+        other = known.setdefault((part.partition, contents[part]), part)
+        if part in unseen and unseen.get(other) != unseen[part]:
+            found.append((part, other))
     return found
 
 

@@ -29,12 +29,13 @@ def begin_again(
     log: int,
     replicas_version: int,
 ) -> list[Op]:
-    """ZooKeeper has the table as it was some time ago. Nobody is active; whoever becomes active
-    afterwards finds out that it is being restored, and is not (`life.start`).
+    """ZooKeeper has the table as it was some time ago. Nobody is active, or joins it now; whoever
+    becomes active afterwards finds out that it is being restored, and is not (`life.start`).
     """
     return [
         Check(table.replicas, replicas_version),
         *(op for name in sorted(replicas) for op in absent(table.replica(name).is_active)),
+        *absent(table.restoring_lock),
         Create(table.restoring, Restoring(log).encode()),
         *(Create(table.restoring_replica(name)) for name in sorted(awaited)),
     ]

@@ -97,6 +97,7 @@ class BoundKeeper(ThroughKeeper[Keeper]):
         """`root` is the replica's path, for people."""
         super().__init__(session)
         self._root = root
+        self.creation = creation
         self._creation = Check(creation)
 
     def multi(self, ops: Sequence[Op]) -> list[str]:

@@ -432,6 +432,37 @@ MUTANTS: tuple[LineMutant, ...] = (
         "::test_who_an_older_copy_does_not_know_is_not_restored_before_those_that_it_knows",
     ),
     LineMutant(
+        "restore: who joins does not ask again whether the table is being restored",
+        f"{REPLICA}/life/restore.py",
+        "Check(table.replicas, stat.version), *absent(table.restoring)]",
+        "Check(table.replicas, stat.version)]",
+        "tests/unit/replica/life/test_restore_at_once.py"
+        "::test_who_begins_between_two_answers_is_no_table_that_is_there",
+    ),
+    LineMutant(
+        "restore: dead tries of an insert with a token are compared with nobody's",
+        f"{REPLICA}/life/restore.py",
+        "        found[insert_id] = dead_tries(blocks, tries)\n",
+        "        found[insert_id] = []\n",
+        "tests/unit/replica/life/test_restore_dead_tries.py"
+        "::test_tries_of_an_insert_with_a_token_on_two_disks_are_one",
+    ),
+    LineMutant(
+        "restore: equal blocks of one try are tries",
+        "rmt_pipeline/protocol/restoring.py",
+        "if part in unseen and unseen.get(other) != unseen[part]:",
+        "if part in unseen and other != part:",
+        "tests/unit/replica/life/test_restore_dead_tries.py"
+        "::test_tries_of_an_insert_with_a_token_on_two_disks_are_one",
+    ),
+    LineMutant(
+        "restore: the record of an insert has rows of tries that were given up",
+        f"{REPLICA}/life/restore.py",
+        "    _forget_tries(replica, united, dead)\n",
+        "",
+        "tests/unit/replica/life/test_restore_dead_tries.py",
+    ),
+    LineMutant(
         "restore: one that died in between is in the way",
         f"{REPLICA}/life/restore.py",
         "        return _is_awaited(replica)\n",

@@ -267,7 +267,8 @@ def _queue_compared(right: Callable[..., bool]) -> Callable[..., bool]:
 
 def _entries_compared(right: Callable[..., Any]) -> Callable[..., Any]:
     """Whatever is known already, and whatever was read before: each entry is what its node says, in
-    the order of the queue, and none is left out.
+    the order of the queue, and none is left out. Of the replica that is meant: the one that a
+    restore made in its place has entries of the same names.
     """
 
     def compared_entries(
@@ -275,6 +276,9 @@ def _entries_compared(right: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         found = right(keeper, replica, names, *known)
         session = getattr(keeper, "session", keeper)
+        creation = getattr(keeper, "creation", "")
+        if creation and session.node_seen(creation) is None:
+            return found  # made again since: what is decided by it is refused
         for name in names:
             there = session.node_seen(replica.queue_entry(name))
             if there is not None:

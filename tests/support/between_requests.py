@@ -70,3 +70,9 @@ class BetweenAnswers(BeforeRequest):
         for path in paths:
             found += super().get_many([path])
         return found
+
+    def exists_many(self, paths: Sequence[str]) -> list[Stat | None]:
+        found: list[Stat | None] = []
+        for path in paths:
+            found += super().exists_many([path])
+        return found

@@ -122,16 +122,20 @@ class Restoring:
 class Announced:
     """`T/restoring/<replica>`: its parts are promised in ZooKeeper. `dropped` are the ranges that
     it knows to be dropped; `unseen` are blocks of its disk of which it does not know that they were
-    ever promised before. Until then the node is empty.
+    ever promised before; `tries` such ones of inserts with a token, each with the id of its insert.
+    Until then the node is empty.
     """
 
     dropped: tuple[PartName, ...]
     unseen: tuple[PartName, ...] = ()
+    tries: tuple[tuple[PartName, str], ...] = ()
 
     def encode(self) -> bytes:
         dropped = listed("dropped: ", self.dropped)
-        unseen = listed("unseen: ", self.unseen) if self.unseen else ""
-        return f"announced format version: {FORMAT}\n{dropped}{unseen}".encode()
+        unseen = listed("unseen: ", self.unseen) if self.unseen or self.tries else ""
+        lines = [f"{part}\t{escape(insert_id)}" for part, insert_id in self.tries]
+        tries = listed("tries: ", lines) if lines else ""
+        return f"announced format version: {FORMAT}\n{dropped}{unseen}{tries}".encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
@@ -139,8 +143,9 @@ class Announced:
         reader.version("announced format version: ", FORMAT)
         dropped = reader.listed("dropped: ", PartName.parse)
         unseen = () if reader.at_end else reader.listed("unseen: ", PartName.parse)
+        tries = () if reader.at_end else reader.listed("tries: ", _parse_try)
         reader.end()
-        return cls(dropped, unseen)
+        return cls(dropped, unseen, tries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,6 +454,11 @@ def _blocks(line: str, fields: Sequence[str]) -> tuple[int, int]:
     if first > last:
         raise Corruption(f"{line!r}: the blocks {first} to {last} are none")
     return first, last
+
+
+def _parse_try(line: str) -> tuple[PartName, str]:
+    part, _, insert_id = line.partition("\t")
+    return PartName.parse(part), unescape(insert_id)
 
 
 def _missing_line(missing: MissingRows) -> str:

@@ -137,8 +137,12 @@ def announce(replica: Replica, creator: bytes, disk: DiskParts) -> int:
         inserts = _remember_inserts(replica, guard, disk)
         if disk.left_out and keeper.exists(replica.paths.force_restore_data) is None:
             keeper.multi([guard, Create(replica.paths.force_restore_data)])
-        unseen = sorted(one for one in disk.unseen if disk.small[one].insert_id == ids.BY_ROWS)
-        announced = Announced(tuple(disk.dropped), tuple(unseen[-_UNSEEN_MAX:]))
+        told = [(one, disk.small[one].insert_id) for one in sorted(disk.unseen)[-_UNSEEN_MAX:]]
+        announced = Announced(
+            tuple(disk.dropped),
+            tuple(part for part, insert_id in told if insert_id == ids.BY_ROWS),
+            tuple((part, insert_id) for part, insert_id in told if insert_id != ids.BY_ROWS),
+        )
         keeper.multi([SetData(path, announced.encode(), read[1].version)])
     except Refused as refused:
         raise Conflict(
@@ -387,7 +391,7 @@ def _record_of(
         row_hash=f"{_row_hash(parts):032x}" if is_by_rows else "",
         rows_in=0,
     )
-    return _of_lines(nothing, lines, is_whole=not parts.keys() <= doubtful)
+    return of_lines(nothing, lines, is_whole=not parts.keys() <= doubtful)
 
 
 def _with_lines_of(known: InsertRecord, found: InsertRecord) -> InsertRecord:
@@ -401,10 +405,10 @@ def _with_lines_of(known: InsertRecord, found: InsertRecord) -> InsertRecord:
         one for one in found.partitions if (one.partition, one.first, one.last) not in there
     ]
     is_whole = known.is_whole or found.is_whole
-    return _of_lines(known, (*known.partitions, *more), is_whole=is_whole)
+    return of_lines(known, (*known.partitions, *more), is_whole=is_whole)
 
 
-def _of_lines(
+def of_lines(
     before: InsertRecord, lines: Iterable[PartitionRows], *, is_whole: bool
 ) -> InsertRecord:
     """An insert of which some was committed is whole, as far as parts can tell. Else it died when

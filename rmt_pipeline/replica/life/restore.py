@@ -20,8 +20,9 @@ parts those that others have stay, and the others go to `detached/`, from where 
 attached.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -36,16 +37,19 @@ from rmt_pipeline.protocol.log.entry import AlterMetadata, GetPart
 from rmt_pipeline.protocol.nodes.formats import PartHeader
 from rmt_pipeline.protocol.nodes.records import (
     Announced,
+    InsertRecord,
     Restoring,
 )
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
-from rmt_pipeline.protocol.restoring import Promised, United, unite
+from rmt_pipeline.protocol.restoring import Promised, United, dead_tries, unite
 from rmt_pipeline.replica.forget import forget, forget_copy, forget_lost
+from rmt_pipeline.replica.insert.record import read_record
 from rmt_pipeline.replica.life.announce import (
     DiskParts,
     announce,
     new_creation,
+    of_lines,
     parts_of_disk,
     texts_of,
 )
@@ -75,6 +79,7 @@ from rmt_pipeline.zookeeper.keeper import (
     RefusalKind,
     Refused,
     SetData,
+    absent,
 )
 from rmt_pipeline.zookeeper.paths import (
     ReplicaPaths,
@@ -270,8 +275,37 @@ def _sent(keeper: Keeper, ops: Sequence[Op]) -> bool | None:
                 f"{refused.path} is there: that replica works with what ZooKeeper knows. Stop its "
                 "server, and then restore the table on all of them"
             ) from refused
+        if refused.path.endswith("/restoring_lock"):
+            raise _at_work(refused) from refused
         return None
     return True
+
+
+def _at_work(refused: Refused) -> Conflict:
+    return Conflict(
+        f"{refused.path} is there: another process opens or joins the table, or one that died: "
+        "then its ZooKeeper session ends soon. Try again in a moment"
+    )
+
+
+@contextmanager
+def _alone(keeper: Keeper, table: TablePaths, asserted: Sequence[Op]) -> Iterator[None]:
+    """While this is open nobody else opens the table, joins it, or begins to restore it. The last
+    multi of who is at it deletes the lock. Raises Conflict while another process has it; Refused.
+    """
+    lock = Stray(table.restoring_lock, mark=f"{keeper.session_id:#x}")
+    try:
+        with seen_to(keeper, [lock]):
+            keeper.multi([*asserted, Create(lock.path, lock.mark.encode(), ephemeral=True)])
+    except Refused as refused:
+        if refused.path == lock.path:
+            raise _at_work(refused) from refused
+        raise
+    try:
+        yield
+    except BaseException:
+        keeper.strays.leave([lock])
+        raise
 
 
 def _known_replicas(replica: Replica) -> set[str]:
@@ -326,27 +360,14 @@ def _open(replica: Replica) -> United | None:
     """Everybody has announced: what they have together is the table. None when another process was
     faster. Raises Conflict while another one is at it.
     """
-    keeper, table = replica.session, replica.table
-    lock = Stray(table.restoring_lock, mark=f"{keeper.session_id:#x}")
+    table = replica.table
     try:
-        with seen_to(keeper, [lock]):
-            keeper.multi(
-                [Check(table.restoring), Create(lock.path, lock.mark.encode(), ephemeral=True)]
-            )
+        with _alone(replica.session, table, [Check(table.restoring)]):
+            return _open_locked(replica)
     except Refused as refused:
-        if refused.kind is RefusalKind.NO_NODE:
+        if refused.path == table.restoring and refused.kind is RefusalKind.NO_NODE:
             return None
-        raise Conflict(
-            f"{table.root} is being opened by another process, or by one that died: then its "
-            "ZooKeeper session ends soon. Try again in a moment"
-        ) from refused
-    try:
-        return _open_locked(replica)
-    except BaseException as error:
-        keeper.strays.leave([lock])
-        if isinstance(error, Refused):
-            raise Conflict(_CHANGED.format(table.root)) from error
-        raise
+        raise Conflict(_CHANGED.format(table.root)) from refused
 
 
 def _open_locked(replica: Replica) -> United:
@@ -362,10 +383,13 @@ def _open_locked(replica: Replica) -> United:
         for name, (data, _) in zip(names, announcements, strict=True)
     }
     dropped = {name: one.dropped for name, one in said.items()}
-    united = unite(held, dropped, [part for one in said.values() for part in one.unseen])
+    unseen = [part for one in said.values() for part in one.unseen]
+    dead = _dead_tries(replica, said)
+    united = unite(held, dropped, unseen, [pair for pairs in dead.values() for pair in pairs])
     ranges = [one for some in dropped.values() for one in some]
     _forget_given_up(replica, united, held, ranges)  # as long as what it was is known
     _give_up(keeper, table, united)
+    _forget_tries(replica, united, dead)
     _forget_dropped(replica, ranges)
     queued = _bring_metadata(replica, names)
     _log_parts(replica, united, Restoring.decode(restoring[0]).log)
@@ -407,6 +431,44 @@ def _give_up(keeper: Keeper, table: TablePaths, united: United) -> None:
         gone = [Delete(paths.part(one.part)) for one in united.given_up if one.replica == name]
         for batch in batches(gone, bytes_max=limits.MULTI_BYTES_MAX):
             keeper.multi(batch)
+
+
+def _dead_tries(
+    replica: Replica, said: Mapping[str, Announced]
+) -> dict[str, list[tuple[PartName, PartName]]]:
+    """By insert with a token, whose record has what each disk has of it."""
+    unseen: dict[str, dict[PartName, str]] = defaultdict(dict)
+    for name, one in said.items():
+        for part, insert_id in one.tries:
+            unseen[insert_id][part] = name
+    found = {}
+    for insert_id, tries in sorted(unseen.items()):
+        known = read_record(_unbound(replica), insert_id)
+        blocks = {
+            PartName(line.partition, line.first, line.last, 0): line.content
+            for line in (known.lines if known else ())
+            if line.first == line.last
+        }
+        found[insert_id] = dead_tries(blocks, tries)
+    return found
+
+
+def _forget_tries(
+    replica: Replica, united: United, dead: Mapping[str, Sequence[tuple[PartName, PartName]]]
+) -> None:
+    """Rows of tries that were given up are in the insert once."""
+    given_up = {one.part for one in united.given_up}
+    for insert_id, pairs in dead.items():
+        gone = given_up.intersection(part for part, _ in pairs)
+        path = replica.table.insert(insert_id)
+        [read] = replica.session.get_many([path])
+        if read is None or not gone:
+            continue
+        record = InsertRecord.decode(read[0])
+        left = [one for one in record.partitions if not any(map(one.is_in, gone))]
+        if not record.row_hash and not record.batches:  # made of parts, by who announced them
+            mended = of_lines(record, left, is_whole=record.is_whole)
+            replica.session.multi([SetData(path, mended.encode(), read[1].version)])
 
 
 def _forget_given_up(
@@ -548,7 +610,11 @@ def _words(united: United) -> Iterator[str]:
 def _join(replica: Replica, creator: bytes, disk: DiskParts) -> Restored:
     """The table is there without this replica: it joins as a new one, which clones. Parts that are
     equal to another replica's stay. What nobody else has is set aside: the numbers in its names may
-    be others' by now.
+    be others' by now. Alone, and sure that it is no table that is being restored:
+
+    1. ZooKeeper is empty, and nothing is being restored. 2. Another process begins: now there are
+    replicas, and this one is waited for. 3. Its parts are set aside as one's that joins, while the
+    other process announces them; or the table is opened without them.
     """
     keeper, table = replica.session, replica.table
     names, stat = keeper.children_stat(table.replicas)
@@ -563,8 +629,6 @@ def _join(replica: Replica, creator: bytes, disk: DiskParts) -> Restored:
             f"{replica} is in ZooKeeper already, and clones another replica when its server runs"
         )
     equal = _equal_elsewhere(replica, names, disk)
-    left_out = [*disk.left_out, *_set_aside(replica, equal, disk)]
-    replica.store.marks.note_log_seen(0)
     definition = at_version(keeper, table, replica.definition, metadata_stat.version)
     ops: list[Op] = [
         *same_table,
@@ -584,8 +648,12 @@ def _join(replica: Replica, creator: bytes, disk: DiskParts) -> Restored:
         for part in sorted(equal)
     ]
     together = next(batches([*ops, *promises], bytes_max=limits.MULTI_BYTES_MAX))
+    unchanged = [*same_table, Check(table.replicas, stat.version), *absent(table.restoring)]
     try:
-        keeper.multi(together)
+        with _alone(keeper, table, unchanged):
+            left_out = [*disk.left_out, *_set_aside(replica, equal, disk)]
+            replica.store.marks.note_log_seen(0)
+            keeper.multi([*together, Delete(table.restoring_lock)])
     except Refused as refused:
         raise Conflict(
             f"{replica}: the table's replicas changed while it joined; say it again"

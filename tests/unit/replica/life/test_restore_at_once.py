@@ -2,6 +2,7 @@
 
 from collections import Counter
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from rmt_pipeline.protocol.errors import Conflict
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.life.drop import drop_dead_replica
 from rmt_pipeline.replica.life.restore import NothingToRestore, restore
+from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
-from tests.support.between_requests import BeforeRequest
+from tests.support.between_requests import BeforeRequest, BetweenAnswers
 from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.lost_answers import before
 from tests.support.restoring import Disaster, forget_ephemerals, restore_until_open
@@ -70,6 +72,36 @@ def test_two_processes_that_restore_a_replica_between_any_two_requests_end_as_on
         if not between.has_come:
             break
     assert 10 < number < REQUESTS_MAX - 1
+
+
+def test_who_begins_between_two_answers_is_no_table_that_is_there(tmp_path: Path) -> None:
+    """1. r2, of which nobody else has the rows, looks whether its table is being restored: it is
+    not. 2. Another process of r2 begins, says that the log starts anew, and dies. 3. The first one
+    finds replicas, and none of its name: it is not one that joins their table, whose parts are set
+    aside.
+    """
+    for number, stop in product(range(8), range(12)):
+        with Disaster(tmp_path / f"{number} {stop}") as two:
+            two.insert("r1", 1)
+            two.insert("r2", 2)
+            two.wipe()
+            last, other = two.connect("r2"), two.connect("r2")
+            other.keeper.session = BeforeRequest(other.session, stop, _dies)
+
+            def begins(other: Replica = other) -> None:
+                with suppress(Conflict):
+                    restore(other, b"r2")
+
+            last.keeper.session = BetweenAnswers(last.session, number, begins)
+            with suppress(Conflict):
+                restore(last, b"r2")
+            restore_until_open(two, ["r1", "r2"])
+            two.live_on()
+            assert two.values("r1") == two.values("r2") == Counter([1, 2])
+
+
+def _dies() -> None:
+    raise Conflict("its process died here")
 
 
 @pytest.mark.parametrize("what", ["comes", "is dropped"])

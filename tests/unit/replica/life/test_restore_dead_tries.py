@@ -88,6 +88,44 @@ def test_an_insert_of_which_a_dead_try_had_named_some_parts_is_gone_on_with(
         assert two.values("r1") == two.values("r2") == Counter([1, 11, 12])
 
 
+@pytest.mark.parametrize("second", ["is committed", "is merged", "dies, too"])
+@pytest.mark.parametrize("order", [("r1", "r2"), ("r2", "r1")])
+def test_tries_of_an_insert_with_a_token_on_two_disks_are_one(two, order, second):
+    """Of the two blocks of one try, which are equal, both stay."""
+    cut = {"max_insert_block_size": 1, "min_insert_block_size_rows": 1}
+    die_before_the_commit(two, "r1", 9, 9, token="mine", settings=cut)
+    if second == "dies, too":
+        die_before_the_commit(two, "r2", 9, 9, token="mine", settings=cut)
+    else:
+        assert two.insert_again("r2", 9, 9, token="mine", settings=cut) == "inserted"
+    if second == "is merged":
+        optimize_partition(two["r2"], "all", final=True, skip_merged=False)
+        two.step("r2")
+    two.insert("r2", 1)
+    two.wipe()
+    said = [two.restore(name) for name in order]
+    assert len(said[1].given_up) == 2
+    two.live_on()
+    for name in (*order, *order):
+        assert two.values(name) == Counter([1, 9, 9]), name
+        outcome = two.insert_again(name, 9, 9, token="mine", settings=cut)
+        assert outcome == "duplicate"
+
+
+@pytest.mark.parametrize("order", [("r1", "r2"), ("r2", "r1")])
+def test_what_only_one_of_two_dead_tries_has_named_stays(tmp_path, order):
+    cut = {"max_insert_block_size": 1, "min_insert_block_size_rows": 1}
+    with Disaster(tmp_path, define=by_tens) as two:
+        die_before_the_commit(two, "r1", 1, 11, token="mine", parts=1, settings=cut)
+        die_before_the_commit(two, "r2", 1, 11, token="mine", settings=cut)
+        two.wipe()
+        for name in order:
+            two.restore(name)
+        two.live_on()
+        assert two.values("r1") == two.values("r2") == Counter([1, 11])
+        assert two.insert_again("r1", 1, 11, token="mine", settings=cut) == "duplicate"
+
+
 @pytest.mark.parametrize("known_by", ["r1 saw it promised", "r2 has it"])
 @pytest.mark.parametrize("order", [("r1", "r2"), ("r2", "r1")])
 def test_an_insert_that_was_committed_is_whole_though_some_of_it_is_merged(
