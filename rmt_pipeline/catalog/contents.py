@@ -69,6 +69,7 @@ class CatalogContents:
         """Makes the directories that are missing. `data` is the server's data directory."""
         self._data = data
         self._root = data / "metadata"
+        self._version = self._root / _VERSION
         self._ids = ids or RandomIds()
         try:
             (self._root / DEFAULT_DATABASE).mkdir(parents=True, exist_ok=True)
@@ -94,7 +95,8 @@ class CatalogContents:
         maker died before it wrote the token.
         """
         try:
-            token = (self._root / _VERSION).read_bytes().hex()
+            with self._version.open("rb", buffering=0) as file:
+                token = file.read().hex()
         except OSError:  # none yet; or the disk does not give it: the times are there
             token = ""
         with os.scandir(self._root) as entries:
@@ -393,7 +395,7 @@ class CatalogContents:
 
     def _changed(self, directory: Path) -> None:
         sync_directory(directory)
-        self._stage(self._ids.new_id().encode()).replace(self._root / _VERSION)
+        self._stage(self._ids.new_id().encode()).replace(self._version)
 
 
 def _is_database(entry: os.DirEntry[str]) -> bool:

@@ -272,7 +272,7 @@ def _receive_part(
     are here before anybody looks; and that there is room for them was seen before they were asked
     for.
     """
-    manifest = wire.read_head(reader.read)
+    manifest, text = wire.read_head(reader.read)
     if manifest.partition_id != part.partition:
         raise Corruption(f"its manifest is of partition {manifest.partition_id}")
     if note is not None and manifest.bytes_on_disk > (free_bytes := store.disk.free_bytes()):
@@ -291,7 +291,7 @@ def _receive_part(
             for file in manifest.files:
                 wire.read_file_head(reader.read, file)
                 _receive_file(reader, staging, file)
-        return staging.seal(manifest)
+        return staging.seal(manifest, text)
     except BaseException:
         staging.abandon()
         raise

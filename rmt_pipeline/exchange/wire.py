@@ -157,9 +157,9 @@ def answer_bytes(manifest_text: bytes, files: Sequence[PartFile]) -> int:
     return _HEAD.size + len(manifest_text) + HASH_BYTES + heads + contents
 
 
-def read_head(read: ReadExactly) -> Manifest:
-    """What stands before the data files. Raises Corruption when it contradicts itself or passes
-    a bound.
+def read_head(read: ReadExactly) -> tuple[Manifest, bytes]:
+    """What stands before the data files, and its text. Raises Corruption when it contradicts itself
+    or passes a bound.
     """
     files_bytes, files, manifest_bytes = _HEAD.unpack(read(_HEAD.size))
     if manifest_bytes > MANIFEST_BYTES_MAX or files > FILES_MAX:
@@ -177,7 +177,7 @@ def read_head(read: ReadExactly) -> Manifest:
             f"the peer announces {files} files of {files_bytes} bytes in all, its manifest "
             f"has {mine[1]} of {mine[0]}"
         )
-    return manifest
+    return manifest, text
 
 
 def read_file_head(read: ReadExactly, expected: PartFile) -> None:

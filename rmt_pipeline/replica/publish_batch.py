@@ -42,10 +42,10 @@ def publish_batch(
     """
     others = [] if all(one.is_theirs for one in ready) else _others(replica)
     together: set[PartName] = set()
-    plain = _plain(replica, others, ready)
-    for some in cut(plain, lambda one: _bytes(replica, others, one), limits.MULTI_BYTES_MAX):
-        if _publish_plain(replica, others, some):
-            together |= {one.part for one in some}
+    plain = [(one, _ops(replica, others, one)) for one in _plain(replica, others, ready)]
+    for some in cut(plain, lambda one: sum(map(op_bytes, one[1])), limits.MULTI_BYTES_MAX):
+        if _publish_plain(replica, some):
+            together |= {one.part for one, _ in some}
     for one in ready:
         if one.part in together:
             manifest = one.staged.manifest
@@ -102,22 +102,17 @@ def _ops(replica: Replica, others: Sequence[ReplicaPaths], one: Ready) -> list[O
     )
 
 
-def _bytes(replica: Replica, others: Sequence[ReplicaPaths], one: Ready) -> int:
-    return sum(map(op_bytes, _ops(replica, others, one)))
-
-
-def _publish_plain(
-    replica: Replica, others: Sequence[ReplicaPaths], plain: Sequence[Ready]
-) -> bool:
-    """Whether all of them are published. Otherwise none is promised, or nobody answered: `publish`
-    notices when they are.
+def _publish_plain(replica: Replica, with_ops: Sequence[tuple[Ready, list[Op]]]) -> bool:
+    """Whether all of them are published, each with its operations. Otherwise none is
+    promised, or nobody answered: `publish` notices when they are.
     """
-    if len(plain) < 2:
+    if len(with_ops) < 2:
         return False
+    plain = [one for one, _ in with_ops]
     counted = count_us(replica, [part for one in plain for part in one.awaited])
     if counted.failed:
         return False
-    ops = [op for one in plain for op in _ops(replica, others, one)]
+    ops = [op for _, mine in with_ops for op in mine]
     try:
         replica.store.publish_all([(one.staged, one.part) for one in plain])
     except (RmtError, OSError):

@@ -253,13 +253,11 @@ def _behind(
     if log is None:
         raise gone(replica.paths)
     there = log[1].next_sequence - first
-    names = [log_entry_name(first + number) for number in range(replica.memory.pull_batch)]
-    paths = [replica.table.log_entry(name) for name in names]
-    found = found[: len(names)]
-    if there > AHEAD:
-        found += replica.keeper.get_many(paths[AHEAD:there])
-    batch = list(zip(names, found, strict=False))[: max(there, 0)]
-    entries = _logged(replica, batch, first)
+    count = max(0, min(there, replica.memory.pull_batch))
+    names = [log_entry_name(first + number) for number in range(count)]
+    if count > AHEAD:
+        found += replica.keeper.get_many([*map(replica.table.log_entry, names[AHEAD:])])
+    entries = _logged(replica, [*zip(names, found[:count], strict=True)], first)
     return _Found(index, entries, len(entries) >= there, log[1].version)
 
 

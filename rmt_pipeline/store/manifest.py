@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from rmt_pipeline.protocol.errors import Corruption
@@ -102,8 +101,8 @@ class Manifest:
     format: int = FORMAT
 
     def __post_init__(self) -> None:
-        problem = _problem(self)
-        assert problem is None, problem
+        if (problem := _problem(self)) is not None:
+            raise AssertionError(problem)
 
     def has_rows_of(self, other: "Manifest") -> bool:
         """The same columns and rows, though perhaps in other files."""
@@ -196,7 +195,7 @@ def rows_and_bytes(data: bytes) -> tuple[int, int]:
         raise Corruption(f"{layout.MANIFEST} can't be read: {error!r}") from error
 
 
-def _problem(manifest: Manifest | SimpleNamespace) -> str | None:
+def _problem(manifest: Manifest) -> str | None:
     """What contradicts itself in a manifest; None when nothing does."""
     names = [column.name for column in manifest.columns]
     files = [file.name for file in manifest.files]
@@ -301,9 +300,10 @@ def _from_json(fields: Any) -> Manifest:
         "metadata_version": read.integer("metadata_version", absent=0),
         "ttl": _ttl_from_json(read) if "ttl" in fields else NO_TTL,
     }
-    if (problem := _problem(SimpleNamespace(**values))) is not None:
-        raise Corruption(f"{layout.MANIFEST}: {problem}")
-    return Manifest(**values)
+    try:
+        return Manifest(**values)
+    except AssertionError as problem:
+        raise Corruption(f"{layout.MANIFEST}: {problem}") from None
 
 
 def _ttl_from_json(read: "_Fields") -> PartTtl:

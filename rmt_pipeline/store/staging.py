@@ -124,8 +124,9 @@ class Staging:
         """Where another writer (Parquet's) shall put the data file `name`."""
         return self._disk.local_path(layout.join(self._path, name))
 
-    def seal(self, manifest: Manifest) -> StagedPart:
-        """Everything is written; the manifest comes last. Raises DiskFull, MissingPart.
+    def seal(self, manifest: Manifest, text: bytes = b"") -> StagedPart:
+        """Everything is written; the manifest comes last, for which whoever has decoded it gives
+        its `text`. Raises DiskFull, MissingPart.
 
         Nothing is synced: `PartStore.publish` does that, for many parts at once.
         """
@@ -135,7 +136,7 @@ class Staging:
                 raise self._gone()
             where = f"{self.directory}/{file.name}"
             assert size == file.size, f"{where}: {size} bytes, not {file.size}"
-        self._write(layout.MANIFEST, [manifest.encode()])
+        self._write(layout.MANIFEST, [text or manifest.encode()])
         return StagedPart(self.directory, manifest)
 
     def abandon(self) -> None:

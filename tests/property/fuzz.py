@@ -238,7 +238,7 @@ def receive(data: bytes) -> None:
             raise Unavailable("broke off")
         return found
 
-    manifest = wire.read_head(read)
+    manifest, _ = wire.read_head(read)
     for file in manifest.files:
         wire.read_file_head(read, file)
 

@@ -57,7 +57,7 @@ class Exactly:
 
 
 def read_all(read: Exactly) -> dict[str, bytes]:
-    manifest = wire.read_head(read)
+    manifest, _ = wire.read_head(read)
     found = {}
     for file in manifest.files:
         wire.read_file_head(read, file)
