@@ -478,15 +478,7 @@ def _write_parquet(rows: Rows, out: BinaryIO) -> None:
             writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
 
 
-def _write_arrow(rows: Rows, out: BinaryIO) -> None:
-    _write_ipc(rows, pa.ipc.new_file, out)
-
-
-def _write_arrow_stream(rows: Rows, out: BinaryIO) -> None:
-    _write_ipc(rows, pa.ipc.new_stream, out)
-
-
-def _write_ipc(rows: Rows, new: Callable[[BinaryIO, pa.Schema], Any], out: BinaryIO) -> None:
+def _write_ipc(new: Callable[[BinaryIO, pa.Schema], Any], rows: Rows, out: BinaryIO) -> None:
     schema = _schema(rows.columns, "Arrow")
     with new(out, schema) as writer:
         for batch in rows.batches:
@@ -530,8 +522,8 @@ def _write_row_binary(
 
 
 _BINARY_FORMATS: dict[str, Callable[[Rows, BinaryIO], None]] = {
-    "Arrow": _write_arrow,
-    "ArrowStream": _write_arrow_stream,
+    "Arrow": partial(_write_ipc, pa.ipc.new_file),
+    "ArrowStream": partial(_write_ipc, pa.ipc.new_stream),
     "Parquet": _write_parquet,
     "RowBinary": _write_row_binary,
     "RowBinaryWithNames": partial(_write_row_binary, names=True),

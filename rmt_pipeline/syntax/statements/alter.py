@@ -154,23 +154,17 @@ def _modify_setting(cursor: Cursor) -> ModifySettings:
 
 def _reset_setting(cursor: Cursor) -> ResetSettings:
     names = [cursor.identifier("the name of a setting")]
-    while cursor.at(",") and _ends_item(cursor, 2):
+    while cursor.at(",") and _name_ends(cursor):
         cursor.advance()
         names.append(cursor.identifier("the name of a setting"))
     return ResetSettings(tuple(names))
 
 
-def _ends_item(cursor: Cursor, distance: int) -> bool:
-    after = cursor.ahead(distance)
-    return (
-        after.kind == "end"
-        or cursor.at_mark(distance, ",")
-        or after.upper in ("SETTINGS", "FORMAT")
-    )
-
-
-def _modify_order_by(cursor: Cursor) -> ModifyKeySyntax:
-    return ModifyKeySyntax(key_expressions(cursor))
+def _name_ends(cursor: Cursor) -> bool:
+    """Whether what follows the comma is a name and no more, so no other command."""
+    after = cursor.ahead(2)
+    is_tail = after.kind == "end" or after.upper in ("SETTINGS", "FORMAT")
+    return is_tail or cursor.at_mark(2, ",")
 
 
 def _modify_ttl(cursor: Cursor) -> ModifyTtlSyntax:
@@ -187,14 +181,6 @@ def _command_follows(cursor: Cursor) -> bool:
         all(cursor.ahead(1 + at).upper == word for at, word in enumerate(words))
         for words in _COMMANDS
     )
-
-
-def _remove_ttl(_: Cursor) -> ModifyTtl:
-    return ModifyTtl("")
-
-
-def _modify_comment(cursor: Cursor) -> ModifyComment:
-    return ModifyComment(cursor.string())
 
 
 def _column_name(cursor: Cursor) -> str:
@@ -261,10 +247,10 @@ _COMMANDS: dict[tuple[str, ...], Callable[[Cursor], AlterSyntax]] = {
     ("COMMENT", "COLUMN"): _comment_column,
     ("MODIFY", "SETTING"): _modify_setting,
     ("RESET", "SETTING"): _reset_setting,
-    ("MODIFY", "ORDER", "BY"): _modify_order_by,
+    ("MODIFY", "ORDER", "BY"): lambda cursor: ModifyKeySyntax(key_expressions(cursor)),
     ("MODIFY", "TTL"): _modify_ttl,
-    ("REMOVE", "TTL"): _remove_ttl,
-    ("MODIFY", "COMMENT"): _modify_comment,
+    ("REMOVE", "TTL"): lambda _: ModifyTtl(""),
+    ("MODIFY", "COMMENT"): lambda cursor: ModifyComment(cursor.string()),
     ("ADD", "INDEX"): _add_index,
     ("ADD", "PROJECTION"): _add_projection,
     ("ADD", "CONSTRAINT"): _add_constraint,
