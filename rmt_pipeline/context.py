@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.catalog.contents import CatalogVersion, FullName
 from rmt_pipeline.catalog.directory import make_data_directory, require_owner
+from rmt_pipeline.catalog.entries import home_directory
 from rmt_pipeline.config import Config, RenewedConfig, ServerConfig, expand, load_config
 from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import (
@@ -355,8 +356,9 @@ class ServerContext:
             raise
         self._finish_drop(definition.database, called or definition.name)
         definition = self.expanded(replace(definition, uuid=self.new_uuid(definition)))
-        if called:
-            definition = replace(definition, name=called)
+        if called:  # that name is not used again: nobody need note that it was
+            own = f"{home_directory(definition)}~{definition.uuid}"
+            definition = replace(definition, name=called, directory=own)
         self._remove_dropped(definition.engine.root)
         try:
             definition = create_replica(self.keeper(), definition, self._creator(definition))
@@ -426,12 +428,15 @@ class ServerContext:
         table = TablePaths(engine.zookeeper_path)
         replica = table.replica(engine.replica)
         version, host = self.keeper().get_many([replica.metadata_version, replica.host])
+        [creations] = self.keeper().children_many([replica.creations])
         if version is None or host is None:
             raise UnknownTable(
                 f"there is no replica {engine.replica} at {engine.zookeeper_path} to attach, or "
                 "only what a DROP that was cut off has left of it: CREATE TABLE makes one"
             )
         applied = int(version[0] or b"0")
+        for name in creations or ():  # by it the catalog finds where its parts are
+            definition = definition.with_creation(name)
         self.catalog.add(at_version(self.keeper(), table, definition, applied))
 
     def restore(self, definition: TableDefinition) -> "Restored":

@@ -129,9 +129,12 @@ class Catalog(CatalogContents):
             self.require_free(definition.database, definition.name)
             self._require_ended(definition.database, definition.name)
             self._require_not_dropped(definition)
-            if self._is_taken(self.table_directory(definition)):
-                own = f"{home_directory(definition)}~{definition.uuid or self._ids.new_id()}"
-                definition = replace(definition, directory=own)
+            own = f"{home_directory(definition)}~{definition.uuid or self._ids.new_id()}"
+            found = replace(definition, directory=own)  # by who attaches what he has lost
+            if self.table_directory(found).exists() or self._is_taken(
+                self.table_directory(definition)
+            ):
+                definition = found
             staged = self._stage(encode_definition(definition))
             try:
                 os.link(staged, file)  # unlike a rename, it refuses to replace
@@ -282,9 +285,16 @@ class Catalog(CatalogContents):
         self.table_directory(definition).mkdir(parents=True, exist_ok=True)
 
     def _is_taken(self, directory: Path) -> bool:
-        """Whether it is a table's, whatever that is called by now; until a removal has ended even
-        when it is gone: who goes on with that removes it once more, with what is in it by then.
+        """Whether it is a table's, whatever that is called by now, or was one's that was dropped:
+
+        1. A worker has claimed a merge, and has yet to make its staging directory. 2. DROP TABLE,
+        and CREATE TABLE of the same name. 3. The worker makes its directory, and gives the part its
+        name: in the place of a table that has never had such a part.
+
+        And who goes on with a removal removes it once more, with what is in it by then.
         """
+        if _used(directory).exists():
+            return True
         known = [one.definition for one in self.dropped()]
         for database in self.databases():
             for name in self.dropping(database):
@@ -350,6 +360,7 @@ class Catalog(CatalogContents):
 
     def end_removal(self, definition: TableDefinition) -> None:
         """Nothing is left of it. For who has begun its removal."""
+        self._note_used(definition)
         file = self._dropped_file(definition.uuid).with_suffix(REMOVING_SUFFIX)
         file.unlink(missing_ok=True)
         self._changed(file.parent)
@@ -400,9 +411,18 @@ class Catalog(CatalogContents):
 
     def end_drop(self, definition: TableDefinition) -> None:
         """Nothing is left of the table: its name is free. For whoever has the drop."""
+        self._note_used(definition)
         file = self._file(definition.database, definition.name).with_suffix(DROPPING_SUFFIX)
         file.unlink(missing_ok=True)
         self._changed(file.parent)
+
+    def _note_used(self, definition: TableDefinition) -> None:
+        """A place that goes by a name is no other table's. Nothing is synced: who may be late to it
+        dies with the host.
+        """
+        directory = self.table_directory(definition)
+        if "~" not in directory.name and directory.parent.exists():
+            _used(directory).touch()
 
     def _require_ended(self, database: str, name: str) -> None:
         """Raises Conflict: while a table has the name, nobody would go on with its DROP."""
@@ -428,3 +448,8 @@ class Catalog(CatalogContents):
             # Who had the lock before us may have finished; the name may be another table's by now.
             is_there = opened is not None and is_at(opened, file)
             yield file if is_there and self.is_dropping(database, name) else None
+
+
+def _used(directory: Path) -> Path:
+    """Is there when a table that was dropped had this directory. No table's name has a `~`."""
+    return directory.with_name(f"{directory.name}~")

@@ -463,6 +463,20 @@ MUTANTS: tuple[LineMutant, ...] = (
         "tests/unit/replica/life/test_restore_dead_tries.py",
     ),
     LineMutant(
+        "catalog: the next table of a name has the place of the one before",
+        "rmt_pipeline/catalog/catalog.py",
+        "        if _used(directory).exists():\n            return True\n",
+        "",
+        "tests/unit/test_made_anew.py",
+    ),
+    LineMutant(
+        "catalog: who attaches what has lost its file gets an empty place",
+        "rmt_pipeline/context.py",
+        "            definition = definition.with_creation(name)\n",
+        "            pass\n",
+        "tests/unit/test_made_anew.py",
+    ),
+    LineMutant(
         "restore: one that died in between is in the way",
         f"{REPLICA}/life/restore.py",
         "        return _is_awaited(replica)\n",

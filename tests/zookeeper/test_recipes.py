@@ -348,7 +348,8 @@ SITUATIONS: Mapping[str, Situation] = {
     "ZooKeeper and a host are gone": zookeeper_and_a_host_lost,
     "a server of a Replicated database is gone": database_replica_gone,
 }
-DESTRUCTIVE = {
+DESTRUCTIVE = {  # or needs a table whose name nobody had before: its directory is named
+    "a snapshot comes back",
     "a lost part comes back",
     "nodes that were made before",
     "a host is gone",
