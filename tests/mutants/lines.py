@@ -463,6 +463,13 @@ MUTANTS: tuple[LineMutant, ...] = (
         "tests/unit/replica/life/test_restore_dead_tries.py",
     ),
     LineMutant(
+        "attach: what has no id was not attached",
+        f"{REPLICA}/partitions/attach.py",
+        "            found = attached_as(replica, died)\n",
+        "            pass\n",
+        "tests/unit/replica/partitions/test_attach.py",
+    ),
+    LineMutant(
         "catalog: the next table of a name has the place of the one before",
         "rmt_pipeline/catalog/catalog.py",
         "        if _used(directory).exists():\n            return True\n",

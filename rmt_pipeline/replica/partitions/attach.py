@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from rmt_pipeline.protocol.errors import Corruption, RmtError, UserError
+from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError, UserError
 from rmt_pipeline.protocol.inserts.ids import attach_block_id
 from rmt_pipeline.protocol.log.entry import AttachPart
 from rmt_pipeline.protocol.parts.name import PartName
@@ -20,6 +20,7 @@ from rmt_pipeline.protocol.parts.set import HasCovering, Intersects, PartSet
 from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.insert.result import InsertResult
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.upkeep.attached import attached_as
 from rmt_pipeline.store.disk import Lock
 from rmt_pipeline.store.fetching import finish_fetches
 from rmt_pipeline.store.layout import DetachedName
@@ -84,10 +85,9 @@ def attach(
     """
     store = replica.store
     finish_fetches(store)
-    for died in store.detached_parts.died():
-        store.detached_parts.rename(died, "")
+    already = _give_back(replica, partition, part)
     chosen, inactive, skipped = _choose(store, partition, part)
-    if part is not None and not chosen:
+    if part is not None and not chosen and not already:
         raise BadDetachedPart(
             f"{replica} has no detached part {part}; system.detached_parts shows which there are"
         )
@@ -102,7 +102,7 @@ def attach(
             mine, lock = attaching
             locks.append(lock)
             taken.append(_Taken(mine, _checked(replica, mine)))
-        parts, already = list[PartName](), list[tuple[str, str]]()
+        parts = list[PartName]()
         while taken:
             some = taken[:TOGETHER_MAX]
             result = _commit(replica, commit, some, deduplicate=deduplicate)
@@ -119,6 +119,26 @@ def attach(
         for lock in locks:
             lock.release()
     return Attached(tuple(parts), tuple(already), tuple(inactive), tuple(skipped))
+
+
+def _give_back(
+    replica: Replica, partition: str | None, part: PartName | None
+) -> list[tuple[str, str]]:
+    """What others who died had taken is to be attached again. But not what they had committed,
+    which an id tells or does not: it goes. Of that what is meant, as `Attached.already`.
+    """
+    detached, already = replica.store.detached_parts, list[tuple[str, str]]()
+    for died in detached.died():
+        found = None
+        with suppress(Corruption, MissingPart):
+            found = attached_as(replica, died)
+        if found is None:
+            detached.rename(died, "")
+        elif detached.remove(died) and (
+            partition in (None, died.part.partition) and part in (None, died.part)
+        ):
+            already.append((died.part.partition, str(found)))
+    return already
 
 
 def _choose(

@@ -5,14 +5,12 @@ is gone already was removed by the other.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import compress
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import Corruption, MissingPart, UserError
-from rmt_pipeline.protocol.inserts.ids import attach_block_id
+from rmt_pipeline.protocol.errors import MissingPart, UserError
 from rmt_pipeline.protocol.nodes.records import InsertRecord
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
@@ -29,6 +27,7 @@ from rmt_pipeline.replica.insert.report import again_words
 from rmt_pipeline.replica.mutations.mutations import clean_mutations
 from rmt_pipeline.replica.quorum import clean_quorums
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.upkeep.attached import remove_attached
 from rmt_pipeline.replica.upkeep.check import is_idle, look_at_disk
 from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
 from rmt_pipeline.replica.upkeep.outdated_ids import OutdatedIds, find_outdated, forget_ids
@@ -171,7 +170,7 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
     """Idempotent; may die anywhere. Raises what ends the session."""
     # The disk comes last: if it fails, all that is in ZooKeeper is clean, which others wait for.
     lost, entries, stopped = _trim(replica, plan)
-    _remove_attached(replica)  # while the ids are there that tell
+    remove_attached(replica)  # while the ids are there that tell
     block_ids, insert_ids = forget_ids(replica, plan.ids)
     attempts = _remove_nodes(replica, map(replica.paths.attempts_of, plan.attempts))
     mutations = len(clean_mutations(replica))
@@ -205,21 +204,6 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
         kept=kept,
         stopped_because="; ".join(filter(None, [stopped, *full])),
     )
-
-
-def _remove_attached(replica: Replica) -> None:
-    """What an ATTACH that died behind its commit left in `detached/`, soon:
-
-    1. ATTACH commits, and dies before it removes what was detached. 2. The rows are dropped, and
-    the ids of their blocks with them; or the window forgets those. 3. The next ATTACH takes up what
-    it finds, and the rows are there again.
-    """
-    detached = replica.store.detached_parts
-    for name in detached.died():
-        with suppress(Corruption):  # it stays, for people
-            block_id = attach_block_id(name.part, detached.manifest(name).files_hash.hex())
-            if replica.keeper.exists(replica.table.block(block_id)) is not None:
-                detached.remove(name)
 
 
 def _set_aside(

@@ -1,6 +1,9 @@
 """ATTACH PARTITION and PART, DROP DETACHED, on two replicas step by step (spec §9.5, §16.5)."""
 
+import os
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -150,6 +153,30 @@ def test_rows_that_were_dropped_since_do_not_come_back_with_what_died(replicas, 
     replicas.work_off()
     assert table.attach("1", settings=NOW).parts == ()
     assert rows(replicas) == [(2, 7)]
+
+
+@pytest.mark.parametrize("part", ["", "1_1_1_0"])
+@pytest.mark.parametrize("deduplicate", [False, True])
+def test_an_attach_that_died_behind_its_commit_and_is_said_again_attaches_once(
+    replicas, monkeypatch, *, deduplicate: bool, part: str
+):
+    """Without deduplication no id says that it is there."""
+    table, settings = replicas.table("r1"), replace(NOW, insert_deduplicate=deduplicate)
+    what = {"part": PartName.parse(part)} if part else {"partition": "1"}
+    for file in Path(table.store.disk.local_path("")).rglob("*.parquet"):
+        os.utime(
+            file, (1, 1)
+        )  # of what was written just now nobody can tell that it is the same
+    with monkeypatch.context() as dying:
+        dying.setattr(DetachedParts, "remove", Mock(side_effect=Died))
+        with pytest.raises(Died):
+            table.attach(**what, settings=settings)
+    for _ in range(2):
+        replicas.work_off()
+    again = table.attach(**what, settings=settings)
+    assert (again.parts, {partition for partition, _ in again.already}) == ((), {"1"})
+    replicas.work_off()
+    assert rows(replicas) == (ALL if not part else [(1, 1), (2, 7)])
 
 
 def test_one_part_is_attached_by_its_name(replicas):

@@ -1,0 +1,51 @@
+"""What an ATTACH PARTITION that died behind its commit has left in `detached/`."""
+
+from contextlib import suppress
+
+from rmt_pipeline.protocol.errors import Corruption, MissingPart
+from rmt_pipeline.protocol.inserts.ids import attach_block_id
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store import layout
+from rmt_pipeline.store.layout import DetachedName
+from rmt_pipeline.store.part_store import PartStore
+
+
+def remove_attached(replica: Replica) -> None:
+    """Soon:
+
+    1. ATTACH commits, and dies before it removes what was detached. 2. The rows are dropped, and
+    the ids of their blocks with them; or the window forgets those. 3. The next ATTACH takes up what
+    it finds, and the rows are there again.
+    """
+    detached = replica.store.detached_parts
+    for name in detached.died():
+        with suppress(Corruption, MissingPart):  # it stays, for people
+            block_id = attach_block_id(name.part, detached.manifest(name).files_hash.hex())
+            has_id = replica.keeper.exists(replica.table.block(block_id)) is not None
+            if has_id or attached_as(replica, name):
+                detached.remove(name)
+
+
+def attached_as(replica: Replica, name: DetachedName) -> PartName | None:
+    """A part that is promised, and was made of this directory's very files: without deduplication
+    no id says that it was attached.
+    """
+    store, paths = replica.store, replica.paths
+    files = [file.name for file in store.detached_parts.manifest(name).files][:1]
+    wanted = [_inode(store, layout.DETACHED, str(name), file) for file in files]
+    same = [
+        part
+        for part in store.parts()
+        if part.partition == name.part.partition
+        and [_inode(store, str(part), file) for file in files] == wanted
+        and store.manifest(part).sources == (str(name.part),)
+    ]
+    promised = replica.keeper.exists_many([paths.part(part) for part in same])
+    found = (part for part, stat in zip(same, promised, strict=True) if stat is not None)
+    return None if None in wanted else next(found, None)
+
+
+def _inode(store: PartStore, *names: str) -> int | None:
+    stamp = store.disk.stamp(layout.join(store.root, *names))
+    return None if stamp is None else stamp.inode
