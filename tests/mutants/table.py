@@ -6,7 +6,7 @@ from rmt_pipeline.protocol.inserts.interpret import Committed, NotCommitted
 from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.replica import publish, pull_log
 from rmt_pipeline.replica.insert import quorum as insert_quorum
-from rmt_pipeline.replica.life import announce, restore
+from rmt_pipeline.replica.life import restore
 from rmt_pipeline.replica.mutations import mutations
 from rmt_pipeline.replica.partitions import from_table, swap
 from rmt_pipeline.replica.upkeep import clean_up
@@ -135,11 +135,6 @@ MUTANTS: tuple[Mutant, ...] = (
         plants.no_block_is_known_to_be_there_twice,
         story="zookeeper_loses_a_table_of_which_a_try_of_an_insert_died",
         first_by="what_is_restored_was_there",
-    ),
-    Mutant(
-        "restore: who lives through it takes the new replica for the one of before",
-        plants.instead(announce, "new_creation", lambda replica: replica.definition.creation),
-        seed=1831,
     ),
     Mutant(
         "life: writes do not say which replica they mean",
