@@ -1,0 +1,111 @@
+"""REPLACE PARTITION while its source is merged, mutated, dropped or written to, at each moment that
+matters: what it brings is what the source had at one moment, on every replica.
+"""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.mutations.mutations import create_mutation
+from rmt_pipeline.zookeeper.keeper import Op
+from tests.support.local_replicas import Replicas, partitioned
+from tests.support.lost_answers import allocates, before
+from tests.support.partitioned import clean_up, insert, rows, swaps, work
+from tests.support.two_tables import NOW, Two, filled, source_of
+
+Meanwhile = Callable[[Replicas], object]
+
+
+@pytest.fixture
+def two(tmp_path) -> Iterator[Two]:
+    with Replicas(tmp_path / "s", define=source_of) as s:
+        yield Two(s, Replicas(tmp_path / "t", define=partitioned, beside=s))
+
+
+def merged(s: Replicas) -> None:
+    optimize_partition(s["r2"], "1", final=True, skip_merged=False)
+    work(s)
+
+
+def mutated(s: Replicas) -> None:
+    create_mutation(s["r2"], "DELETE WHERE n = 10")
+    assign_mutations(s["r2"])
+    work(s)
+
+
+def dropped(s: Replicas) -> None:
+    s.table("r2").drop_partitions(["1"], settings=NOW)
+    work(s)
+
+
+def detached(s: Replicas) -> None:
+    s.table("r2").drop_partitions(["1"], detach=True, settings=NOW)
+    work(s)
+
+
+def written_to(s: Replicas) -> None:
+    insert(s, (1, 12), at="r2")
+    work(s)
+
+
+CHANGES = {
+    merged: [(1, 10), (1, 11)],
+    mutated: [(1, 11)],
+    dropped: [],
+    detached: [],
+    written_to: [(1, 10), (1, 11), (1, 12)],
+}
+ALL = [(1, 10), (1, 11), (2, 2)]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+@pytest.mark.parametrize(
+    "at", [allocates, swaps], ids=["before its number", "before its commit"]
+)
+def test_a_replacement_brings_what_its_source_had_at_one_moment(
+    two: Two, change: Meanwhile, at: Callable[[Op], bool]
+) -> None:
+    """P39. Its links are made by then; old parts of the source are gone before the others look."""
+    filled(two)
+
+    def meanwhile() -> None:
+        change(two.s)
+        clean_up(two.s)
+
+    with before(two.t["r1"].keeper, at, meanwhile):
+        assert two.replace().rows == 2
+    work(two.t)
+    clean_up(two.t)
+    assert rows(two.t, "r1") == rows(two.t, "r2") == ALL
+    assert rows(two.s, "r1") == rows(two.s, "r2") == CHANGES[change]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_who_carries_it_out_after_its_source_has_changed_has_the_same_rows(
+    two: Two, change: Meanwhile
+) -> None:
+    """Its own copy is gone, or another: the parts are fetched from who has them."""
+    filled(two)
+    two.replace()
+    work(two.t, "r1")
+    change(two.s)
+    clean_up(two.s)
+    work(two.t)
+    assert rows(two.t, "r1") == rows(two.t, "r2") == ALL
+
+
+def test_the_source_is_replaced_in_its_turn_meanwhile(two: Two) -> None:
+    """Each by the other: one comes after the other, and both have what was there before."""
+    filled(two)
+
+    def back() -> None:
+        two.s.table("r1").replace_partition("1", two.t.table("r1"), settings=NOW)
+        work(two.s)
+
+    with before(two.t["r1"].keeper, swaps, back):
+        two.replace()
+    work(two.t)
+    assert rows(two.t, "r1") == rows(two.t, "r2") == ALL
+    assert rows(two.s, "r1") == rows(two.s, "r2") == [(1, 1)]
