@@ -11,7 +11,8 @@ FIRST  ?= 1
 SEED   ?= 1
 MINUTES ?= 10
 # Lanes within one process take all cores, test by test. Those that start servers go file by file, three at once:
-# they wait more than they compute, and each has a ZooKeeper or a JVM of some 500 MB.
+# they wait more than they compute, and each has a ZooKeeper or a JVM of some 500 MB. What they leave of the
+# processors the others take meanwhile, and yield it: `make test` runs both, and shows what servers' said at the end.
 INSIDE  := tidy unit property contract crash simulation
 # `browser` is for itself: it needs Chromium, and some minutes in which Dagster has the machine alone.
 LANES   := $(INSIDE) dagster golden spark zookeeper browser
@@ -52,8 +53,12 @@ dev: $(READY) ## ZooKeeper, two servers, Spark and Dagster's UI, until Ctrl-C
 	$(BIN)/rmt up
 
 test: lint ## everything that must hold before a change lands
-	$(BIN)/python -m pytest -n auto --dist worksteal $(INSIDE:%=tests/%)
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(SERVERS:%=tests/%)
+	@said=$$(mktemp); trap 'kill -INT $$! 2>/dev/null; wait; rm -f "$$said"' EXIT; trap 'exit 130' INT TERM; \
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(SERVERS:%=tests/%) >"$$said" 2>&1 & \
+	nice -n 10 $(BIN)/python -m pytest -n auto --dist worksteal $(INSIDE:%=tests/%); inside=$$?; \
+	wait $$!; servers=$$?; cat "$$said"; \
+	test $$inside = 0 || echo "Tests in $(INSIDE:%=tests/%) failed: see above" >&2; \
+	test $$inside = 0 && test $$servers = 0
 
 $(LANES:%=test-%): test-%: $(READY)
 	$(BIN)/python -m pytest tests/$*
