@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import IO
 from urllib.parse import unquote
@@ -42,8 +43,11 @@ def checked_file_name(name: str, what: str, *suffixes: str) -> str:
     return escaped + suffixes[0]
 
 
+@lru_cache(maxsize=4096)
 def unescape_file_name(text: str) -> str | None:
-    """The inverse of `escape_file_name`; None for a file name that it never makes."""
+    """The inverse of `escape_file_name`; None for a file name that it never makes. The same few
+    names are asked for before every use of a table.
+    """
     name = unquote(text, errors="replace")
     return name if escape_file_name(name) == text else None
 
