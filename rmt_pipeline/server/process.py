@@ -24,25 +24,33 @@ from rmt_pipeline.exchange.bandwidth import Bandwidth
 from rmt_pipeline.exchange.guard import RenewedGuard
 from rmt_pipeline.exchange.secret import cluster_id, exchange_secret, put_back
 from rmt_pipeline.exchange.server import exchange_app
-from rmt_pipeline.protocol.errors import RmtError, Unavailable
+from rmt_pipeline.protocol.errors import (
+    AccessDenied,
+    RmtError,
+    Unavailable,
+    ZooKeeperUnreachable,
+)
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.server.app import server_app
 from rmt_pipeline.server.checks import PartChecks
 from rmt_pipeline.server.listener import HttpListener
 from rmt_pipeline.server.log import get_log
 from rmt_pipeline.server.scrub import Scrub
-from rmt_pipeline.server.sessions import open_session
-from rmt_pipeline.server.status import Counters, ServerStatus, server_status
+from rmt_pipeline.server.status import Counters, ServerStatus, server_app, server_status
 from rmt_pipeline.server.supervisor import Supervisor, WorkLoops
 from rmt_pipeline.server.tables import Identity, Tables
 from rmt_pipeline.server.tasks import TaskLoops
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import EventWaker, RandomIds, SystemClock
 from rmt_pipeline.tls import Renewed
+from rmt_pipeline.zookeeper.access import Access
+from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
 
 END_S = 4.5  # after a signal; then the process ends whatever it is doing
+ATTEMPT_S = 2.0  # one attempt: the server must end within 5 s even while it tries
+PAUSE_FIRST_S = 0.2
+PAUSE_MAX_S = 5.0
 
 log = get_log("server")
 
@@ -293,11 +301,40 @@ def _work_loops(config: Config, name: str) -> WorkLoops:
 def _session(
     config: Config, switch: StopSwitch, give_up_after_s: float | None
 ) -> KazooKeeper | None:
-    return open_session(
-        config.zookeeper,
-        config.zookeeper_hosts,
-        clock=SystemClock(),
-        waker=switch.waker,
-        should_stop=switch.is_asked,
-        give_up_after_s=give_up_after_s,
+    """A new ZooKeeper session; None when `switch` is asked first.
+
+    Raises ZooKeeperUnreachable after `give_up_after_s` seconds; None: tries for ever.
+    """
+    clock, hosts = SystemClock(), config.zookeeper_hosts
+    began_s, pause_s, attempts, reason = clock.monotonic_s(), PAUSE_FIRST_S, 0, ""
+    while not switch.is_asked():
+        tried_s = clock.monotonic_s() - began_s
+        attempt_s = ATTEMPT_S
+        if give_up_after_s is not None:
+            if tried_s >= give_up_after_s:
+                raise ZooKeeperUnreachable(_unreachable(hosts, tried_s, reason))
+            attempt_s = min(ATTEMPT_S, max(give_up_after_s - tried_s, 0.1))
+        try:
+            return connect(
+                hosts,
+                session_timeout_s=config.zookeeper.session_timeout_s,
+                connect_timeout_s=attempt_s,
+                access=Access.of(config.zookeeper),
+            )
+        except Unavailable as error:
+            attempts, reason = attempts + 1, str(error)
+            if isinstance(error, AccessDenied) and give_up_after_s is not None:
+                raise
+            if attempts == 1:
+                log.warning("no ZooKeeper yet; trying on", hosts=hosts, reason=reason)
+        switch.waker.wait_s(pause_s)
+        pause_s = min(pause_s * 2, PAUSE_MAX_S)
+    return None
+
+
+def _unreachable(hosts: str, tried_s: float, reason: str) -> str:
+    return (
+        f"no ZooKeeper answered at {hosts} in {tried_s:.0f} s: start it (`rmt zookeeper` when it "
+        "is the embedded one), or correct [zookeeper] in the configuration. "
+        f"[zookeeper] connect_timeout_s says how long to try. The last try: {reason}"
     )

@@ -16,9 +16,8 @@ from rmt_pipeline.exchange.guard import Guard, RenewedGuard
 from rmt_pipeline.protocol.errors import BadConfiguration
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.server import listener
-from rmt_pipeline.server.app import server_app
 from rmt_pipeline.server.process import StopSwitch, serve_until
-from rmt_pipeline.server.status import Counters, ServerStatus
+from rmt_pipeline.server.status import Counters, ServerStatus, server_app
 from tests.support import asgi
 from tests.support.exchange import ENDPOINT, Sender, address, put, store_at
 from tests.support.waiting import LIMIT_S
