@@ -484,6 +484,15 @@ MUTANTS: tuple[LineMutant, ...] = (
         "tests/unit/test_made_anew.py",
     ),
     LineMutant(
+        "restore: who reads asks first whether the table is being restored",
+        f"{REPLICA}/upkeep/rewound.py",
+        "    replicas, log, restoring = replica.keeper.exists_many(\n"
+        "        [table.replicas, table.log, table.restoring]\n",
+        "    restoring, replicas, log = replica.keeper.exists_many(\n"
+        "        [table.restoring, table.replicas, table.log]\n",
+        "tests/unit/replica/life/test_restore_at_once.py",
+    ),
+    LineMutant(
         "restore: one that died in between is in the way",
         f"{REPLICA}/life/restore.py",
         "        return _is_awaited(replica)\n",

@@ -57,10 +57,16 @@ def require_no_namesake(replica: Replica) -> TableDefinition | None:
 def require_promises(replica: Replica) -> None:
     """Raises BeingRestored, TableIsLost, ReplicaDropped, ZooKeeperIsOlder: what is promised of this
     replica is less than what is in the table. For readers, who go on with what was known before.
+
+    `restoring`, which comes with the replicas, is read after them, for they are read one by one:
+
+    1. A reader finds that nothing is being restored, in an empty ZooKeeper. 2. His replica is the
+    first one that is: it has some of its promises, and the log starts anew. 3. He finds the log no
+    shorter than it was seen.
     """
     table = replica.table
-    restoring, replicas, log = replica.keeper.exists_many(
-        [table.restoring, table.replicas, table.log]
+    replicas, log, restoring = replica.keeper.exists_many(
+        [table.replicas, table.log, table.restoring]
     )
     if restoring is not None:
         raise BeingRestored(f"{replica} is being restored from the disks of its replicas")

@@ -12,6 +12,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.life.drop import drop_dead_replica
 from rmt_pipeline.replica.life.restore import NothingToRestore, restore
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.upkeep.rewound import BeingRestored, TableIsLost, require_promises
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.between_requests import BeforeRequest, BetweenAnswers
 from tests.support.fake_keeper import FakeZooKeeper
@@ -102,6 +103,19 @@ def test_who_begins_between_two_answers_is_no_table_that_is_there(tmp_path: Path
 
 def _dies() -> None:
     raise Conflict("its process died here")
+
+
+def test_who_reads_while_it_is_begun_is_told_so(tmp_path: Path) -> None:
+    for number in range(4):
+        with Disaster(tmp_path / str(number)) as two:
+            two.insert("r1", 1)
+            two.wipe()
+            reader = two.connect("r1")
+            reader.keeper.session = BetweenAnswers(
+                reader.session, number, lambda: two.restore("r1")
+            )
+            with pytest.raises((BeingRestored, TableIsLost)):
+                require_promises(reader)
 
 
 @pytest.mark.parametrize("what", ["comes", "is dropped"])
