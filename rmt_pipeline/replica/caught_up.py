@@ -13,14 +13,15 @@ def caught_up(replica: Replica, put_off: PutOff | None = None) -> tuple[Pulled, 
 
     A part that is given up goes from the parts to the queue: who reads the queue before that, and
     the parts after it, sees it nowhere. A clone empties both. Each moves the version of `is_lost`,
-    which is read with the pointer of the log, and again with the queue.
+    which is read with the pointer of the log, and again when all has been read.
 
     Raises Conflict when the replica changes all the time; what `pull_log` does.
     """
     for _ in range(limits.LOOK_ROUNDS_MAX):
         pulled = pull_log(replica, afresh=True, put_off=put_off)
         snapshot = sweep_snapshot(replica.keeper, replica.paths, replica.memory.queue)
-        if snapshot.is_lost_version == pulled.is_lost_version:
+        [is_lost] = replica.keeper.get_many([replica.paths.is_lost])
+        if is_lost is not None and is_lost[1].version == pulled.is_lost_version:
             return pulled, snapshot
     raise Conflict(
         f"{replica} was cloned or gave up parts each of {limits.LOOK_ROUNDS_MAX} times while it "

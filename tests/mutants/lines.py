@@ -1717,8 +1717,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "swap: a part that is given up between two reads is nowhere",
         f"{REPLICA}/caught_up.py",
-        "        if snapshot.is_lost_version == pulled.is_lost_version:\n",
-        "        if snapshot.is_lost_version >= pulled.is_lost_version:\n",
+        "is_lost[1].version == pulled.is_lost_version:\n",
+        "is_lost[1].version >= pulled.is_lost_version:\n",
         "tests/unit/replica/partitions/test_from_table_given_up.py",
     ),
     LineMutant(

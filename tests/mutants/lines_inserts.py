@@ -138,7 +138,7 @@ INSERT_MUTANTS = (
         "rmt_pipeline/zookeeper/transactions.py",
         "            [SetData(table.block(one.block_id), one.part.encode(), one.version)],\n",
         "            [],\n",
-        f"{TESTS}::test_a_block_that_is_lost_while_another_insert_relies_on_it_is_inserted",
+        f"{TESTS}::test_who_relies_on_a_block_while_it_is_forgotten_has_rows_missing",
     ),
     LineMutant(
         "lost blocks: who relied on one meanwhile is not seen",

@@ -1,294 +1,35 @@
 """Something happens between any two requests of an action: another replica is dropped, or does the
 same. What the action was told before names what is not there any more then: it ends as one may
 end, and said again it does what it is for.
+
+And what it asks, and what comes of it, is as it is recorded in `data/requests`: request by request
+when nothing happens, and else how that differs.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.protocol.alter.commands import AddColumn
-from rmt_pipeline.protocol.errors import Conflict, RmtError, Unavailable
-from rmt_pipeline.protocol.log.codec import decode
-from rmt_pipeline.protocol.log.entry import AlterMetadata
-from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.protocol.settings.query import QuerySettings
-from rmt_pipeline.protocol.table import Column
-from rmt_pipeline.replica.alter.request import request_alter
-from rmt_pipeline.replica.assign.explain import explain_merges
-from rmt_pipeline.replica.assign.merges import optimize_partition
-from rmt_pipeline.replica.assign.mutations import assign_mutations
-from rmt_pipeline.replica.insert.result import QuorumNotReached
-from rmt_pipeline.replica.life.clone import clone_if_lost
 from rmt_pipeline.replica.life.drop import drop_replica
-from rmt_pipeline.replica.missing import why_missing
-from rmt_pipeline.replica.mutations.mutations import create_mutation
-from rmt_pipeline.replica.mutations.progress import mutation_progress
-from rmt_pipeline.replica.mutations.request import mutation_reports
-from rmt_pipeline.replica.pull_log import pull_log
-from rmt_pipeline.replica.quorum import clean_quorums, has_failed
-from rmt_pipeline.replica.readable import readable_parts
-from rmt_pipeline.replica.replica import Memory
-from rmt_pipeline.replica.upkeep.check import check_part
-from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
-from rmt_pipeline.replica.upkeep.compare import compare_replicas
-from rmt_pipeline.replica.upkeep.lag import lag_of
-from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
-from rmt_pipeline.zookeeper.keeper import Delete, SetData
-from tests.support.between_requests import BeforeRequest, BetweenAnswers
-from tests.support.local_replicas import ROOT, ClockWaker, Replicas, in_memory
+from rmt_pipeline.zookeeper.keeper import Keeper
+from tests.support.actions import ACTIONS, Action
+from tests.support.asked import Asking, differs, events, must_be_recorded, on_disk, outcome_of
+from tests.support.between_requests import BeforeRequest
+from tests.support.local_replicas import Replicas
+from tests.support.more_actions import MORE, NAMES, WithSource
 
-FIRST = PartName("all", 0, 0, 0)
-LATER = PartName("all", 2, 2, 0)
-"""Of the insert that waits for its quorum."""
-NOW = QuerySettings(alter_sync=0)
-REQUESTS_MAX = 200
-Did = Callable[[Replicas], object]
+RECORDED = Path(__file__).parent / "data" / "requests"
+AGAIN = "UPDATE_SNAPSHOTS=1 python -m pytest tests/unit/replica/test_between_requests.py"
+REQUESTS_MAX = 150
+ALL = [*ACTIONS, *MORE]
+ONE_BY_ONE = [action for action in ACTIONS if action.between is BeforeRequest]
+"""The others are interrupted between the answers to what is sent together, in no order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
-    """What r1 does, of a table with two parts that all have; r2 and r3 are there. `holds` once it
-    has been said again, when nothing happens beside it.
-    """
-
-    name: str
-    does: Did
-    prepared: Did = lambda _: None
-    holds: Callable[[Replicas], bool] = lambda _: True
-    meanwhile: Did | None = None
-    """What r2 does; None: r3 is dropped."""
-    between: type[BeforeRequest] = BeforeRequest
-    every: int = 3
-    """Of its requests r1 itself is dropped before every third one, or every one."""
-
-
-def rows(replicas: Replicas, name: str = "r1") -> list[int]:
-    found = replicas.table(name).dataset({"broken_parts_wait_ms": 0}).to_table()
-    return sorted(found.column("n").to_pylist())
-
-
-def children(replicas: Replicas, path: str) -> set[str]:
-    return set(replicas.zookeeper.nodes[f"{ROOT}/{path}"].children)
-
-
-def waits_in_vain(replicas: Replicas) -> None:
-    """r2 has inserted rows that no other replica has fetched, and its server is gone."""
-    with pytest.raises(QuorumNotReached):
-        replicas.table("r2").insert(
-            [{"n": 5}], settings={"insert_quorum": "2", "insert_quorum_timeout": "1000"}
-        )
-    pull_log(replicas["r1"])
-    replicas.stop("r2")
-
-
-def is_lost(replicas: Replicas) -> None:
-    """r1, which has merged the two parts that r2 has not."""
-    optimize_partition(replicas["r2"], "all", final=True, skip_merged=False)
-    replicas.work_off("r2")
-    paths = replicas["r1"].paths
-    replicas["r1"].session.multi([SetData(paths.is_lost, b"1")])
-    replicas["r1"].memory = Memory()
-
-
-def is_lost_and_source_has_to_drop(replicas: Replicas) -> None:
-    """r2 has yet to fetch a part, and to drop it; r3 has it and has not heard of the drop."""
-    replicas.insert("r3", 9)
-    replicas.table("r3").drop_partitions(["all"], settings=NOW)
-    pull_log(replicas["r2"])
-    paths = replicas["r1"].paths
-    replicas["r1"].session.multi([SetData(paths.is_lost, b"1")])
-    replicas["r1"].memory = Memory()
-
-
-def is_lost_and_source_has_to_alter(replicas: Replicas) -> None:
-    """r2 has taken up a column, and has yet to take up the next one; r1 knows of neither."""
-    r2 = replicas["r2"]
-    r2.update_definition = in_memory(r2)
-    for added in (AddColumn(Column("x", "Int64")), AddColumn(Column("y", "Int64"))):
-        replicas.work_off("r2")
-        request_alter(
-            lambda: r2,
-            lambda _, added=added: [added],  # type: ignore[misc]
-            NOW,
-            lambda: ClockWaker(replicas.clock),
-        )
-    r2.session.multi([SetData(replicas["r1"].paths.is_lost, b"1")])
-
-
-def queued_alters_are_the_logs(replicas: Replicas) -> bool:
-    """What is to become of r1 is a structure that the table had, and the version is its own."""
-    keeper, table, paths = replicas["r1"].keeper, replicas["r1"].table, replicas["r1"].paths
-    log = [table.log_entry(name) for name in keeper.children(table.log)]
-    queue = [paths.queue_entry(name) for name in keeper.children(paths.queue)]
-    done, to_do = (
-        {
-            (entry.alter_version, entry.metadata_text, entry.columns_text)
-            for entry in (decode(keeper.get(node)[0]) for node in nodes)
-            if isinstance(entry, AlterMetadata)
-        }
-        for nodes in (log, queue)
-    )
-    return bool(to_do) and to_do <= done
-
-
-def no_bytes(replicas: Replicas) -> None:
-    """The first part is on no disk, and all have tried to fetch it."""
-    for name in ("r1", "r2", "r3"):
-        replicas.stores[name].remove(FIRST)
-        check_part(replicas[name], FIRST)
-    for name in ("r1", "r2", "r3"):
-        replicas.step(name, "fetch")
-
-
-def mutated(replicas: Replicas) -> None:
-    create_mutation(replicas["r1"], "DELETE WHERE n = 1")
-
-
-def long_ago(replicas: Replicas) -> None:
-    """Much to clean: covered parts, log entries, a mutation, a quorum that failed."""
-    waits_in_vain(replicas)
-    has_failed(replicas["r1"], LATER)
-    replicas.come_back("r2")
-    mutated(replicas)
-    assign_mutations(replicas["r1"])
-    replicas.work_off()
-    replicas.clock.passed_s += 200_000
-    replicas.set(min_replicated_logs_to_keep=1, max_replicated_logs_to_keep=2)
-
-
-def log_is_gone(replicas: Replicas) -> None:
-    """As `long_ago`, and nobody has to come across the failed part any more."""
-    long_ago(replicas)
-    for value in range(2):
-        replicas.insert("r1", 8 + value)
-    replicas.work_off()
-    log = replicas["r1"].table.log
-    old = sorted(children(replicas, "log"))[:-1]
-    replicas["r1"].keeper.multi([Delete(f"{log}/{name}") for name in old])
-
-
-def cleaned(replicas: Replicas, name: str = "r1") -> None:
-    for _ in range(2):
-        carry_out(replicas[name], plan_clean_up(replicas[name]))
-
-
-ACTIONS = [
-    Action(
-        "a quorum fails",
-        lambda replicas: has_failed(replicas["r1"], LATER),
-        waits_in_vain,
-        lambda replicas: children(replicas, "quorum/failed_parts") == {str(LATER)},
-    ),
-    Action(
-        "quorums are cleaned up",
-        lambda replicas: clean_quorums(replicas["r1"]),
-        log_is_gone,
-        lambda replicas: children(replicas, "quorum/failed_parts") == set(),
-    ),
-    Action(
-        "quorums are cleaned up twice at once",
-        lambda replicas: clean_quorums(replicas["r1"]),
-        log_is_gone,
-        lambda replicas: children(replicas, "quorum/failed_parts") == set(),
-        lambda replicas: clean_quorums(replicas["r2"]),
-    ),
-    Action(
-        "all is cleaned up twice at once",
-        cleaned,
-        log_is_gone,
-        lambda replicas: rows(replicas) == [2, 3, 8, 9],
-        lambda replicas: cleaned(replicas, "r2"),
-    ),
-    Action("all is cleaned up", cleaned, long_ago, lambda replicas: rows(replicas) == [2, 3]),
-    Action(
-        "a clone",
-        lambda replicas: (clone_if_lost(replicas["r1"]), replicas.work_off("r1")),
-        is_lost,
-        lambda replicas: rows(replicas) == [1, 2, 3],
-    ),
-    Action(
-        "a clone whose source drops",
-        lambda replicas: (clone_if_lost(replicas["r1"]), replicas.work_off("r1")),
-        is_lost_and_source_has_to_drop,
-        lambda replicas: rows(replicas) == [],
-        lambda replicas: replicas.work_off("r2"),
-        BetweenAnswers,
-    ),
-    Action(
-        "a clone whose source alters",
-        lambda replicas: clone_if_lost(replicas["r1"]),
-        is_lost_and_source_has_to_alter,
-        queued_alters_are_the_logs,
-        lambda replicas: replicas.work_off("r2"),
-        BetweenAnswers,
-    ),
-    Action(
-        "a part is given up for lost",
-        lambda replicas: replace_lost_parts(replicas["r1"]),
-        no_bytes,
-        lambda replicas: children(replicas, "lost_parts") == {str(FIRST)},
-    ),
-    Action(
-        "why parts are missing",
-        lambda replicas: why_missing(replicas["r1"], [FIRST]),
-        no_bytes,
-        lambda replicas: "is lost" in why_missing(replicas["r1"], [FIRST])[FIRST],
-    ),
-    Action(
-        "a fetch",
-        lambda replicas: replicas.step("r1", "fetch"),
-        lambda replicas: (
-            replicas.stores["r1"].remove(FIRST),
-            check_part(replicas["r1"], FIRST),
-        ),
-        lambda replicas: rows(replicas) == [1, 2, 3],
-    ),
-    Action(
-        "a merge",
-        lambda replicas: (
-            optimize_partition(replicas["r1"], "all", final=True, skip_merged=False),
-            replicas.work_off("r1"),
-        ),
-        holds=lambda replicas: rows(replicas) == [1, 2, 3],
-    ),
-    Action(
-        "a mutation",
-        lambda replicas: (assign_mutations(replicas["r1"]), replicas.work_off("r1")),
-        mutated,
-        lambda replicas: rows(replicas) == [2, 3],
-    ),
-    Action(
-        "how far mutations are",
-        lambda replicas: (
-            mutation_progress(replicas["r1"]),
-            mutation_reports(replicas["r1"]),
-        ),
-        mutated,
-    ),
-    Action("why nothing is merged", lambda replicas: explain_merges(replicas["r1"])),
-    Action("how late it is", lambda replicas: lag_of(replicas["r1"])),
-    Action("replicas are compared", lambda replicas: compare_replicas(replicas["r1"])),
-    Action(
-        "a read of what is broken",
-        lambda replicas: readable_parts(replicas["r1"]),
-        no_bytes,
-        every=1,
-    ),
-    Action(
-        "an insert",
-        lambda replicas: replicas.table("r1").insert([{"n": 7}]),
-        holds=lambda replicas: rows(replicas) == [1, 2, 3, 7],
-    ),
-    Action(
-        "a drop",
-        lambda replicas: replicas.table("r1").drop_partitions(["all"], settings=NOW),
-        holds=lambda replicas: replicas.work_off("r1") is not None and rows(replicas) == [],
-    ),
-]
+def recorded(action: Action, what: str) -> Path:
+    return RECORDED / what / f"{action.name.replace(' ', '_')}.txt"
 
 
 def dropped(replicas: Replicas, name: str = "r3") -> None:
@@ -302,33 +43,91 @@ def itself_dropped(replicas: Replicas) -> None:
 
 
 def prepared(directory: Path, action: Action) -> Replicas:
-    replicas = Replicas(directory, ["r1", "r2", "r3"])
-    replicas.insert("r1", 1, 2)
-    replicas.insert("r1", 3)
-    replicas.work_off()
+    if action.makes is not None:
+        replicas = action.makes(directory)
+    else:
+        replicas = Replicas(directory, NAMES)
+        replicas.insert("r1", 1, 2)
+        replicas.insert("r1", 3)
+        replicas.work_off()
     action.prepared(replicas)
     return replicas
 
 
+def speaks_through(replicas: Replicas, session: Keeper) -> None:
+    """What r1 asks, of its table and of the one beside it."""
+    tables = [replicas, replicas.source] if isinstance(replicas, WithSource) else [replicas]
+    for table in tables:
+        table["r1"].keeper.session = session  # type: ignore[attr-defined]
+
+
+def act(action: Action, replicas: Replicas, directory: Path) -> list[str]:
+    """The answer, and what is on the disk and noted after it."""
+    before = len(events(replicas, "r1"))
+    answer = outcome_of(lambda: action.does(replicas), directory)
+    return [f"answer: {answer}", *on_disk(replicas, "r1"), *events(replicas, "r1")[before:]]
+
+
+def asked_in_peace(action: Action, directory: Path) -> list[str]:
+    with prepared(directory, action) as replicas:
+        asking = Asking(replicas["r1"].session)
+        speaks_through(replicas, asking)
+        came = act(action, replicas, directory)
+    return [*asking.asked, *came]
+
+
+@pytest.mark.parametrize("action", ALL, ids=lambda action: action.name)
+def test_what_is_asked_is_what_is_recorded(tmp_path: Path, action: Action) -> None:
+    found = asked_in_peace(action, tmp_path)
+    must_be_recorded(recorded(action, "asked"), found, AGAIN)
+
+
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.name)
 def test_whatever_happens_between_any_two_requests(tmp_path: Path, action: Action) -> None:
-    for number in range(REQUESTS_MAX):
-        with prepared(tmp_path / str(number), action) as replicas:
-            one = replicas["r1"].keeper
-            right = one.session
-            one.session = between = action.between(
-                right, number, partial(action.meanwhile or dropped, replicas)
-            )
-            try:
-                action.does(replicas)
-            except (Conflict, Unavailable):
-                assert between.has_come
-            one.session = right
+    happens = action.meanwhile or dropped
+    calm = asked_in_peace(action, tmp_path / "calm")
+    found: list[tuple[str, list[str]]] = []
+    for number in range(0, REQUESTS_MAX * action.stride, action.stride):
+        directory = tmp_path / str(number)
+        with prepared(directory, action) as replicas:
+            right = replicas["r1"].session
+            asking, last = Asking(right), list[str]()
+            beside = partial(noting, asking, last, partial(happens, replicas))
+            asking.session = between = action.between(right, number, beside)
+            speaks_through(replicas, asking)
+            came = act(action, replicas, directory)
             if not between.has_come:
                 break
-            action.does(replicas)
-            assert action.holds(replicas), f"after what happened before request {number}"
-    assert 0 < number < REQUESTS_MAX - 1
+            found.append((f"before {number}, {first_line(last)}", [*asking.asked, *came]))
+            if action.holds is not None:
+                speaks_through(replicas, right)
+                action.does(replicas)
+                assert action.holds(replicas), f"after what happened before request {number}"
+    assert 0 < number < REQUESTS_MAX * action.stride
+    assert not between.has_come
+    if action in ONE_BY_ONE:
+        must_be_recorded(recorded(action, "between"), described(calm, found), AGAIN)
+
+
+def noting(asking: Asking, last: list[str], happens: Callable[[], object]) -> None:
+    """What is asked when it happens."""
+    last.extend(asking.asked[-1:])
+    happens()
+
+
+def first_line(asked: Sequence[str]) -> str:
+    return asked[0].partition("\n")[0] if asked else "nothing"
+
+
+def described(calm: Sequence[str], found: Sequence[tuple[str, list[str]]]) -> list[str]:
+    """What is different then, said once of those of which it is the same."""
+    told: list[str] = []
+    before: list[str] | None = None
+    for when, asked in reversed(found):
+        now = differs(calm, asked)
+        told += [*([] if now == before else reversed(now)), when]
+        before = now
+    return told[::-1]
 
 
 ITSELF = [action for action in ACTIONS if action.meanwhile is None]
@@ -339,16 +138,23 @@ def test_who_is_dropped_himself_between_two_requests_is_told_so(
     tmp_path: Path, action: Action
 ) -> None:
     """Or his action ends as if nothing had happened: it is all the same by then."""
+    told: list[str] = []
     for number in range(0, REQUESTS_MAX, action.every):
-        with prepared(tmp_path / str(number), action) as replicas:
-            one = replicas["r1"].keeper
-            one.session = between = BeforeRequest(
-                one.session, number, partial(itself_dropped, replicas)
-            )
-            try:
-                action.does(replicas)
-            except RmtError:
-                assert between.has_come
+        directory = tmp_path / str(number)
+        with prepared(directory, action) as replicas:
+            right = replicas["r1"].session
+            between = BeforeRequest(right, number, partial(itself_dropped, replicas))
+            speaks_through(replicas, between)
+            [answer, *_] = act(action, replicas, directory)
             if not between.has_come:
                 break
+            told.append(f"before {number}, {answer}")
     assert number
+    must_be_recorded(recorded(action, "itself_dropped"), told, AGAIN)
+
+
+def test_all_that_is_recorded_is_of_an_action() -> None:
+    of = {"asked": ALL, "between": ONE_BY_ONE, "itself_dropped": ITSELF}
+    wanted = {recorded(action, what) for what, actions in of.items() for action in actions}
+    assert len(wanted) == sum(map(len, of.values()))
+    assert {*RECORDED.rglob("*.txt")} == wanted

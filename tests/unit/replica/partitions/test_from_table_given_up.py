@@ -2,10 +2,13 @@
 §9.6): from one request to the next it goes from the parts to the queue.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from rmt_pipeline.protocol.errors import Conflict, Unavailable
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.replica import Memory
 from rmt_pipeline.replica.upkeep.check import refetch
 from tests.support.between_requests import BeforeRequest
 from tests.support.local_replicas import Replicas, partitioned
@@ -15,27 +18,40 @@ from tests.support.two_tables import Two, filled, source_of
 ALL = [(1, 10), (1, 11), (1, 12)]
 
 
-def gives_up_one(replicas):
-    """Of the replica r1, the first part of partition 1."""
+def gives_up_one(replicas, partition="1", process=None):
+    """Of the replica r1, the first part of a partition."""
     promised = map(PartName.parse, replicas.parts("r1"))
-    part = next(one for one in promised if one.partition == "1")
+    part = next(one for one in promised if one.partition == partition)
     replicas.stores["r1"].remove(part)
-    assert refetch(replicas["r1"], part) is not None
+    assert refetch(process or replicas["r1"], part) is not None
 
 
-def taken_beside(tmp_path, number, of, take):
-    """Whether the request of this number came."""
+def taken_beside(tmp_path, number, of, take, *, is_another=False):
+    """Whether the request of this number came. `is_another` process gives up parts, before and
+    then: what the one that takes remembers of the queue is old.
+    """
     with Replicas(tmp_path / "s", define=source_of) as s:
         two = Two(s, Replicas(tmp_path / "t", define=partitioned, beside=s))
         filled(two, t=())
         two.attach()
         work(two.t)
         insert(two.s, (1, 12))
+        if is_another:
+            insert(two.s, (2, 2))
+            insert(two.t, (2, 2))
+            work(two.t)
         work(two.s)
         replicas = {"s": two.s, "t": two.t}[of]
         keeper = replicas["r1"].keeper
         right = keeper.session
-        keeper.session = between = BeforeRequest(right, number, lambda: gives_up_one(replicas))
+        process = None
+        if is_another:
+            session = replicas.zookeeper.connect()
+            process = replace(replicas["r1"], keeper=session, memory=Memory())
+            gives_up_one(replicas, "2", process)
+        keeper.session = between = BeforeRequest(
+            right, number, lambda: gives_up_one(replicas, "1", process)
+        )
         try:
             take(two)
         except (Conflict, Unavailable):
@@ -48,7 +64,8 @@ def taken_beside(tmp_path, number, of, take):
         work(two.s)
         work(two.t)
         found = rows(two.t, "r1"), rows(two.t, "r2")
-        assert found == (ALL, ALL), f"before request {number} of {of}"
+        wanted = [*ALL, *[(2, 2)] * is_another]
+        assert found == (wanted, wanted), f"before request {number} of {of}"
         return between.has_come
 
 
@@ -57,5 +74,14 @@ def taken_beside(tmp_path, number, of, take):
 def test_a_part_that_is_given_up_meanwhile_is_not_left_out_nor_doubled(tmp_path, of, take):
     number = 0
     while taken_beside(tmp_path / str(number), number, of, take):
+        number += 1
+    assert number
+
+
+@pytest.mark.parametrize("take", [Two.attach, Two.replace])
+@pytest.mark.parametrize("of", ["s", "t"])
+def test_nor_is_one_that_another_process_gives_up(tmp_path, of, take):
+    number = 0
+    while taken_beside(tmp_path / str(number), number, of, take, is_another=True):
         number += 1
     assert number
