@@ -1,6 +1,7 @@
 """The servers of the configuration that RMT_CONFIG names, and the Spark that it names."""
 
-from rmt_pipeline.dagster.location import rmt_resources
+from rmt_pipeline.dagster.engine import EngineResource
+from rmt_pipeline.dagster.spark import SparkResource
 
-engine = rmt_resources()["engine"]
-spark = rmt_resources()["spark"]
+engine = EngineResource()
+spark = SparkResource()

@@ -6,13 +6,10 @@ import dagster as dg
 
 from examples.flights import source
 from examples.flights.ingest import ingest_asset
-from rmt_pipeline.dagster.location import (
-    LAPTOP,
-    replicated_tables,
-    rmt_resources,
-    servers_of_location,
-)
+from rmt_pipeline.dagster.engine import EngineResource
+from rmt_pipeline.dagster.location import LAPTOP, replicated_tables, servers_of_location
 from rmt_pipeline.dagster.replicas import replica_asset
+from rmt_pipeline.dagster.spark import SparkResource
 
 
 def build_definitions(
@@ -24,7 +21,10 @@ def build_definitions(
         replicated_tables(servers, {source.TABLE.full_name: [ingest.key]}),
         dg.Definitions(
             assets=[ingest, *(replica_asset(source.TABLE, server) for server in servers)],
-            resources=dict(rmt_resources(config_path)),
+            resources={
+                "engine": EngineResource(config_path=config_path),
+                "spark": SparkResource(config_path=config_path),
+            },
             executor=dg.in_process_executor,
         ),
     )

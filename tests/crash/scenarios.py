@@ -4,23 +4,35 @@ the places where a fault may strike.
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.alter.commands import AlterCommand
+from rmt_pipeline.protocol.alter.commands import AlterCommand, ClearColumn
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.life.drop import drop_replica, remove_leftovers
+from rmt_pipeline.replica.partitions.from_path import DetachedPartitionExists
 from rmt_pipeline.replica.upkeep.check import refetch
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
+from rmt_pipeline.store import layout
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.zookeeper.keeper import Create, Delete
 from rmt_pipeline.zookeeper.paths import sequence_number
 from tests.simulation.altering import add_column, alter, drop_column
 from tests.simulation.checkers import what_is_left, what_is_missing
 from tests.simulation.dropping import drop, drop_some_part
-from tests.simulation.ledger import SUFFIX, Change, ClientInsert
+from tests.simulation.keeping import (
+    Action,
+    attach,
+    fetch,
+    freeze,
+    frozen_rows,
+    throw_away,
+    unfreeze,
+)
+from tests.simulation.ledger import SUFFIX, Change, ClientInsert, Snapshot
 from tests.simulation.run import CALM_STEPS_MAX, LATER_S, Run, build
 from tests.simulation.workload import Size, Workload, check_parts, clean_up
 from tests.support.cluster import TABLE, Context, Site
@@ -30,6 +42,7 @@ from tests.support.sim_keeper import SimKeeper
 SIZE = Size(hosts=2, partitions=2, clients=0, inserts_each=0, rows_max=2)
 REST_STEPS_MAX = 1500
 UNKNOWN_PART = "a_3_3_0"
+CLEAR = ClearColumn("x", "a")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +55,14 @@ class Scenario:
     workers: int = 1
     switch: float = 0.0
     """How often another process runs in between."""
+    tables: int = 1
 
     def play(self, schedule: Strike) -> Run:
         schedule.switch = self.switch
-        run = build(schedule, replace(SIZE, workers=self.workers))
-        for site in run.cluster.sites.values():
-            site.form = "runs"  # a process for each pool: scenarios interrupt one by its name
+        run = build(schedule, replace(SIZE, workers=self.workers, between=self.tables - 1))
+        for cluster, _ in run.books:
+            for site in cluster.sites.values():
+                site.form = "runs"  # a process for each pool, which is interrupted by its name
         with schedule.truce():
             self.prepare(run)
         self.act(run)
@@ -61,7 +76,8 @@ def rest(run: Run) -> bool:
 
 
 def boot(run: Run, *replicas: str) -> None:
-    run.cluster.boot(*(replicas or run.cluster.sites))
+    for cluster, _ in run.books:
+        cluster.boot(*(replicas or cluster.sites))
     assert run.world.run(CALM_STEPS_MAX, lambda: what_is_missing(run.cluster) is None)
 
 
@@ -395,6 +411,104 @@ def swap_beside_inserts(run: Run) -> None:
     swap_at_r1("replace", "a")(run)
 
 
+def until_it_is_done(name: str, action: Callable[[Run], Action]) -> Callable[[Run], None]:
+    """On r1, by a person who repeats it until it says that it is done."""
+
+    def act(run: Run) -> None:
+        site, done = run.cluster.sites["r1"], list[bool]()
+        run.ledger.clients += 1
+
+        def once(context: Context) -> None:
+            action(run)(context)
+            done.append(True)
+            run.ledger.clients -= 1
+
+        def begin() -> None:
+            run.cluster.spawn(site, name, once).on_end.append(again)
+
+        def again() -> None:
+            if not done:
+                soonest_s = max(run.world.now_s, site.host.down_until_s)
+                run.world.at(soonest_s + 0.1, begin)
+
+        begin()
+
+    return act
+
+
+def detached(run: Run) -> None:
+    """Partition a, on both."""
+    three_inserts(run)
+    run.cluster.spawn(run.cluster.sites["r1"], "drop", drop("a", detach=True))
+    assert rest(run)
+
+
+def attach_all(run: Run) -> Action:
+    del run
+    return attach(None)
+
+
+def nothing_is_detached(run: Run) -> Action:
+    def act(context: Context) -> None:
+        throw_away(run.ledger, "a")(context)
+        names = map(str, context.store.detached_parts.names())
+        left = [name for name in names if name.startswith("a_")]
+        assert not left, f"{left} are there after DROP DETACHED"
+
+    return act
+
+
+def bring_a(run: Run) -> Action:
+    """Who was not told that all is there is told so when he says it again."""
+    tables = run.tables
+    assert tables is not None
+
+    def act(context: Context) -> None:
+        with suppress(DetachedPartitionExists):
+            fetch(tables, "a")(context)
+        site = context.beside(tables.target).site
+        names = site.host.disk.list(site.path(layout.DETACHED))
+        plain = [name for name in names if name.startswith("a_")]
+        rows = sorted(row for name in plain for row in site.rows(f"{layout.DETACHED}/{name}"))
+        there = [row for row, blocks in run.ledger.blocks.items() if blocks[0].partition == "a"]
+        assert rows == sorted(there), f"{plain} have {rows}"
+
+    return act
+
+
+def freeze_all(run: Run) -> Action:
+    """And what was frozen is noted, by whichever try."""
+
+    def act(context: Context) -> None:
+        freeze(run.ledger, "x", None)(context)
+        for one in context.table().frozen_parts.snapshot("x"):
+            for part in one.parts:
+                key = Snapshot(context.site.replica, "x", part.name)
+                run.ledger.frozen[key] = frozen_rows(context, key)
+        rows = {row for some in run.ledger.frozen.values() for row in some}
+        assert rows == run.ledger.blocks.keys(), f"{sorted(rows)} are frozen"
+
+    return act
+
+
+def unfreeze_a(run: Run) -> Action:
+    """What the snapshot has of b stays."""
+
+    def act(context: Context) -> None:
+        unfreeze(run.ledger, "x", "a")(context)
+        there = context.site.host.disk.list("shadow/x/data/default/t")
+        left = [name for name in there if name.startswith("a_")]
+        assert not left, f"{left} are there after UNFREEZE"
+
+    return act
+
+
+def frozen(run: Run) -> None:
+    three_inserts(run)
+    until_it_is_done("freeze", freeze_all)(run)
+    assert rest(run)
+
+
 def drop_beside_inserts(run: Run) -> None:
     """One insert is under way when the drop is decided, and another one comes right after."""
     insert(run, number=7)
@@ -467,6 +581,22 @@ SCENARIOS: dict[str, Scenario] = {
     "two carry out a replacement": Scenario(
         "h2/fetch", three_inserts, swap_at_r1("replace"), workers=2, switch=0.4
     ),
+    "clear a column of a partition": Scenario("h1/alter", widened, alter_at_r1(CLEAR)),
+    "rewrite for a column that is cleared": Scenario("h2/merge", widened, alter_at_r1(CLEAR)),
+    "attach what is detached": Scenario(
+        "h1/attach", detached, until_it_is_done("attach", attach_all)
+    ),
+    "attach on the follower": Scenario(
+        "h2/fetch", detached, until_it_is_done("attach", attach_all)
+    ),
+    "drop what is detached": Scenario(
+        "h1/throw away", detached, until_it_is_done("throw away", nothing_is_detached)
+    ),
+    "fetch from another table": Scenario(
+        "h1/bring", three_inserts, until_it_is_done("bring", bring_a), tables=2
+    ),
+    "freeze": Scenario("h1/freeze", three_inserts, until_it_is_done("freeze", freeze_all)),
+    "unfreeze": Scenario("h1/unfreeze", frozen, until_it_is_done("unfreeze", unfreeze_a)),
     "drop a replica": Scenario("h2/drop", three_inserts, drop_r2),
     "drop the last replica": Scenario(
         "h1/drop", lambda run: boot(run, "r1"), drop_and_create_again

@@ -2,10 +2,11 @@
 world comes to rest, and all checks look. A change of what random worlds do changes nothing here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Literal
+from typing import Any, Literal
 
+from rmt_pipeline.exchange.peers import FetchRequest
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import Corruption, OutcomeUnknown, Unavailable
 from rmt_pipeline.protocol.inserts.ids import BY_ROWS
@@ -18,10 +19,12 @@ from rmt_pipeline.replica.upkeep.check import refetch
 from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.replica.work.step import Step
 from rmt_pipeline.store.manifest import Manifest
+from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.keeper import Create, Op, Refused, Stat
 from tests.crash.scenarios import drop_it
 from tests.simulation.altering import add_column, alter
 from tests.simulation.dropping import WAITS, drop
+from tests.simulation.keeping import attach, fetch, freeze, unfreeze
 from tests.simulation.ledger import Change, ClientInsert, Read
 from tests.simulation.replacing import put, put_beside
 from tests.simulation.restoring import lose
@@ -551,6 +554,59 @@ def what_an_attach_relies_on_is_dropped(scene: Scene) -> None:
     a_partition_is_dropped_while_parts_come(scene, "attach")
 
 
+def a_partition_is_detached(scene: Scene) -> None:
+    """Both have a copy."""
+    inserts(scene, 0)
+    scene.work("r1", "r2")
+    scene.do("r1", drop("a", detach=True))
+    scene.work("r1", "r2")
+
+
+def a_detached_part_is_attached_on_both(scene: Scene) -> None:
+    a_partition_is_detached(scene)
+    for replica in ("r1", "r2"):
+        scene.do(replica, attach("a"))
+
+
+def who_attaches_dies_before_the_commit(scene: Scene) -> None:
+    a_partition_is_detached(scene)
+    dies(scene, attach("a"), after=locks)
+
+
+def a_partition_is_unfrozen(scene: Scene) -> None:
+    """The other one is not."""
+    inserts(scene, 0)
+    scene.do("r1", freeze(scene.run.ledger, "x", None))
+    scene.do("r1", unfreeze(scene.run.ledger, "x", "a"))
+
+
+def parts_are_merged_while_they_are_fetched(scene: Scene) -> None:
+    """Who fetches them dies when one is there; then it is said again."""
+    tables = scene.another_table()
+    inserts(scene, 0, 1)
+    scene.work("r1", "r2")
+
+    def dies_behind_one(context: Context) -> None:
+        there = context.beside(tables.target)
+        tools = there.tools()
+        peers = tools.peers.fetch
+
+        def one(requests: Sequence[FetchRequest], store: PartStore) -> Iterator[Any]:
+            yield from peers(requests[:1], store)
+            scene.world.end_process(context.process, kill_others=True)
+            raise Killed
+
+        tools.peers.fetch = one  # type: ignore[method-assign]
+        there.tools = lambda: tools  # type: ignore[method-assign]
+        there.table().fetch_partition(TABLE.root, "a")
+
+    process = scene.cluster.spawn(scene.cluster.sites["r1"], "dies", dies_behind_one)
+    scene.let(lambda: not process.is_alive)
+    scene.merge("r1")
+    scene.work("r1", "r2")
+    scene.do("r1", fetch(tables, "a"))
+
+
 def an_alter(scene: Scene) -> None:
     inserts(scene, 0)
     scene.cluster.spawn(scene.cluster.sites["r1"], "alter", alter(add_column("x")))
@@ -643,6 +699,10 @@ STORIES: dict[str, Story] = {
         a_partition_is_attached_twice,
         a_partition_is_dropped_while_parts_come,
         what_an_attach_relies_on_is_dropped,
+        a_detached_part_is_attached_on_both,
+        who_attaches_dies_before_the_commit,
+        a_partition_is_unfrozen,
+        parts_are_merged_while_they_are_fetched,
         an_alter,
         a_drop,
         a_drop_of_several_blocks,

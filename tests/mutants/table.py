@@ -14,6 +14,7 @@ from rmt_pipeline.zookeeper import transactions
 from tests.mutants import plants
 from tests.mutants import plants_between as between
 from tests.mutants import plants_drop as drops
+from tests.mutants import plants_keeping as keeping
 from tests.mutants import plants_upkeep as upkeep
 from tests.mutants.plants import Plant
 
@@ -543,6 +544,30 @@ MUTANTS: tuple[Mutant, ...] = (
         between.no_ids,
         story="a_partition_is_attached_twice",
         first_by="what_is_attached_comes_once",
+    ),
+    Mutant(
+        "attach: the same detached part comes again",
+        keeping.a_new_id_each_time,
+        story="a_detached_part_is_attached_on_both",
+        only_by="what_is_detached_is_attached_once",
+    ),
+    Mutant(
+        "attach: what is detached goes before it is in the log",
+        keeping.gone_before_it_is_committed,
+        story="who_attaches_dies_before_the_commit",
+        only_by="what_is_detached_is_kept",
+    ),
+    Mutant(
+        "unfreeze: other partitions go too",
+        keeping.all_partitions_are_unfrozen,
+        story="a_partition_is_unfrozen",
+        only_by="what_is_frozen_stays",
+    ),
+    Mutant(
+        "fetch from a path: what is listed no more is kept",
+        keeping.what_is_listed_no_more_stays,
+        story="parts_are_merged_while_they_are_fetched",
+        only_by="what_is_fetched_was_there_at_once",
     ),
     Mutant(
         "from a table: other rows come",

@@ -2,7 +2,7 @@
 must be true of both at the moment when it happens.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -123,6 +123,24 @@ class Tables:
                 for form in self.sold.forms_ever(row, block)
             }
             assert text in forms, f"{entry} brings {text}, which was never in the source"
+
+    def what_is_fetched_was_there_at_once(
+        self, partition: str, texts: Mapping[str, int]
+    ) -> None:
+        """Each row once, as some mutation of the source has left it; none of it is of another
+        moment. A replica that has yet to drop it may have it, and what was inserted again.
+        """
+        for text, times in texts.items():
+            row = inserted_as(text)
+            forms = {
+                form
+                for block in self.sold.blocks.get(row, ())
+                for form in self.sold.forms_ever(row, block)
+            }
+            assert text in forms, f"{text} of {partition} was fetched, and never in the source"
+            assert times <= len(self.sold.blocks[row]), (
+                f"{text} of {partition} was fetched {times} times"
+            )
 
     def what_leaves_arrives(self, dropped: PartName, texts: Sequence[str]) -> None:
         """D7. A row that was moved is in one of the tables at any moment."""

@@ -6,6 +6,7 @@ spec §16.1. What can be seen only while the world runs is in `watchman`.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import Corruption, MissingPart
@@ -15,12 +16,13 @@ from rmt_pipeline.protocol.nodes.records import InsertRecord
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.pull_log import LogTrimmed
+from rmt_pipeline.store import layout
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths, sequence_number
 from tests.simulation.ledger import ClientInsert, Ledger, fits, inserted_as
 from tests.support.cluster import LASTING, SETTINGS, Cluster, Site
 from tests.support.fake_keeper import Node
-from tests.support.sim_rows import MASK_128, hash_of_row
+from tests.support.sim_rows import MASK_128, hash_of_row, rows_on
 
 LOG_ENTRIES_KEPT_MAX = 6  # all replicas are active: min_replicated_logs_to_keep and a few
 MUTATIONS_KEPT_MAX = int(SETTINGS["finished_mutations_to_keep"])
@@ -422,6 +424,36 @@ def structures_agree(finished: Finished) -> None:
         assert columns_text(definition.columns).encode() == shared[1].data
 
 
+def what_is_detached_is_kept(finished: Finished) -> None:
+    """What somebody took to attach it has come into the table, or lies there still, whatever it is
+    called by now; unless a DROP DETACHED removed it.
+    """
+    ledger = finished.ledger
+    for site in finished.sites:
+        taken_up = ledger.taken_up.get(site.replica)
+        if not taken_up:
+            continue
+        names = site.host.disk.list(site.path(layout.DETACHED))
+        there = {row for name in names for row in detached_rows(site, name)}
+        may_go = there | ledger.arrived | ledger.thrown_away.get(site.replica, set())
+        lost = taken_up - may_go
+        assert not lost, f"{sorted(lost)} were detached on {site.replica}, and are nowhere"
+
+
+def detached_rows(site: Site, name: str) -> set[str]:
+    """As they were inserted; none of what has rotten."""
+    with suppress(UnicodeDecodeError):
+        return set(map(inserted_as, site.rows(f"{layout.DETACHED}/{name}")))
+    return set()
+
+
+def what_is_frozen_stays(finished: Finished) -> None:
+    """Whatever became of the table, until somebody unfreezes it."""
+    for key, rows in finished.ledger.frozen.items():
+        there = rows_on(finished.cluster.sites[key.replica].host.disk, key.path)
+        assert there == rows, f"{key} has {there}, and had {rows}"
+
+
 CHECKERS: tuple[Callable[[Finished], None], ...] = (
     replicas_agree_on_parts,
     replicas_hold_the_same_rows,
@@ -442,6 +474,8 @@ CHECKERS: tuple[Callable[[Finished], None], ...] = (
     locks_are_gone,
     inserts_are_recorded,
     ids_are_those_of_what_is_there,
+    what_is_detached_is_kept,
+    what_is_frozen_stays,
 )
 
 

@@ -95,7 +95,8 @@ def _answered(
     if detach:
         mine = {block for block, by in ledger.dropped_by.items() if by in dropped}
         taken = {row for row in answer.here if mine.intersection(ledger.blocks[row][-1:])}
-        answer.nowhere = taken - _detached_rows(context.site)
+        kept = _detached_rows(context.site) | ledger.arrived
+        answer.nowhere = taken - kept - ledger.thrown_away.get(context.site.replica, set())
 
 
 def _rows_of(context: Context, ledger: Ledger, blocks: Collection[PartName]) -> set[str]:

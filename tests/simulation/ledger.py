@@ -3,8 +3,10 @@ and what the log says of rows and mutations, from which follows what must be the
 """
 
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields
+from typing import NamedTuple
 
 from rmt_pipeline.protocol.nodes.formats import MutationEntry
 from rmt_pipeline.protocol.parts.name import PartName
@@ -105,6 +107,18 @@ class DropAnswer:
     """Rows that it was to detach, and that were not among what is detached when it was answered."""
 
 
+class Snapshot(NamedTuple):
+    """A part that FREEZE has kept on a replica's host."""
+
+    replica: str
+    name: str
+    part: PartName
+
+    @property
+    def path(self) -> str:
+        return f"shadow/{self.name}/data/default/t/{self.part}"
+
+
 @dataclass(slots=True)
 class Ledger:
     inserts: list[ClientInsert] = field(default_factory=list)
@@ -117,7 +131,9 @@ class Ledger:
     came_as: dict[tuple[str, PartName], str] = field(default_factory=dict)
     """By row and the part in which it came from another table: what mutations had made of it."""
     arrived: set[str] = field(default_factory=set)
-    """Rows that came from another table, which may be there more than once."""
+    """Rows that came from another table, or from what was detached: they may be there more than
+    once.
+    """
     drops: list[PartName] = field(default_factory=list)
     """Ranges and parts that were dropped, in the order of the log."""
     dropped_by: dict[PartName, PartName] = field(default_factory=dict)
@@ -162,6 +178,18 @@ class Ledger:
     """Blocks of which only a replica that was dropped had promised a part."""
     forgotten: set[PartName] = field(default_factory=set)
     """Blocks whose ids a scenario took away, as a clean-up does once they are old."""
+    attached: dict[tuple[str, str], PartName] = field(default_factory=dict)
+    """By the name and the checksum of a detached part, as what it was attached last."""
+    taken_up: dict[str, set[str]] = field(default_factory=dict)
+    """By replica, the rows of detached parts that somebody renamed or removed."""
+    thrown_away: dict[str, set[str]] = field(default_factory=dict)
+    """Of these, those that a DROP DETACHED may have removed."""
+    throwing: Counter[str] = field(default_factory=Counter)
+    """Processes of a replica that are at such a statement."""
+    frozen: dict[Snapshot, list[str]] = field(default_factory=dict)
+    """The rows of each part that somebody was told is frozen, and that nobody unfreezes."""
+    unfrozen: set[tuple[str, str, str | None]] = field(default_factory=set)
+    """By replica, what was asked for: a snapshot's name, and a partition or None for all."""
 
     @property
     def has_strange_mutations(self) -> bool:
@@ -169,6 +197,12 @@ class Ledger:
         return any(
             entry.alter_version == -1 and entry.commands not in self.changes
             for entry in self.mutations.values()
+        )
+
+    def was_unfrozen(self, key: Snapshot) -> bool:
+        """Or may be at any moment."""
+        return not self.unfrozen.isdisjoint(
+            (key.replica, key.name, partition) for partition in (key.part.partition, None)
         )
 
     def was_dropped(self, row: str) -> bool:

@@ -117,6 +117,7 @@ def with_another_table(cluster: Cluster, ledger: Ledger) -> Tables:
     other = Cluster(cluster.world, cluster.workers, SECOND, SECOND.root.rpartition("/")[2])
     for name, site in other.sites.items():
         site.form = cluster.sites[name].form
+    other.beside = cluster
     books = Ledger()
     watchman.Watchman(other, books)
     return Tables(cluster, other, ledger, books)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.log.codec import decode
 from rmt_pipeline.protocol.log.entry import (
+    AttachPart,
     DropPart,
     DropRange,
     GetPart,
@@ -33,7 +34,7 @@ from rmt_pipeline.store import layout
 from rmt_pipeline.store.hashes.checksums import hash_hex
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, sequence_number
-from tests.simulation.checkers import outside_store, paths_of, show
+from tests.simulation.checkers import detached_rows, outside_store, paths_of, show
 from tests.simulation.ledger import Ledger, fits, inserted_as, is_inside
 from tests.support.cluster import Cluster, Site
 from tests.support.fake_disk import BadSector, FakeDisk
@@ -56,12 +57,24 @@ class Watchman:
     def _disk_watch(self, site: Site) -> Callable[[str], None]:
         def leaving(path: str) -> None:
             directory, _, name = path.rpartition("/")
+            if directory == site.path(layout.DETACHED):
+                self._leaves_detached(site, name)
             part = PartName.try_parse(name)
             if part is not None and directory == site.root:
                 with self._telling_the_world():
                     self.nothing_promised_leaves_the_disk(site, part)
 
         return leaving
+
+    def _leaves_detached(self, site: Site, directory: str) -> None:
+        """Under this name, at least."""
+        name = layout.parse_detached(directory)
+        if name is None or name.reason not in ("", "attaching"):
+            return
+        rows = detached_rows(site, directory)
+        self.ledger.taken_up.setdefault(site.replica, set()).update(rows)
+        if self.ledger.throwing[site.replica]:
+            self.ledger.thrown_away.setdefault(site.replica, set()).update(rows)
 
     @contextmanager
     def _telling_the_world(self) -> Iterator[None]:
@@ -417,13 +430,16 @@ class Watchman:
             self._replaced(path, entry)
         if isinstance(entry, MergeParts):
             self.merges_read_all_that_they_cover(path, entry)
+        if isinstance(entry, AttachPart):
+            self._attached(path, entry)
         if isinstance(entry, GetPart):
             site = self.cluster.sites[entry.source_replica]
             rows = site.rows(entry.part)
             if self.cluster.table.restoring in self.cluster.world.zookeeper.nodes:
                 self.what_is_restored_was_there(path, entry.part, rows)
                 return
-            self.each_row_is_logged_once(path, entry.part, rows)
+            new = [row for row in rows if row not in self.ledger.arrived]
+            self.each_row_is_logged_once(path, entry.part, new)
             for row in rows:
                 self.ledger.taken_by[row] = entry.source_replica
                 self.ledger.blocks.setdefault(row, []).append(entry.part)
@@ -437,6 +453,31 @@ class Watchman:
             assert any(is_inside(block, part) for block in blocks), (
                 f"{path} restores {part}, in which {row} is, of {blocks}"
             )
+
+    def _attached(self, path: str, entry: AttachPart) -> None:
+        """Rows that were detached, or fetched from another table: they come beside those that were
+        inserted again since.
+        """
+        site = self.cluster.sites[entry.source_replica]
+        [source] = outside_store(site).manifest(entry.part).sources
+        self.what_is_detached_is_attached_once(path, source, entry)
+        for text in site.rows(entry.part):
+            row = inserted_as(text)
+            self.ledger.arrived.add(row)
+            self.ledger.taken_by[row] = entry.source_replica
+            self.ledger.came_as[row, entry.part] = text
+            self.ledger.blocks.setdefault(row, []).append(entry.part)
+
+    def what_is_detached_is_attached_once(
+        self, path: str, source: str, entry: AttachPart
+    ) -> None:
+        """D9. Each replica has a copy of its own; what was dropped since may come again."""
+        key = source, entry.checksum
+        before = self.ledger.attached.get(key)
+        assert before is None or before in self.ledger.dropped_by, (
+            f"{path} attaches {source}, which is in the table as {before}"
+        )
+        self.ledger.attached[key] = entry.part
 
     def _replaced(self, path: str, entry: ReplaceRange) -> None:
         """What comes without an id of its block is known by none."""

@@ -25,6 +25,7 @@ from rmt_pipeline.store.hashes.checksums import hash_hex
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.table import ActivePart
 from rmt_pipeline.zookeeper.snapshot import active_parts
+from tests.simulation import keeping
 from tests.simulation.altering import add_column, alter, drop_column
 from tests.simulation.between import FORMS, WAITS, Tables
 from tests.simulation.dropping import drawn, drop
@@ -41,6 +42,7 @@ from tests.support.world import Host, Process, World
 QUORUM_TIMEOUT_MS = 2000
 COMMIT_BYTES_MAX = limits.INSERT_BYTES_MAX
 REMOVED = 0.07  # of the worlds have tables that are dropped and created again
+KEPT = 0.06  # of the others set parts aside, attach, fetch and freeze them
 RESTORED = 0.05  # of the others have a ZooKeeper that loses the table
 LIVED_THROUGH = 0.6  # of these have processes that live on meanwhile
 SHARES = 0.2  # of inserts without a token have a block of another one
@@ -82,6 +84,8 @@ class Size:
     """Whether processes of some hosts live through that."""
     removals: int = 0
     """How often the table is dropped, on one server or on all, and created again."""
+    keepings: int = 0
+    """How often parts are detached, attached, fetched into a second table, or frozen."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> "Size":
@@ -94,6 +98,8 @@ class Size:
                 cls._with_restores(rng),
                 some_live_on=random.Random(f"{state} live on").random() < LIVED_THROUGH,
             )
+        if random.Random(f"{state} aside").random() < KEPT:
+            return cls._with_keepings(rng)
         hosts = rng.choice((2, 2, 3, 3, 4))
         if hosts == 4:
             hosts = rng.choice((4, 4, 5))
@@ -131,6 +137,25 @@ class Size:
             workers=rng.choice((1, 1, 2)),
             outages=rng.choice((0, 0, 2)),
             restores=rng.choice((1, 2)),
+        )
+
+    @classmethod
+    def _with_keepings(cls, rng: random.Random) -> "Size":
+        """Of a disk that breaks beside nobody could say what has to be detached there."""
+        return cls(
+            hosts=rng.choice((2, 2, 3)),
+            partitions=rng.choice((1, 2)),
+            clients=rng.choice((1, 2)),
+            inserts_each=rng.choice((2, 4)),
+            rows_max=rng.choice((1, 3)),
+            workers=rng.choice((1, 1, 2)),
+            mutations=rng.choice((0, 0, 2)),
+            outages=rng.choice((0, 0, 2)),
+            alters=rng.choice((0, 0, 2)),
+            drops=rng.choice((0, 3)),
+            swaps=rng.choice((0, 0, 2)),
+            between=rng.choice((0, 4)),
+            keepings=rng.choice((6, 12)),
         )
 
     @classmethod
@@ -187,6 +212,7 @@ class Workload:
             (size.alters, "alters", self._alter_some),
             (size.drops, "drops", self._drop_some),
             (size.swaps, "swaps", self._swap_some),
+            (size.keepings, "keepings", self._keep_some),
             (size.removals, "removals", self._removals),
             (size.restores, "restores", self._restores),
         ):
@@ -525,6 +551,20 @@ class Workload:
         if form == "condition":
             action = put_beside(self._ledger, rows, taken)
         return self._cluster.spawn(at, "swap", action)
+
+    def _keep_some(self) -> None:
+        """On any replica, one at a time or several at once: what one has detached another may
+        attach. And beside it in the second table, if there is one.
+        """
+        partitions = "abc"[: self._size.partitions]
+        for _ in range(self._size.keepings):
+            self._world.sleep_s(self._rng.uniform(0.0, 0.6))
+            if self._world.is_calm:
+                return
+            form, action = keeping.drawn(self._rng, partitions, self._ledger, self._tables)
+            process = self._cluster.spawn(self._somewhere(), form, action)
+            while self._rng.random() < 0.9 and process.is_alive and not self._world.is_calm:
+                self._world.sleep_s(0.1)
 
     def _removals(self) -> None:
         remove_some(self._cluster, self._size.removals)

@@ -310,6 +310,8 @@ class Cluster:
     """Where its parts are on the disks of the hosts; also before the names of its processes."""
     sites: dict[str, Site] = field(init=False)
     incarnations: int = 0
+    beside: "Cluster | None" = None
+    """Another table of these hosts, whose parts are served, too."""
 
     def __post_init__(self) -> None:
         self.sites = {
@@ -434,7 +436,7 @@ class Cluster:
         for site in self.sites.values():
             if site.paths.root == endpoint:
                 return site.outside if self._can_answer(site) else None
-        return None
+        return None if self.beside is None else self.beside.serving(endpoint)
 
     def check_broken(self, endpoint: str, part: PartName) -> None:
         """A server that finds a part broken while it sends it has it checked."""

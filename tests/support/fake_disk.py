@@ -285,7 +285,8 @@ class FakeDisk:
         )
 
     def append(self, path: str, data: bytes) -> None:
-        self.write(path, [(self.read(path) or b"") + data])
+        if data or self._find(path) is None:  # else it is locked, perhaps, and stays that file
+            self.write(path, [(self.read(path) or b"") + data])
 
     def remove_file(self, path: str) -> None:
         if self._find(path) is not None:

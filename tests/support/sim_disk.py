@@ -41,10 +41,16 @@ class SimDisk:
         )
 
     def append(self, path: str, data: bytes) -> None:
-        """For people to read: no world depends on it, and it is no effect."""
+        """What is for people to read no world depends on, and it is no effect. Nothing is appended
+        to a file that is to be locked.
+        """
+        if not data and self._disk.size(path) is None:
+            self._change("make", path, lambda: self._disk.append(path, b""), kind=Kind.SPACE)
 
     def remove_file(self, path: str) -> None:
-        """Of what is appended."""
+        """Of what is appended there is none."""
+        if self._disk.size(path) is not None:
+            self._change("remove", path, lambda: self._disk.remove_file(path))
 
     def read(self, path: str) -> bytes | None:
         self._world.look(self._process, path)
