@@ -485,7 +485,7 @@ MULTIS = [
             T, ["r3"], ["r3", "r4"], log=7, replicas_version=v(T.replicas)
         ),
         unchanged="replicas",
-        absent="replicas/r3/is_active",
+        absent="replicas/r3/is_active restoring_lock",
         makes="restoring restoring/r3= restoring/r4=",
     ),
     Multi(
