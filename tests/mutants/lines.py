@@ -409,6 +409,13 @@ MUTANTS: tuple[LineMutant, ...] = (
         "tests/unit/replica/alter/test_alter.py",
     ),
     LineMutant(
+        "start: a replica is active while its table is being restored",
+        f"{REPLICA}/life/start.py",
+        "        ops += absent(replica.table.restoring)\n",
+        "",
+        "tests/unit/replica/life/test_restore_at_once.py -k nobody_is_active",
+    ),
+    LineMutant(
         "start: it compares with the disk before it clones",
         f"{REPLICA}/life/start.py",
         "        cloned = clone_if_lost(replica)\n        recovered = recover_parts(replica)\n",

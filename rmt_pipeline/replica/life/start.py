@@ -11,7 +11,12 @@ from dataclasses import dataclass, replace
 from rmt_pipeline.protocol.errors import ReplicaDropped, ReplicaIsAlreadyActive
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.replica.alter.apply import take_up
-from rmt_pipeline.replica.life.clone import Cloned, clone_if_lost, mark_lost_if_log_is_gone
+from rmt_pipeline.replica.life.clone import (
+    Cloned,
+    ReplicaStatusChanged,
+    clone_if_lost,
+    mark_lost_if_log_is_gone,
+)
 from rmt_pipeline.replica.life.create import check_structure
 from rmt_pipeline.replica.life.restore import require_not_restoring
 from rmt_pipeline.replica.quorum import set_aside_failed
@@ -25,7 +30,7 @@ from rmt_pipeline.replica.upkeep.rewound import (
 )
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.alter_transactions import as_of_one_moment
-from rmt_pipeline.zookeeper.keeper import Check, Delete, RefusalKind, Refused
+from rmt_pipeline.zookeeper.keeper import Check, Delete, RefusalKind, Refused, absent
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +130,16 @@ def _was_altered(replica: Replica, version: int) -> bool:
 def activate(
     replica: Replica, identity: str, incarnation: str, address: ReplicaAddress
 ) -> None:
-    """Announce that we live and where. Everybody sees it vanish when our session ends."""
+    """Announce that we live and where. Everybody sees it vanish when our session ends.
+
+    Not while the table is being restored, which is asserted:
+
+    1. A server that starts has read that nobody restores the table. 2. It is begun anew, and this
+    replica is announced; another one is waited for. 3. An insert into this one, were it active now,
+    would take numbers that the other one has for parts which it has yet to announce.
+
+    Raises ReplicaIsAlreadyActive, BeingRestored, ReplicaStatusChanged (call again), Refused.
+    """
     keeper, paths = replica.keeper, replica.paths
     mine = f"{identity}\n{incarnation}\n".encode()
     read, detached = keeper.get_many([paths.is_active, paths.detached])
@@ -139,8 +153,14 @@ def activate(
                 raise _already_active(replica, read[0]) from refused
     try:
         ops = transactions.activate(paths, mine, address.encode())
+        ops += absent(replica.table.restoring)
         keeper.multi([*ops, *([Delete(paths.detached)] if detached is not None else [])])
     except Refused as refused:
+        if refused.path == replica.table.restoring:
+            require_not_restoring(replica)
+            raise ReplicaStatusChanged(
+                f"{replica}: the table was restored while its server started; it starts over"
+            ) from refused
         if refused.kind is RefusalKind.NODE_EXISTS:
             raise _already_active(replica, b"") from refused
         raise

@@ -1,25 +1,31 @@
 """A replica is restored by two processes at once: whatever comes between two requests."""
 
 from collections import Counter
+from collections.abc import Collection
 from contextlib import suppress
+from functools import partial
 from itertools import product
 from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.protocol.errors import Conflict
+from rmt_pipeline.protocol.errors import Conflict, RmtError
+from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.life.drop import drop_dead_replica
 from rmt_pipeline.replica.life.restore import NothingToRestore, restore
+from rmt_pipeline.replica.life.start import start
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.rewound import BeingRestored, TableIsLost, require_promises
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
+from rmt_pipeline.zookeeper.paths import TablePaths
 from tests.support.between_requests import BeforeRequest, BetweenAnswers
 from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.lost_answers import before
 from tests.support.restoring import Disaster, forget_ephemerals, restore_until_open
 
 REQUESTS_MAX = 200
+ADDRESS = ReplicaAddress("r1", 9009, 9000, "default", "t")
 
 
 def in_an_older_copy(two: Disaster) -> None:
@@ -152,3 +158,35 @@ def test_a_replica_that_comes_or_goes_while_the_table_is_opened_is_told_in_words
         restore_until_open(two, ["r2"])
         two.live_on(["r2"])
         assert two.values("r2") == Counter([1])
+
+
+def test_nobody_is_active_while_the_table_is_being_restored(tmp_path: Path) -> None:
+    """1. A server that starts reads that nobody restores the table. 2. The table is begun anew, and
+    this replica announced; another one is waited for. 3. An insert into the replica, were it active
+    now, would take block numbers that are still to be announced.
+    """
+    for number in range(REQUESTS_MAX):
+        with Disaster(tmp_path / str(number)) as two:
+            two.insert("r1", 1)
+            two.step("r2", "fetch")
+            two.wipe()
+            table, nodes = two["r1"].table, two.zookeeper.nodes
+
+            def look(
+                _: object, table: TablePaths = table, nodes: Collection[str] = nodes
+            ) -> None:
+                is_active = table.replica("r1").is_active in nodes
+                assert not (is_active and table.restoring in nodes)
+
+            two.zookeeper.on_commit(look)
+            server = two.connect("r1")
+            between = BetweenAnswers(server.session, number, partial(two.restore, "r1"))
+            server.keeper.session = between
+            with suppress(RmtError):
+                start(server, identity="r1", incarnation="3", address=ADDRESS)
+            restore_until_open(two, ["r1", "r2"])
+            two.live_on()
+            assert two.values("r1") == two.values("r2") == Counter([1])
+        if not between.has_come:
+            break
+    assert number < REQUESTS_MAX - 1
