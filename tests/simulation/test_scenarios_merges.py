@@ -91,10 +91,13 @@ def test_a_block_that_commits_between_the_reads_of_a_status_holds_the_mutation_u
         scene.do("r2", lambda context: create_mutation(context.replica(), DELETE))
 
         def look(context: Context) -> list[MutationStatus]:
+            mutations = load_mutations(context.replica())
             fire = firing_after(context.keeper(), held.waker.wake, scene.world)
             fire("children_many")
             fire("get_many")
-            return status(context.replica(), load_mutations(context.replica()))
+            fire("get")
+            fire("children_stat")
+            return status(context.replica(), mutations)
 
         [one] = scene.do("r2", look)
         assert not one.is_done
@@ -198,6 +201,8 @@ def test_a_block_that_commits_between_the_reads_of_the_predicate_is_seen() -> No
             fire = firing_after(context.keeper(), held.waker.wake, scene.world)
             fire("children_many")
             fire("get_many")
+            fire("get")
+            fire("children_stat")
             return optimize_partition(context.replica(), "a", final=True, skip_merged=False)
 
         scene.do("r1", merge)
