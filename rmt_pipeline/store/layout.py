@@ -13,6 +13,7 @@ detached/<reason>_<part name>[_tryN]  set aside, never removed automatically (sp
 fetching/<partition>                  locked while a FETCH brings parts of it to detached/
 active_seen                           the active parts, as the server listed them last
 log_seen                              entries that the log had when it was last looked at
+in_part/<insert id>/<commit>          what this commit of a large insert has in the table, or nearly
 events, errors, postponed             what the host's processes have counted, for people
 given_up/<part name>/                 a part that was broken, gone, left by a clone, until it's here
     promise                           its header then; empty once what is left was looked at again
@@ -33,6 +34,7 @@ PROMISE = "promise"
 LOG_SEEN = "log_seen"
 ACTIVE_SEEN = "active_seen"
 REPLICAS_SEEN = "replicas_seen"
+IN_PART = "in_part"
 STOPPED = "stopped"
 PART_LOG = "part_log"
 PART_LOG_BEFORE = "part_log.before"

@@ -1,6 +1,6 @@
 """What a table's directory remembers besides its parts: which of them were given up, how far it has
-seen the log, which were active when ZooKeeper was asked last, which replicas the table had, and
-what was stopped by hand.
+seen the log, which were active when ZooKeeper was asked last, which replicas the table had, which
+inserts of several commits are not known to have ended, and what was stopped by hand.
 """
 
 from collections.abc import Iterable
@@ -162,6 +162,53 @@ class Marks:
             if self._durable:
                 self._disk.fsync(path)
                 self._disk.fsync_directory(self._root)
+
+    def note_in_part(self, insert_id: str, commit: int, record: bytes) -> None:
+        """What this commit of an insert that takes several of them puts into the table; instead of
+        what was noted of that number before. Survives a crash of the host. Raises DiskFull.
+        """
+        directory = self._path(layout.IN_PART, insert_id)
+        self._disk.make_directory(directory)
+        path = layout.join(directory, str(commit))
+        self._disk.write(path, [record, b"check ", hash_hex(record).encode()])
+        if self._durable:
+            self._disk.fsync(path)
+            for parent in (directory, self._path(layout.IN_PART), self._root):
+                self._disk.fsync_directory(parent)
+
+    def is_in_part(self, insert_id: str) -> bool:
+        """Whether a commit of the insert is noted."""
+        return bool(self._disk.list(self._path(layout.IN_PART, insert_id)))
+
+    def in_part(self) -> dict[str, dict[int, bytes]]:
+        """By the ids of inserts that are not known to have ended: what was noted of each commit. A
+        note that is torn is left out.
+        """
+        return {
+            insert_id: {
+                int(commit): record
+                for commit in self._disk.list(self._path(layout.IN_PART, insert_id))
+                if (record := self._in_part(insert_id, commit))
+            }
+            for insert_id in self._disk.list(self._path(layout.IN_PART))
+        }
+
+    def _in_part(self, insert_id: str, commit: str) -> bytes:
+        data = self._disk.read(self._path(layout.IN_PART, insert_id, commit)) or b""
+        record, _, check = data.rpartition(b"check ")
+        return record if check.decode(errors="replace") == hash_hex(record) else b""
+
+    def in_part_s(self, insert_id: str, commit: int) -> float | None:
+        """When it was noted, in seconds since the epoch; None when it is not."""
+        return self._disk.modified_s(self._path(layout.IN_PART, insert_id, str(commit)))
+
+    def forget_in_part(self, insert_id: str, *commits: int) -> None:
+        """These commits, or without any the whole insert, are noted no more. Idempotent."""
+        directory = self._path(layout.IN_PART, insert_id)
+        for commit in commits:
+            self._disk.remove_file(layout.join(directory, str(commit)))
+        if not commits or not self._disk.list(directory):
+            self._disk.remove_tree(directory)
 
     def _path(self, *names: str) -> str:
         return layout.join(self._root, *names)

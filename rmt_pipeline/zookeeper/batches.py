@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.errors import Conflict
 from rmt_pipeline.zookeeper.keeper import Create, Keeper, Op, Refused, SetData
 
 T = TypeVar("T")
@@ -53,3 +54,24 @@ def refusals(keeper: Keeper, multis: Sequence[Sequence[Op]]) -> list[Refused | N
                 raise result
             found.append(result if isinstance(result, Refused) else None)
     return found
+
+
+def repeat_guarded(keeper: Keeper, guard: Op, todo: Callable[[], Sequence[Op]]) -> None:
+    """Carry out what there is `todo`, each multi with `guard` as its first operation, until there
+    is nothing: after a refusal of another operation it is asked anew. Raises Refused when the guard
+    is refused, and Conflict when others keep changing the nodes.
+    """
+    for _ in range(limits.FORGET_ROUNDS_MAX):
+        ops = todo()
+        if not ops:
+            return
+        for batch in batches(
+            ops, bytes_max=limits.MULTI_BYTES_MAX // 2, ops_max=limits.MULTI_OPS_MAX
+        ):
+            try:
+                keeper.multi([guard, *batch])
+            except Refused as refused:
+                if refused.index == 0:
+                    raise
+                break
+    raise Conflict(f"{guard.path}: the nodes that it guards keep changing; try again")

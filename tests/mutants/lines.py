@@ -25,6 +25,7 @@ BESIDE = "tests/simulation/test_scenarios_beside.py"
 FETCH = "tests/unit/replica/work/test_fetch_sources.py"
 BAD_PARTS = "tests/unit/replica/test_bad_parts.py"
 RESTORE = "tests/unit/replica/life/test_restore.py"
+IN_PART = "tests/unit/replica/life/test_restore_in_part.py"
 BETWEEN = "tests/unit/replica/test_between_requests.py -k clone"
 CLONE = "tests/unit/replica/test_clone.py"
 AGAIN = "tests/unit/replica/life/test_created_again.py"
@@ -448,7 +449,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "restore: dead tries of an insert with a token are compared with nobody's",
-        f"{REPLICA}/life/restore.py",
+        f"{REPLICA}/life/known_inserts.py",
         "        found[insert_id] = dead_tries(blocks, tries)\n",
         "        found[insert_id] = []\n",
         "tests/unit/replica/life/test_restore_dead_tries.py"
@@ -465,9 +466,37 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "restore: the record of an insert has rows of tries that were given up",
         f"{REPLICA}/life/restore.py",
-        "    _forget_tries(replica, united, dead)\n",
+        "    forget_tries(replica, united, dead)\n",
         "",
         "tests/unit/replica/life/test_restore_dead_tries.py",
+    ),
+    LineMutant(
+        "restore: what is noted of an insert of several commits is not looked at",
+        f"{REPLICA}/life/known_inserts.py",
+        "frozenset({*disk.in_part, *of_record})",
+        "frozenset(of_record)",
+        IN_PART,
+    ),
+    LineMutant(
+        "restore: what an older copy says of an insert in part is all there is",
+        f"{REPLICA}/life/known_inserts.py",
+        "frozenset({*disk.in_part, *of_record})",
+        "frozenset(disk.in_part)",
+        f"{IN_PART}::test_what_an_older_copy_of_zookeeper_says_of_an_insert_in_part_is_added_to",
+    ),
+    LineMutant(
+        "insert: a commit of several is not noted on the disk",
+        f"{REPLICA}/insert/insert.py",
+        "            if step is not None:\n                note_commit(",
+        "            if False:\n                note_commit(",
+        IN_PART,
+    ),
+    LineMutant(
+        "clean up: notes of commits that never landed stay",
+        f"{REPLICA}/insert/record.py",
+        "if _blocks_of(line) in there)",
+        "if line)",
+        f"{IN_PART}::test_what_is_noted_of_a_commit_that_never_landed_is_forgotten",
     ),
     LineMutant(
         "attach: what has no id was not attached",

@@ -35,7 +35,13 @@ from rmt_pipeline.replica.insert.blocks import (
 )
 from rmt_pipeline.replica.insert.many import multi_of_many
 from rmt_pipeline.replica.insert.quorum import QuorumWait, Span, unsatisfied
-from rmt_pipeline.replica.insert.record import InsertProgress, Known, progress, read_record
+from rmt_pipeline.replica.insert.record import (
+    InsertProgress,
+    Known,
+    note_commit,
+    progress,
+    read_record,
+)
 from rmt_pipeline.replica.insert.result import (
     InsertCancelled,
     InsertIdentity,
@@ -285,6 +291,8 @@ class Insertion:
             return
         step = self._progress(batch, locks) if self.identity.insert_id else None
         try:
+            if step is not None:
+                note_commit(replica, self.identity.insert_id, step, self._known)
             commits = self._publish(replica, blocks, locks)
         except BaseException:
             give_back(replica.keeper, [Stray(lock) for lock in locks])
@@ -458,6 +466,10 @@ class Insertion:
         if self._committing is not None:
             for block, commit in self._committing.blocks:
                 replica.store.withdraw(commit.part, block.staged)
+            step = self._committing.progress
+            if step is not None and step.change.batch is not None:
+                number, _ = step.change.batch
+                replica.store.marks.forget_in_part(self.identity.insert_id, number)
         self._committing = None
 
     def _committed(self, replica: Replica) -> None:
@@ -489,6 +501,8 @@ class Insertion:
             self._left_out(replica, group)
         if self._committing.progress is not None:
             self._known = self._committing.progress.known
+            if self._known.record.is_whole and self._known.record.batches:
+                replica.store.marks.forget_in_part(self.identity.insert_id)
         self._committing = None
 
     # --- not knowing ---

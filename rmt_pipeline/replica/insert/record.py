@@ -16,6 +16,11 @@ partitions at a time, and each commit writes in the same multi what is in then:
 
 While an insert is in part its record is not forgotten, however old it grows.
 
+Each commit of a large insert is also noted on the disk that has its parts, before it is sent
+(`note_commit`). When ZooKeeper loses the table, parts do not say how many rows the insert had in
+all, and what was merged does not say which inserts it is of: the notes do. They go when the insert
+is whole; clean-up asks ZooKeeper about those whose process died.
+
 It is in part, too, when some of it was lost (`protocol.inserts.rows`): the quorum of one of several
 blocks failed, or no replica has one any more.
 """
@@ -32,6 +37,8 @@ from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord, Parti
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.transactions import RecordChange
 
+NOTE_IS_YOUNG_S = 600.0  # longer than a commit that was sent may be under way
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -46,20 +53,27 @@ class Known:
         return frozenset(line.partition for line in self.lines)
 
     def said_again(self, again: InsertRecord, given: Iterable[PartitionRows]) -> Self:
-        """What its parts told of an insert, after ZooKeeper was lost, does not say which rows it
-        had in all: who says it `again` does. Where the rows that are `given` are those that are in,
-        however they are cut, none are missing.
+        """A record that was made of parts, after ZooKeeper was lost, does not say which rows the
+        insert had in all, or whether a partition has all of its rows: who says it `again` does.
+        Where the rows that are `given` are those that are in, however they are cut, none are
+        missing. In a record that was not made of parts a line of several blocks proves nothing:
+        some of them may be lost.
         """
         record = self.record
-        if record.is_whole or record.row_hash:
+        if record.is_whole or record.row_hash not in ("", again.row_hash):
             return self
         wanted, there = _sums(given), _sums(self.lines)
+        untold = {line.partition for line in self.lines if line.first != line.last}
         missing = [
-            one for one in record.missing if wanted[one.partition] != there[one.partition]
+            one
+            for one in record.missing
+            if one.rows
+            or (record.row_hash and one.partition in untold)
+            or wanted[one.partition] != there[one.partition]
         ]
         whole = replace(
             record,
-            rows=max(again.rows, record.rows_in),
+            rows=record.rows if record.row_hash else max(again.rows, record.rows_in),
             row_hash=again.row_hash,
             missing=tuple(missing),
         )
@@ -142,3 +156,58 @@ def progress(
         RecordChange(insert_id, record.encode(), version, batch),
         Known(record, 0 if version is None else version + 1, (*there, *lines)),
     )
+
+
+def note_commit(
+    replica: Replica, insert_id: str, step: InsertProgress, known: Known | None
+) -> None:
+    """Note on the disk, before it is sent, what is in the table after a commit of an insert that
+    takes several; `known` is what others than this process have committed of it before.
+    """
+    record = step.known.record
+    if step.change.batch is None:
+        return
+    commit, batch = step.change.batch
+    lines = InsertBatch.decode(batch).partitions
+    is_first = not replica.store.marks.is_in_part(insert_id)
+    there = known.lines if is_first and known is not None else ()
+    noted = replace(record, partitions=tuple(sorted({*lines, *there})), batches=0)
+    replica.store.marks.note_in_part(insert_id, commit, noted.encode())
+
+
+def noted_commits(replica: Replica) -> dict[str, dict[int, InsertRecord]]:
+    """What is noted on this disk, by insert and the number of the commit."""
+    return {
+        insert_id: {commit: InsertRecord.decode(data) for commit, data in notes.items()}
+        for insert_id, notes in replica.store.marks.in_part().items()
+    }
+
+
+def tidy_notes(replica: Replica) -> None:
+    """Forget notes of inserts that are whole, and what notes say of commits that never landed: the
+    numbers of their blocks are in parts that were merged across them. Notes that are young are left
+    to the insert, which may be about to send the commit.
+
+    The caller has made sure that ZooKeeper is no older than this disk.
+    """
+    marks = replica.store.marks
+    for insert_id, notes in noted_commits(replica).items():
+        known = read_record(replica, insert_id)
+        if known is not None and known.record.is_whole:
+            marks.forget_in_part(insert_id)
+            continue
+        there = frozenset(() if known is None else map(_blocks_of, known.lines))
+        for commit, record in notes.items():
+            noted_s = marks.in_part_s(insert_id, commit)
+            if noted_s is None or replica.clock.now_s() - noted_s < NOTE_IS_YOUNG_S:
+                continue
+            left = tuple(line for line in record.partitions if _blocks_of(line) in there)
+            if not left:
+                marks.forget_in_part(insert_id, commit)
+            elif left != record.partitions:
+                now = replace(record, partitions=left).encode()
+                marks.note_in_part(insert_id, commit, now)
+
+
+def _blocks_of(line: PartitionRows) -> tuple[str, int, int]:
+    return line.partition, line.first, line.last

@@ -20,8 +20,7 @@ parts those that others have stay, and the others go to `detached/`, from where 
 attached.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -37,28 +36,21 @@ from rmt_pipeline.protocol.log.entry import AlterMetadata, GetPart
 from rmt_pipeline.protocol.nodes.formats import PartHeader
 from rmt_pipeline.protocol.nodes.records import (
     Announced,
-    InsertRecord,
     Restoring,
 )
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
-from rmt_pipeline.protocol.restoring import Promised, United, dead_tries, unite
+from rmt_pipeline.protocol.restoring import Promised, United, unite
 from rmt_pipeline.replica.forget import forget, forget_copy, forget_lost
-from rmt_pipeline.replica.insert.record import read_record
-from rmt_pipeline.replica.life.announce import (
-    DiskParts,
-    announce,
-    new_creation,
-    of_lines,
-    parts_of_disk,
-    texts_of,
-)
+from rmt_pipeline.replica.life.announce import announce, new_creation, texts_of
 from rmt_pipeline.replica.life.create import (
     at_version,
     check_structure,
     still_this_table,
 )
+from rmt_pipeline.replica.life.disk_parts import DiskParts, parts_of_disk
 from rmt_pipeline.replica.life.drop import remove_leftovers
+from rmt_pipeline.replica.life.known_inserts import dead_tries_of, forget_tries, unbound
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.rewound import (
     BeingRestored,
@@ -248,7 +240,7 @@ def _require_known_ones_first(replica: Replica) -> None:
         return
     name = replica.definition.full_name
     require_log_as_seen(
-        _unbound(replica),
+        unbound(replica),
         f"It does not know this replica: say SYSTEM RESTORE REPLICA {name} (or rmt restore) on the "
         f"servers of {', '.join(living)} first, and then here; or, of one that is gone for good, "
         "SYSTEM DROP REPLICA. If the table is what they know, start one of them: then this replica "
@@ -384,12 +376,12 @@ def _open_locked(replica: Replica) -> United:
     }
     dropped = {name: one.dropped for name, one in said.items()}
     unseen = [part for one in said.values() for part in one.unseen]
-    dead = _dead_tries(replica, said)
+    dead = dead_tries_of(replica, said)
     united = unite(held, dropped, unseen, [pair for pairs in dead.values() for pair in pairs])
     ranges = [one for some in dropped.values() for one in some]
     _forget_given_up(replica, united, held, ranges)  # as long as what it was is known
     _give_up(keeper, table, united)
-    _forget_tries(replica, united, dead)
+    forget_tries(replica, united, dead)
     _forget_dropped(replica, ranges)
     queued = _bring_metadata(replica, names)
     _log_parts(replica, united, Restoring.decode(restoring[0]).log)
@@ -433,44 +425,6 @@ def _give_up(keeper: Keeper, table: TablePaths, united: United) -> None:
             keeper.multi(batch)
 
 
-def _dead_tries(
-    replica: Replica, said: Mapping[str, Announced]
-) -> dict[str, list[tuple[PartName, PartName]]]:
-    """By insert with a token, whose record has what each disk has of it."""
-    unseen: dict[str, dict[PartName, str]] = defaultdict(dict)
-    for name, one in said.items():
-        for part, insert_id in one.tries:
-            unseen[insert_id][part] = name
-    found = {}
-    for insert_id, tries in sorted(unseen.items()):
-        known = read_record(_unbound(replica), insert_id)
-        blocks = {
-            PartName(line.partition, line.first, line.last, 0): line.content
-            for line in (known.lines if known else ())
-            if line.first == line.last
-        }
-        found[insert_id] = dead_tries(blocks, tries)
-    return found
-
-
-def _forget_tries(
-    replica: Replica, united: United, dead: Mapping[str, Sequence[tuple[PartName, PartName]]]
-) -> None:
-    """Rows of tries that were given up are in the insert once."""
-    given_up = {one.part for one in united.given_up}
-    for insert_id, pairs in dead.items():
-        gone = given_up.intersection(part for part, _ in pairs)
-        path = replica.table.insert(insert_id)
-        [read] = replica.session.get_many([path])
-        if read is None or not gone:
-            continue
-        record = InsertRecord.decode(read[0])
-        left = [one for one in record.partitions if not any(map(one.is_in, gone))]
-        if not record.row_hash and not record.batches:  # made of parts, by who announced them
-            mended = of_lines(record, left, is_whole=record.is_whole)
-            replica.session.multi([SetData(path, mended.encode(), read[1].version)])
-
-
 def _forget_given_up(
     replica: Replica, united: United, held: Promised, dropped: Collection[PartName]
 ) -> None:
@@ -478,7 +432,7 @@ def _forget_given_up(
     told that they are there. Of copies that a larger part covers nobody can tell which one is in
     that.
     """
-    unbound, maximal = _unbound(replica), PartSet(united.parts)
+    plain, maximal = unbound(replica), PartSet(united.parts)
     given_up = {(one.replica, one.part) for one in united.given_up}
     kept = {
         (part.partition, header.hash_of_uncompressed_files)
@@ -495,11 +449,11 @@ def _forget_given_up(
         if part in united.parts:
             rows = header.uncompressed_hash_of_compressed_files
             hashes = (int.from_bytes(text, "little") for text in (content, rows))
-            forget_copy(unbound, part, *hashes)
+            forget_copy(plain, part, *hashes)
         elif maximal.containing(part) is None:
             lost += _not_in(united.parts, part)
     if lost:
-        forget_lost(unbound, lost)
+        forget_lost(plain, lost)
 
 
 def _not_in(parts: Iterable[PartName], part: PartName) -> Iterator[PartName]:
@@ -522,13 +476,7 @@ def _forget_dropped(replica: Replica, dropped: Collection[PartName]) -> None:
     ZooKeeper knew before.
     """
     if dropped:
-        forget(_unbound(replica), dropped)
-
-
-def _unbound(replica: Replica) -> Replica:
-    """In the session itself."""
-    plain = replace(replica.definition, uuid="")
-    return replace(replica, definition=plain, keeper=replica.session)
+        forget(unbound(replica), dropped)
 
 
 def _bring_metadata(replica: Replica, names: Sequence[str]) -> list[tuple[ReplicaPaths, bytes]]:

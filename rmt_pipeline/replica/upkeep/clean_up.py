@@ -5,6 +5,7 @@ is gone already was removed by the other.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import compress
@@ -23,6 +24,7 @@ from rmt_pipeline.protocol.retention import (
     outdated_parts,
 )
 from rmt_pipeline.protocol.settings.table import TableSettings
+from rmt_pipeline.replica.insert.record import tidy_notes
 from rmt_pipeline.replica.insert.report import again_words
 from rmt_pipeline.replica.mutations.mutations import clean_mutations
 from rmt_pipeline.replica.quorum import clean_quorums
@@ -181,6 +183,7 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
     replica.store.part_log.note(PartEvent("RemovePart", str(one), now_s) for one in removed)
     detached, full = _set_aside(replica, plan.unexpected)
     _forget_dropped(replica)
+    _tidy_notes(replica)
     return CleanedUp(
         parts=removed,
         pinned=pinned,
@@ -204,6 +207,19 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
         kept=kept,
         stopped_because="; ".join(filter(None, [stopped, *full])),
     )
+
+
+def _tidy_notes(replica: Replica) -> None:
+    """While ZooKeeper is as it was, or newer: one that was restored from an older copy does not
+    know how far an insert has come.
+    """
+    if not replica.store.marks.in_part():
+        return
+    if replica.keeper.exists(replica.table.restoring) is not None:
+        return
+    with suppress(ZooKeeperIsOlder):
+        require_log_as_seen(replica)
+        tidy_notes(replica)
 
 
 def _set_aside(
@@ -513,5 +529,6 @@ def is_settled(
         or len(store.parts()) != parts[1].children_count  # in flight, or left by who died
         or store.staged()
         or store.drops.ranges()
+        or store.marks.in_part()
         or any(one.reason == "attaching" for one in store.detached_parts.names())
     )

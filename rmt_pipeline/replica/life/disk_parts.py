@@ -1,0 +1,84 @@
+"""What a replica whose nodes ZooKeeper has lost has on its disk (spec §11.6)."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.inserts import ids
+from rmt_pipeline.protocol.nodes.records import InsertRecord
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.restoring import outermost, twice
+from rmt_pipeline.replica.insert.record import noted_commits
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class DiskParts:
+    """`parts`: the maximal ones, which are the table's rows here; `promised`: the ones that they
+    cover, too, which clean-up removes in its time. `small`: of these, those of one insert each,
+    `unseen` those that this disk never saw promised. `numbers`: the greatest of each partition that
+    is known here. `in_part`: by the ids of inserts that took several commits, and are not known to
+    have ended, what was noted of each commit.
+    """
+
+    parts: Mapping[PartName, Manifest]
+    promised: Mapping[PartName, Manifest]
+    small: Mapping[PartName, Manifest]
+    unseen: Collection[PartName]
+    left_out: Sequence[tuple[PartName, str]]
+    dropped: Sequence[PartName]
+    numbers: Mapping[str, int]
+    mutations: int
+    in_part: Mapping[str, Sequence[InsertRecord]]
+
+
+def parts_of_disk(replica: Replica) -> DiskParts:
+    """What a replica whose nodes ZooKeeper has lost has on its disk, each row once: of parts that
+    overlap, or have the same block of an insert, one is left out and told of.
+    """
+    store = replica.store
+    dropped = store.drops.ranges()
+    names = store.parts()
+    manifests: dict[PartName, Manifest] = {}
+    left_out: list[tuple[PartName, str]] = []
+    numbers: dict[str, int] = defaultdict(lambda: -1)
+    for part in (*names, *dropped):
+        last = part.block_max if part.is_drop_range else max(part.block_max, part.mutation)
+        numbers[part.partition] = max(numbers[part.partition], last)
+    for part in names:
+        if any(one.contains(part) for one in dropped):
+            continue
+        try:
+            manifests[part] = store.inspect(part)
+        except Corruption as error:
+            left_out.append((part, f"it is broken: {error}"))
+    seen = store.marks.active_seen()
+    noted = PartSet(() if seen is None else seen.parts)
+    small = {part: one for part, one in manifests.items() if one.insert_id}
+    unseen = {part for part in small if noted.containing(part) is None}
+    # Blocks of one try of an insert with a token may be equal; those of one that is known by its
+    # rows are not.
+    contents = {part: (one.insert_id, one.content_hash) for part, one in small.items()}
+    tries = {part: one.created_s for part, one in small.items() if one.insert_id != ids.BY_ROWS}
+    for part, other in twice(contents, unseen, tries):
+        del manifests[part]
+        left_out.append((part, f"the same block of the same insert is there as {other}"))
+    maximal, overlapping = outermost(manifests)
+    for part, other in overlapping.items():
+        del manifests[part]
+        left_out.append((part, f"it overlaps {other}, and neither contains the other"))
+    mutations = [int(one) for found in manifests.values() for one in found.mutations]
+    return DiskParts(
+        parts={part: manifests[part] for part in maximal},
+        promised=manifests,
+        small={part: one for part, one in small.items() if part in manifests},
+        unseen=unseen & manifests.keys(),
+        left_out=left_out,
+        dropped=dropped,
+        numbers=numbers,
+        mutations=max(mutations, default=-1),
+        in_part={name: [*notes.values()] for name, notes in noted_commits(replica).items()},
+    )

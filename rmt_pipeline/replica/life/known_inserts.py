@@ -1,0 +1,365 @@
+"""Which inserts a table knows that is made again from the disks of its replicas: who says one of
+them again is answered as if ZooKeeper had never lost it, as far as the disks tell.
+
+What tells of an insert, from the least to the most:
+
+1. A part of one block has in its manifest the id of the insert's token, or that the insert is known
+   by its rows. So the record is made of the parts that are left. They do not say how many rows the
+   insert had in all. One that is committed at once is there as a whole if any of it was committed.
+2. The disk of the replica that takes an insert of several commits has a note of each commit: of
+   which blocks it is, and how many rows the whole insert has (`replica.insert.record`). So it is
+   known what of it is in, also when that was merged since, and that the rest is not.
+3. An older copy of ZooKeeper may have the record as it was then, whole or in part.
+
+Each replica adds what its disk tells to what is there already.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.errors import Conflict
+from rmt_pipeline.protocol.inserts import ids
+from rmt_pipeline.protocol.nodes.records import (
+    UNKNOWN_BLOCK,
+    Announced,
+    InsertBatch,
+    InsertRecord,
+    MissingRows,
+    PartitionRows,
+)
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.restoring import United, dead_tries
+from rmt_pipeline.replica.forget import take_out
+from rmt_pipeline.replica.insert.record import read_record
+from rmt_pipeline.replica.life.disk_parts import DiskParts
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store.manifest import Manifest
+from rmt_pipeline.zookeeper.batches import repeat_guarded
+from rmt_pipeline.zookeeper.keeper import Create, Op, SetData
+
+_BLOCKS_TOGETHER = 1000  # of one insert that is known again: its record is one node
+_LINES_TOGETHER = 2000  # of an insert in part, in one node
+
+
+def remember_inserts(replica: Replica, guard: Op, disk: DiskParts) -> int:
+    """Records of the inserts that parts of this disk are of, as far as these tell: one that is said
+    again is answered as the duplicate that it is. What was merged does not say it any more.
+    """
+    doubtful = _doubtful(replica, disk)
+    in_part = _remember_in_part(replica, guard, disk, doubtful)
+    named = _by_token(disk)
+    by_insert = {
+        insert_id: parts
+        for insert_id, parts in {**_by_rows(disk), **named}.items()  # the younger kept longer
+        if insert_id not in in_part
+    }
+    table = replica.table
+
+    def todo() -> list[Op]:
+        paths = [table.insert(one) for one in by_insert]
+        ops: list[Op] = []
+        for path, parts, read in zip(
+            paths, by_insert.values(), replica.session.get_many(paths), strict=True
+        ):
+            record = _record_of(replica, parts, doubtful)
+            if read is None:
+                ops.append(Create(path, record.encode()))
+                continue
+            known = InsertRecord.decode(read[0])
+            both = _with_lines_of(known, record)
+            if both != known:
+                ops.append(SetData(path, both.encode(), read[1].version))
+        return ops
+
+    repeat_guarded(replica.session, guard, todo)
+    return len(named)
+
+
+def _remember_in_part(
+    replica: Replica, guard: Op, disk: DiskParts, doubtful: frozenset[PartName]
+) -> frozenset[str]:
+    """Records of inserts that are in part, as a note on this disk says or an older copy of
+    ZooKeeper. Their ids: what parts tell of them is in there.
+    """
+    named = _by_token(disk)
+    of_record = []
+    paths = [replica.table.insert(insert_id) for insert_id in named]
+    for insert_id, read in zip(named, replica.session.get_many(paths), strict=True):
+        if read is not None:
+            record = InsertRecord.decode(read[0])
+            if record.row_hash and record.rows_in < record.rows:
+                of_record.append(insert_id)
+    in_part = frozenset({*disk.in_part, *of_record})
+    for insert_id in sorted(in_part):
+        note = _note(disk.in_part.get(insert_id, ()), disk)
+        found = _found_in_part(note, named.get(insert_id, {}), doubtful)
+        nothing = None if note is None else note.nothing
+        _add_to_record(replica, guard, insert_id, nothing, found)
+    return in_part
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """What the notes of an insert say: its record without any rows; which lines of it are in parts
+    of this disk, and the partitions of which others are not.
+    """
+
+    nothing: InsertRecord
+    lines: tuple[PartitionRows, ...]
+    incomplete: AbstractSet[str]
+
+
+def _note(records: Sequence[InsertRecord], disk: DiskParts) -> _Note | None:
+    if not records:
+        return None
+    here = PartSet(disk.parts)
+    lines = sorted({line for record in records for line in record.partitions})
+    there = tuple(line for line in lines if _is_here(line, here))
+    gone = {line.partition for line in lines if line not in there}
+    incomplete = gone.intersection(line.partition for line in there)
+    nothing = replace(records[0], partitions=(), blocks=0, rows_in=0, batches=0, missing=())
+    return _Note(nothing, there, incomplete)
+
+
+def _is_here(line: PartitionRows, here: PartSet) -> bool:
+    """What stands in no block has no rows."""
+    if line.first == UNKNOWN_BLOCK:
+        return True
+    block = PartName(line.partition, line.first, line.last, 0)
+    return here.containing(block) is not None
+
+
+def _found_in_part(
+    note: _Note | None, parts: Mapping[PartName, Manifest], doubtful: frozenset[PartName]
+) -> tuple[list[PartitionRows], AbstractSet[str]]:
+    """What this disk knows to be in, and the partitions of which some may be missing."""
+    lines = [] if note is None else [*note.lines]
+    noted = {(line.partition, line.first) for line in lines}
+    more = [part for part in parts if (part.partition, part.block_min) not in noted]
+    lines += [_line(part, parts[part]) for part in more]
+    unsure = {part.partition for part in more if part in doubtful}
+    return lines, unsure if note is None else unsure | note.incomplete
+
+
+def _add_to_record(
+    replica: Replica,
+    guard: Op,
+    insert_id: str,
+    nothing: InsertRecord | None,
+    found: tuple[Sequence[PartitionRows], AbstractSet[str]],
+) -> None:
+    """Add the lines that were found to the record, one multi after the other. Who dies in between
+    has left a record of an insert in part that has fewer lines; the next try adds the others.
+
+    `nothing`: the record of the insert before any of it was in, if a note on this disk has it.
+    """
+    path = replica.table.insert(insert_id)
+    for _ in range(limits.FORGET_ROUNDS_MAX):
+        known = read_record(unbound(replica), insert_id)
+        if known is not None and known.record.row_hash and known.record.is_whole:
+            return
+        before, there = (nothing, ()) if known is None else (known.record, known.lines)
+        assert before is not None, "without a note there was the record of an older copy"
+        if not before.row_hash and nothing is not None:  # it was made of parts of other disks
+            before = replace(before, rows=nothing.rows, row_hash=nothing.row_hash, rows_in=0)
+        record, batch = _with_more(before, there, *found)
+        if known is not None and record == known.record:
+            return
+        ops: list[Op] = []
+        if record.batches > before.batches:
+            new = replica.table.insert_batch(insert_id, before.batches)
+            ops.append(Create(new, batch.encode()))
+        text = record.encode()
+        written = Create(path, text) if known is None else SetData(path, text, known.version)
+        replica.session.multi([guard, written, *ops])
+    raise Conflict(f"{path} keeps changing while {replica} is restored; try again")
+
+
+def _with_more(
+    before: InsertRecord,
+    there: Sequence[PartitionRows],
+    lines: Sequence[PartitionRows],
+    incomplete: AbstractSet[str],
+) -> tuple[InsertRecord, InsertBatch]:
+    """The record with some of the lines that it lacks, and the batch that has these. All lines of
+    an insert in part are in batches: by these clean-up finds it, and lets it live.
+    """
+    known = {(line.partition, line.first, line.last) for line in there}
+    lacks = [one for one in lines if (one.partition, one.first, one.last) not in known]
+    more = lacks[:_LINES_TOGETHER]
+    counts = {one.partition: one.rows for one in before.missing}
+    for line in more:
+        if line.partition in incomplete:
+            counts.setdefault(line.partition, 0)
+    in_all = [*there, *more]
+    batch = InsertBatch(tuple(sorted((*before.partitions, *more))))
+    record = replace(
+        before,
+        partitions=(),
+        blocks=len(in_all),
+        rows_in=min(
+            before.rows, sum(one.rows_given for one in in_all if one.partition not in counts)
+        ),
+        batches=before.batches + bool(batch.partitions or not before.batches),
+        missing=tuple(MissingRows(*one) for one in sorted(counts.items())),
+    )
+    return record, batch
+
+
+def _doubtful(replica: Replica, disk: DiskParts) -> frozenset[PartName]:
+    """Parts of inserts with a token of which nobody knows that they were ever announced: neither
+    this disk, nor another one that has them. Of two who look at once, one sees the other's.
+    """
+    keeper, table = replica.session, replica.table
+    others = [
+        table.replica(name) for name in keeper.children(table.replicas) if name != replica.name
+    ]
+    unseen = [part for part in disk.unseen if disk.small[part].insert_id != ids.BY_ROWS]
+    asked = [(part, other.part(part)) for part in unseen for other in others]
+    found = keeper.exists_many([path for _, path in asked])
+    promised = {part for (part, _), stat in zip(asked, found, strict=True) if stat is not None}
+    return frozenset(unseen) - promised
+
+
+def _by_token(disk: DiskParts) -> dict[str, dict[PartName, Manifest]]:
+    found: dict[str, dict[PartName, Manifest]] = defaultdict(dict)
+    for part, manifest in disk.small.items():
+        if manifest.insert_id != ids.BY_ROWS:
+            found[manifest.insert_id][part] = manifest
+    return found
+
+
+def _by_rows(disk: DiskParts) -> dict[str, dict[PartName, Manifest]]:
+    """What may have been an insert without a token, by the id that the sum of its rows gives it:
+    each block, and all blocks of one second and run. Ids of blocks know the same rows only when
+    they are cut as before; these know them however they are cut.
+    """
+    alone, together = [], defaultdict[tuple[int, str], dict[PartName, Manifest]](dict)
+    for part, manifest in disk.small.items():
+        if manifest.insert_id == ids.BY_ROWS and manifest.rows:
+            alone.append({part: manifest})
+            together[manifest.created_s, manifest.run_id][part] = manifest
+    likely = [parts for parts in together.values() if len(parts) <= _BLOCKS_TOGETHER]
+    return {
+        ids.insert_id_of_rows(_row_hash(parts), sum(one.rows for one in parts.values())): parts
+        for parts in (*likely, *alone)
+    }
+
+
+def _row_hash(parts: Mapping[PartName, Manifest]) -> int:
+    return sum(manifest.row_hash for manifest in parts.values()) & ids.HASH_MAX
+
+
+def _record_of(
+    replica: Replica, parts: Mapping[PartName, Manifest], doubtful: frozenset[PartName]
+) -> InsertRecord:
+    is_by_rows = all(manifest.insert_id == ids.BY_ROWS for manifest in parts.values())
+    lines = [_line(part, manifest) for part, manifest in parts.items()]
+    nothing = InsertRecord(
+        created_s=min(manifest.created_s for manifest in parts.values()),
+        replica=replica.name,
+        run_id=next(iter(parts.values())).run_id,
+        partitions=(),
+        blocks=0,
+        rows=0,
+        # Of an insert with a token other blocks may be in merged parts.
+        row_hash=f"{_row_hash(parts):032x}" if is_by_rows else "",
+        rows_in=0,
+    )
+    return _of_lines(nothing, lines, is_whole=not parts.keys() <= doubtful)
+
+
+def _line(part: PartName, manifest: Manifest) -> PartitionRows:
+    rows, row_hash = manifest.rows, f"{manifest.row_hash:032x}"
+    return PartitionRows(part.partition, rows, row_hash, part.block_min, part.block_max)
+
+
+def _with_lines_of(known: InsertRecord, found: InsertRecord) -> InsertRecord:
+    """What another disk knows of it, and what this one does. A record of a table that was not lost
+    stays as it is: it knows more than parts do.
+    """
+    if known.row_hash or known.batches:
+        return known
+    there = {(one.partition, one.first, one.last) for one in known.partitions}
+    more = [
+        one for one in found.partitions if (one.partition, one.first, one.last) not in there
+    ]
+    is_whole = known.is_whole or found.is_whole
+    return _of_lines(known, (*known.partitions, *more), is_whole=is_whole)
+
+
+def _of_lines(
+    before: InsertRecord, lines: Iterable[PartitionRows], *, is_whole: bool
+) -> InsertRecord:
+    """An insert of which some was committed is whole, as far as parts can tell. Else it died when
+    so many of its parts had their names, perhaps: who says it again brings what these lack.
+    """
+    lines = tuple(sorted(lines))
+    rows = sum(one.rows for one in lines)
+    partitions = dict.fromkeys(one.partition for one in lines)
+    missing = () if is_whole else tuple(MissingRows(one, 0) for one in partitions)
+    return replace(
+        before, partitions=lines, blocks=len(lines), rows=rows, rows_in=rows, missing=missing
+    )
+
+
+def dead_tries_of(
+    replica: Replica, said: Mapping[str, Announced]
+) -> dict[str, list[tuple[PartName, PartName]]]:
+    """By insert with a token, whose record has what each disk has of it."""
+    unseen: dict[str, dict[PartName, str]] = defaultdict(dict)
+    for name, one in said.items():
+        for part, insert_id in one.tries:
+            unseen[insert_id][part] = name
+    found = {}
+    for insert_id, tries in sorted(unseen.items()):
+        known = read_record(unbound(replica), insert_id)
+        blocks = {
+            PartName(line.partition, line.first, line.last, 0): line.content
+            for line in (known.lines if known else ())
+            if line.first == line.last
+        }
+        found[insert_id] = dead_tries(blocks, tries)
+    return found
+
+
+def forget_tries(
+    replica: Replica, united: United, dead: Mapping[str, Sequence[tuple[PartName, PartName]]]
+) -> None:
+    """Rows of tries that were given up are in the insert once."""
+    given_up = {one.part for one in united.given_up}
+    for insert_id, pairs in dead.items():
+        gone = given_up.intersection(part for part, _ in pairs)
+        path = replica.table.insert(insert_id)
+        [read] = replica.session.get_many([path])
+        if read is None or not gone:
+            continue
+        record = InsertRecord.decode(read[0])
+        left = [one for one in record.partitions if not any(map(one.is_in, gone))]
+        if record.batches and not record.is_whole:
+            known = read_record(unbound(replica), insert_id)
+            lines = (
+                []
+                if known is None
+                else [line for line in known.lines if any(map(line.is_in, gone))]
+            )
+            if known is not None and lines:
+                plain = unbound(replica)
+                replica.session.multi(
+                    take_out(plain, insert_id, known.record, known.version, lines)
+                )
+        elif not record.row_hash:  # made of parts, by who announced them
+            mended = _of_lines(record, left, is_whole=record.is_whole)
+            replica.session.multi([SetData(path, mended.encode(), read[1].version)])
+
+
+def unbound(replica: Replica) -> Replica:
+    """The replica in the session itself: while its table is restored nothing can be asserted of the
+    nodes that it had before.
+    """
+    plain = replace(replica.definition, uuid="")
+    return replace(replica, definition=plain, keeper=replica.session)

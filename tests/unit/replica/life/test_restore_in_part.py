@@ -1,0 +1,213 @@
+"""An INSERT of several commits was cut off, then ZooKeeper lost the table, and its replicas make it
+again from their disks: said again, the insert brings what is missing, and nothing twice.
+"""
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.inserts.ids import insert_id_of_token
+from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.insert.record import noted_commits, read_record
+from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
+from tests.support.fake_keeper import FakeZooKeeper
+from tests.support.local_replicas import by_tens
+from tests.support.lost_answers import logs
+from tests.support.restoring import Disaster, forget_ephemerals
+
+VALUES = (1, 2, 11, 12, 21, 22, 31, 32, 41, 42)  # two rows in each of five partitions
+IN_TWO_BLOCKS = {"max_insert_block_size": 1, "min_insert_block_size_rows": 1}
+
+
+class Dies(BaseException):
+    """The client's process is killed."""
+
+
+@pytest.fixture
+def two(tmp_path, monkeypatch):
+    """Each partition of an insert is a commit of its own."""
+    monkeypatch.setattr(limits, "INSERT_BYTES_MAX", 1)
+    with Disaster(tmp_path, define=by_tens) as disaster:
+        yield disaster
+
+
+def cut_off(two, name, commits, *, token="", landed=False, settings=None):
+    """An insert that dies at its commit after so many others; that one may have landed."""
+    keeper = two[name].session
+    multi, left = keeper.multi, [commits]
+
+    def counting(ops):
+        if any(map(logs, ops)):
+            left[0] -= 1
+            if left[0] < 0:
+                if landed:
+                    multi(ops)
+                raise Dies
+        return multi(ops)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keeper, "multi", counting)
+        patch.setattr(two[name].store, "withdraw", lambda *_: None)
+        with pytest.raises(Dies):
+            two.insert_again(name, *VALUES, token=token, settings=settings)
+
+
+def restore(two, order):
+    for name in order:
+        two.restore(name)
+    two.live_on()
+
+
+def merge_all(two, name, *partitions):
+    for partition in partitions:
+        optimize_partition(two[name], partition, final=True, skip_merged=False)
+        two.step(name)
+
+
+def everything_is_there_once(two):
+    two.live_on()
+    for name in ("r1", "r2"):
+        assert two.values(name) == Counter(VALUES), name
+
+
+@pytest.mark.parametrize("order", [("r1", "r2"), ("r2", "r1")])
+@pytest.mark.parametrize("said_to", ["r1", "r2"])
+@pytest.mark.parametrize("token", ["", "mine"])
+@pytest.mark.parametrize("fetched", [False, True])
+def test_what_was_not_committed_is_brought_by_who_says_it_again(
+    two, order, said_to, token, fetched
+):
+    cut_off(two, "r1", 2, token=token)
+    if fetched:
+        two.step("r2", "fetch")
+    two.wipe()
+    restore(two, order)
+    settings = {} if token or said_to == "r1" else IN_TWO_BLOCKS
+    outcome = two.insert_again(said_to, *VALUES, token=token, settings=settings)
+    assert outcome == "resumed"
+    assert two.insert_again("r1", *VALUES, token=token) == "duplicate"
+    everything_is_there_once(two)
+
+
+@pytest.mark.parametrize("order", [("r1", "r2"), ("r2", "r1")])
+@pytest.mark.parametrize("token", ["", "mine"])
+def test_what_was_committed_and_merged_since_is_not_brought_again(two, order, token):
+    cut_off(two, "r1", 2, token=token)
+    merge_all(two, "r1", "0", "1")
+    two.step("r2", "fetch")
+    two.wipe()
+    restore(two, order)
+    outcome = two.insert_again("r2", *VALUES, token=token, settings=IN_TWO_BLOCKS)
+    assert outcome == "resumed"
+    everything_is_there_once(two)
+
+
+@pytest.mark.parametrize("order", [("r1", "r2"), ("r2", "r1")])
+@pytest.mark.parametrize("token", ["", "mine"])
+def test_an_insert_that_another_replica_went_on_with_and_ended_is_whole(two, order, token):
+    """r1 has noted how far it came. Its next clean-up finds that the insert is whole."""
+    cut_off(two, "r1", 2, token=token)
+    assert two.insert_again("r2", *VALUES, token=token) == "resumed"
+    two.live_on()
+    carry_out(two["r1"], plan_clean_up(two["r1"]))
+    merge_all(two, "r1", "0", "1")
+    two.wipe()
+    restore(two, order)
+    if token:
+        assert two.insert_again("r1", *VALUES, token=token) == "duplicate"
+        everything_is_there_once(two)
+    assert two["r1"].store.marks.in_part() == two["r2"].store.marks.in_part() == {}
+
+
+@pytest.mark.parametrize("order", [("r1", "r2"), ("r2", "r1")])
+def test_two_that_went_on_with_an_insert_know_together_what_is_in(two, order):
+    """r1 made two commits and died; r2 another one, and died."""
+    cut_off(two, "r1", 2, token="mine")
+    cut_off(two, "r2", 1, token="mine")
+    two.wipe()
+    restore(two, order)
+    assert two.insert_again("r1", *VALUES, token="mine") == "resumed"
+    everything_is_there_once(two)
+
+
+@pytest.mark.parametrize("order", [("r1", "r2"), ("r2", "r1")])
+@pytest.mark.parametrize("token", ["", "mine"])
+def test_a_whole_insert_of_several_commits_leaves_no_note(two, order, token):
+    assert two.insert_again("r1", *VALUES, token=token) == "inserted"
+    assert two["r1"].store.marks.in_part() == {}
+    two.wipe()
+    restore(two, order)
+    assert two.insert_again("r2", *VALUES, token=token) == "duplicate"
+    everything_is_there_once(two)
+
+
+@pytest.mark.parametrize("order", [("r1", "r2"), ("r2", "r1")])
+def test_of_a_partition_that_was_being_named_the_missing_blocks_are_brought(two, order):
+    """The insert died when one of the two blocks of its third partition had its name."""
+    cut_off(two, "r1", 2, token="mine", settings=IN_TWO_BLOCKS)
+    store = two["r1"].store
+    [_, last] = [part for part in store.parts() if part.partition == "2"]
+    store.remove(last)
+    two.wipe()
+    restore(two, order)
+    settings = IN_TWO_BLOCKS
+    assert two.insert_again("r2", *VALUES, token="mine", settings=settings) == "resumed"
+    everything_is_there_once(two)
+
+
+@pytest.mark.parametrize("token", ["", "mine"])
+def test_what_an_older_copy_of_zookeeper_says_of_an_insert_in_part_is_added_to(two, token):
+    """The copy knows of the first commit; two more came since."""
+    cut_off(two, "r1", 1, token=token)
+    two["r1"].store.marks.forget_in_part(next(iter(two["r1"].store.marks.in_part())))
+    older = FakeZooKeeper(two.clock)
+    older.nodes.update(
+        {path: node for path, node in two.zookeeper.nodes.items() if not node.owner}
+    )
+    older.zxid = two.zookeeper.zxid
+    cut_off(two, "r2", 2, token=token)
+    two.note()
+    forget_ephemerals(older)
+    two.move_to(older)
+    two.clock.passed_s += 1000
+    restore(two, ("r1", "r2"))
+    assert two.insert_again("r1", *VALUES, token=token) == "resumed"
+    everything_is_there_once(two)
+
+
+def test_a_restored_insert_in_part_is_remembered_until_it_is_whole(two):
+    cut_off(two, "r1", 2, token="mine")
+    two.wipe()
+    restore(two, ("r1", "r2"))
+    [(name, record)] = plan_clean_up(two["r2"]).ids.inserts_in_part
+    assert name == insert_id_of_token("mine")
+    assert (record.rows, record.rows_there) == (10, 6)
+    known = read_record(two["r2"], name)
+    assert known is not None
+    assert known.partitions == {"0", "1", "2"}
+
+
+@pytest.mark.parametrize("commits", [0, 2])
+def test_what_is_noted_of_a_commit_that_never_landed_is_forgotten(two, commits):
+    """Its blocks have numbers that nobody else gets, and a merge goes across them: then a part of
+    this disk contains them, which says nothing.
+    """
+    cut_off(two, "r1", commits, token="mine")
+    replica = two["r1"]
+    store = replica.store
+    last = max(part for part in store.parts())
+    store.remove(last)
+    notes = Path(store.disk.local_path(""), "in_part", insert_id_of_token("mine"))
+    for note in notes.iterdir():
+        os.utime(note, (0, 0))
+    carry_out(replica, plan_clean_up(replica))
+    noted = [
+        line.partition
+        for one in noted_commits(replica).values()
+        for record in one.values()
+        for line in record.partitions
+    ]
+    assert noted == [str(partition) for partition in range(commits)]
