@@ -133,7 +133,7 @@ def _explained(
     harmless, reason = False, "ZooKeeper does not know it, and nothing here explains it"
     covering = here.containing(part)
     node = queued.get(part)
-    dropped_by = next((one for one in empty if one != part and one.contains(part)), None)
+    dropped_by = next((one for one in empty if one.contains(part)), None)
     if covering is not None:
         harmless, reason = True, f"{covering}, which is promised and here, covers it"
     elif local.rows == 0:

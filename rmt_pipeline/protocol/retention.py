@@ -69,7 +69,7 @@ def log_trim(
         return LogTrim(kept_because=("there are none",))
     if len(entries) < keep_min * hysteresis:
         return LogTrim(kept_because=(f"{len(entries)} entries are fewer than are kept anyway",))
-    threshold = entries[-keep_max] if 0 < keep_max < len(entries) else entries[0]
+    threshold = entries[-keep_max:][0]  # of all of them when there are fewer
     standing = _standing(replicas, threshold)
     pins = {replica.name: replica.log_pointer for replica in standing.pinning}
     if standing.candidates and not pins:

@@ -7,11 +7,13 @@ from tests.support.protocol import part, parts
 def compare(
     local: str, promised: str, queued: dict[str, str] | None = None, **more
 ) -> Reconciliation:
-    """`local`: names, each with `=rows` if it does not have 10."""
+    """`local`: names, each with `=rows` if it does not have 10, and with `copy:` before it if it is
+    a copy of another table's part.
+    """
     found = []
     for text in local.split():
-        name, _, rows = text.partition("=")
-        found.append(LocalPart(part(name), int(rows or 10)))
+        name, _, rows = text.removeprefix("copy:").partition("=")
+        found.append(LocalPart(part(name), int(rows or 10), text.startswith("copy:")))
     wanted = {part(name): node for name, node in (queued or {}).items()}
     return reconcile(found, parts(promised), wanted, wrong_rows_ratio_max=0.5, **more)
 
@@ -74,6 +76,30 @@ def test_what_can_be_explained_says_nothing_against_the_disk() -> None:
         "all_9_9_1": (True, "it has no rows"),
     }
     assert found.refusal is None
+    assert found.keep == tuple(parts("0_3_2 5_5_0 6_6_0"))
+
+
+def test_what_was_just_written_is_a_block_or_a_copy_and_nothing_has_changed_it() -> None:
+    """P24, Q1. A mutation needs a part that was announced."""
+    found = compare("copy:1_1_3 3_3_3 4_4_0_7 copy:5_5_3_9", "")
+    assert {name: harmless for name, (harmless, _) in reasons(found).items()} == {
+        "all_1_1_3": True,
+        "all_3_3_3": False,
+        "all_4_4_0_7": False,
+        "all_5_5_3_9": False,
+    }
+
+
+def test_what_overlaps_a_promised_part_is_not_made_of_it() -> None:
+    """P24."""
+    found = compare("1_4_2 3_6_1", "3_6_1")
+    assert reasons(found)["all_1_4_2"][0] is False
+
+
+def test_a_part_with_rows_explains_no_other_one() -> None:
+    """P24, D6."""
+    found = compare("20_29_2=5 22_23_1=99", "")
+    assert reasons(found)["all_22_23_1"][0] is False
 
 
 def test_an_empty_part_that_a_drop_left_explains_what_it_covers() -> None:
@@ -87,7 +113,7 @@ def test_an_empty_part_that_a_drop_left_explains_what_it_covers() -> None:
 
 def test_too_many_unexplained_rows_refuse_to_start() -> None:
     """P24, C10."""
-    found = compare("0_0_0=10 1_2_1=11", "0_0_0")
+    found = compare("0_0_0=10 1_1_0=30 1_2_1=11", "0_0_0")
     assert found.refusal is not None
     assert found.refusal.startswith(
         "11 of 21 rows are in parts that ZooKeeper does not know, for instance all_1_2_1: "

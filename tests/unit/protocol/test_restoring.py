@@ -1,14 +1,16 @@
 """Which parts of several disks a table is made of: nothing twice, nothing missing."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rmt_pipeline.protocol.nodes.formats import PartHeader
-from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.protocol.restoring import unite
+from rmt_pipeline.protocol.parts.name import PartName, mutated
+from rmt_pipeline.protocol.restoring import dead_tries, twice, unite
 
 
 def header(of: str) -> PartHeader:
@@ -131,3 +133,87 @@ def test_every_block_that_any_disk_has_is_in_exactly_one_part(found):
     assert united.given_up == ()
     covered = [block for part in united.parts for block in blocks_in(part, present)]
     assert sorted(covered) == sorted(present)
+
+
+DEAD_TRIES = {
+    "one is announced": ("1=x@r1 5=x", "1>5"),
+    "one is announced, and its number is smaller": ("1=x 5=x@r1", "5>1"),
+    "nobody has announced either, and they are on two disks": ("1=x@r2 5=x@r1", "1>5"),
+    "one try may have equal blocks": ("1=x@r1 5=x@r1", ""),
+    "one try has two, and another one was announced": ("1=x@r1 3=x 5=x@r1", "1>3 5>3"),
+    "what was announced is no dead try": ("1=x 5=x", ""),
+    "the rows are others": ("1=x@r1 5=y", ""),
+}
+
+
+@pytest.mark.parametrize("case", DEAD_TRIES)
+def test_which_blocks_of_an_insert_with_a_token_a_dead_try_has_left(case: str) -> None:
+    """A block is written `number=content@disk`, without the disk when it was announced."""
+    given, expected = DEAD_TRIES[case]
+    contents, unseen = {}, {}
+    for text in given.split():
+        number, content, disk = re.fullmatch(r"(\d)=(\w)(?:@(\w+))?", text).groups()
+        contents[block(int(number))] = content
+        if disk:
+            unseen[block(int(number))] = disk
+    found = dead_tries(contents, unseen)
+    assert " ".join(f"{one.block_min}>{other.block_min}" for one, other in found) == expected
+
+
+def test_equal_blocks_of_two_partitions_are_two() -> None:
+    here, there = PartName("p", 1, 1, 0), PartName("q", 2, 2, 0)
+    contents = {here: "x", there: "x"}
+    assert dead_tries(contents, {here: "r1"}) == []
+    assert twice(contents, [here]) == []
+    assert twice({**contents, PartName("p", 3, 3, 0): "x"}, [here]) != []
+
+
+DEAD = {
+    "the block is on one disk": ("r1: 1 | r2: 5", "1>5", "5"),
+    "it was fetched: somebody has seen it promised": ("r1: 1 | r2: 1 5", "1>5", "1 5"),
+    "a merge has taken it up": ("r1: 1 | r2: 0-2 5", "1>5", "0-2 5"),
+    "the block that would stay is on no disk": ("r1: 1", "1>5", "1"),
+    "a merge has taken up the one that stays": ("r1: 1 | r2: 5 5-6", "1>5", "5-6"),
+}
+
+
+@pytest.mark.parametrize("case", DEAD)
+def test_what_a_dead_try_has_left_goes_when_the_same_block_stays(case: str) -> None:
+    disks, dead, expected = DEAD[case]
+    found = {}
+    for disk in disks.split(" | "):
+        replica, _, some = disk.partition(": ")
+        parts = [block(*map(int, text.split("-"))) for text in some.split()]
+        found[replica] = {part: header(str(part)) for part in parts}
+    pairs = [tuple(block(int(one)) for one in dead.split(">"))]
+    united = unite(found, {}, dead=pairs)
+    stays = sorted(united.parts)
+    assert stays == [block(*map(int, text.split("-"))) for text in expected.split()]
+    gone = [one.part for one in united.given_up]
+    assert gone == ([pairs[0][0]] if pairs[0][0] not in stays and "0-2" not in expected else [])
+
+
+def test_the_block_that_would_stay_has_to_be_one_that_does() -> None:
+    """It overlaps another part, and is given up itself."""
+    stays = mutated(block(5), 9)
+    found = {"r1": {block(1): header("x")}, "r2": {stays: header("x")}}
+    found["r3"] = {block(4, 6): header("larger")}
+    unseen, dead = [block(1)], [(block(1), stays)]
+    for more in ((unseen, ()), ((), dead)):
+        united = unite(found, {}, *more)
+        assert sorted(united.parts) == [block(1), block(4, 6)]
+        assert [one.part for one in united.given_up] == [stays]
+
+
+def test_an_unseen_block_is_compared_with_blocks_alone_and_only_if_it_stays_itself() -> None:
+    """A merged part may have the rows of one of its blocks, when the others were empty."""
+    merged = {"all_0_1_1": "x", "all_3_3_0": "x"}
+    united = unite(held(r1=merged), {}, [block(3)])
+    assert (names(united.parts), united.given_up) == (["all_0_1_1", "all_3_3_0"], ())
+    covered = {"all_0_0_0": "x", "all_0_1_1": "y"}
+    united = unite(held(r1=covered, r2={"all_3_3_0": "x"}), {}, [block(0)])
+    assert (names(united.parts), united.given_up) == (["all_0_1_1", "all_3_3_0"], ())
+
+
+def block(first: int, last: int | None = None) -> PartName:
+    return PartName("all", first, first if last is None else last, int(last is not None))

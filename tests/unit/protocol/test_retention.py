@@ -11,6 +11,7 @@ from rmt_pipeline.protocol.retention import (
     log_trim,
     outdated_ids,
     outdated_parts,
+    outdated_records,
 )
 from tests.support.protocol import part, parts
 
@@ -47,8 +48,35 @@ def test_a_short_log_is_left_alone() -> None:
     assert trim(replica("r1", 100), keep_min=101).remove == ()
     assert trim(replica("r1", 100), keep_min=95, hysteresis=1.1).remove == ()
     assert trim(replica("r1", 100), keep_min=50, hysteresis=2.0).remove == tuple(range(50))
+    assert trim(replica("r1", 100), keep_min=100).remove == ()
     assert log_trim([], [replica("r1", 0)], keep_min=1, keep_max=9).remove == ()
     assert log_trim([], [replica("r1", 0)], keep_min=0, keep_max=9).remove == ()
+
+
+def test_who_is_behind_most_is_named_and_who_has_pulled_all_is_not() -> None:
+    """P21."""
+    late = trim(replica("r1", 3), replica("r2", 5), replica("r3", 3), keep_min=0)
+    assert late.kept_because[1:] == (
+        "r1 has still to pull from entry 3 on",
+        "r3 has still to pull from entry 3 on",
+    )
+    at_the_last = trim(replica("r1", 99), keep_min=0)
+    assert at_the_last.kept_because[1:] == ("r1 has still to pull from entry 99 on",)
+    assert trim(replica("r1", 100), keep_min=0).kept_because[1:] == ()
+
+
+@pytest.mark.parametrize("keep_max", [0, 100, 101, 1000])
+def test_a_log_within_its_limit_makes_nobody_lost(keep_max: int) -> None:
+    """P21. 0 is no limit."""
+    found = trim(replica("r1", 100), replica("r2", 1, active=False), keep_max=keep_max)
+    assert (found.remove, found.mark_lost) == ((0,), ())
+
+
+def test_what_lost_replicas_alone_would_need_goes() -> None:
+    """P21. Each of them clones another one first."""
+    lost = replica("r1", 0, active=False, lost=True)
+    assert trim(lost).remove == tuple(range(90))
+    assert trim(lost, keep_min=0).remove == tuple(range(100))
 
 
 def test_an_inactive_replica_pins_the_log_until_it_is_far_behind() -> None:
@@ -143,6 +171,33 @@ def test_ids_of_one_moment_go_by_name() -> None:
     )
 
 
+RECORDS = {
+    "in both windows": ({"a": 1, "b": 2}, {"x": 1}, (), 2),
+    "too many, and no id is left that is as old": (
+        {"a": 1, "b": 5, "c": 6},
+        {"x": 2},
+        ("a",),
+        2,
+    ),
+    "too many, and an id is as old": ({"a": 2, "b": 5, "c": 6}, {"x": 2}, (), 3),
+    "too many, and the id that is as old is outdated itself": (
+        {"a": 1, "b": 5, "c": 6},
+        {"x": 1, "y": 7, "z": 8},
+        ("a",),
+        2,
+    ),
+    "no id is left": ({"a": 1, "b": 5, "c": 6, "d": 7}, {}, ("a", "b"), 2),
+}
+
+
+@pytest.mark.parametrize("case", RECORDS)
+def test_the_record_of_an_insert_is_forgotten_after_every_id_that_is_as_old(case: str) -> None:
+    """P22, I6. A window of two."""
+    written_ms, ids_ms, removed, kept = RECORDS[case]
+    found = outdated_records(written_ms, ids_ms, window=2, window_seconds=100)
+    assert (found.remove, found.kept) == (removed, kept)
+
+
 def test_a_covered_part_stays_for_a_while_and_while_it_is_read() -> None:
     """P23, C9."""
     found = outdated_parts(
@@ -171,6 +226,9 @@ def test_only_so_many_parts_are_removed_at_once() -> None:
     assert found.kept == (
         (part("0_0_0"), "2 parts are removed at once, and older ones come first"),
     )
+    pinned = OldPart(part("3_3_0"), part("0_9_1"), 2, readers=1)
+    again = outdated_parts([*old, pinned], lifetime_s=1, limit=2)
+    assert again.kept[1:] == ((part("3_3_0"), "1 readers have it pinned"),)
 
 
 def test_mutations_that_every_replica_finished_go() -> None:
