@@ -136,8 +136,6 @@ class MergePredicate:
         return Refusal(f"{between[0]}, between {left} and {right}, exists or will exist")
 
     def _mutation_between(self, left: PartName, right: PartName) -> Refusal | None:
-        if not self.mutations.get(left.partition):
-            return None
         mine, theirs = self.mutation_version(left), self.mutation_version(right)
         if mine == theirs:
             return None

@@ -36,11 +36,13 @@ ACTORS = frozenset(
 )
 """Names whose calls are effects, or are given what makes effects."""
 OPERATIONS = frozenset({"Check", "Create", "Delete", "SetData"})
-GUARANTEES = frozenset({"frozen", "slots", "strict", "eq", "kw_only", "daemon"})
-"""Arguments that only refuse what the program never does: without them it does the same."""
+GUARANTEES = frozenset({"frozen", "slots", "strict", "eq", "kw_only", "daemon", "repr"})
+"""Arguments that only refuse what the program never does, or what debuggers show: without them it
+does the same.
+"""
 SILENT = frozenset({"log", "warnings"})
 """What is said to people is not looked at by tests of what happens."""
-ASSERTING = frozenset({"__post_init__"})
+ASSERTING = frozenset({"__post_init__", "assert_never"})
 """As `assert`: what a value may not be is refused, and never is."""
 
 
@@ -171,6 +173,8 @@ def _operands(node: ast.BoolOp) -> Iterator[_Found]:
 
 
 def _guards(node: ast.If | ast.IfExp | ast.While) -> Iterator[_Found]:
+    if "TYPE_CHECKING" in _names(node.test):
+        return  # what mypy looks at
     for value in (False,) if isinstance(node, ast.While) else (False, True):
         if isinstance(node, ast.If) and value and _ends(node.body) and not node.orelse:
             continue  # what is behind it would be dead: the guard's other half shows as much

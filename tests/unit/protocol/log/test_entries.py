@@ -1,5 +1,6 @@
 """Log entries: what they stand for, and what is not one (spec §0.4.1, §0.4.3)."""
 
+import dataclasses
 import typing
 
 import hypothesis
@@ -18,8 +19,11 @@ from rmt_pipeline.protocol.log.entry import (
     describe_entry,
     drop_range_of,
     kind_name,
+    partitions_about,
+    parts_brought,
     result_of,
     sources_of,
+    subject_of,
     virtual_parts,
 )
 from rmt_pipeline.protocol.queue import rules
@@ -64,10 +68,54 @@ def test_what_an_entry_stands_for(entry, kind, virtual, dropped, result) -> None
     assert decode(encode(entry)) == entry
 
 
+@pytest.mark.parametrize(
+    ("entry", "subject", "brought", "words"),
+    [
+        (get("1_1_0"), "1_1_0", "1_1_0", "get all_1_1_0"),
+        (ATTACH, "4_4_0", "4_4_0", "attach all_4_4_0"),
+        (merge("0_0_0 1_1_0"), "0_1_1", "0_1_1", "merge all_0_0_0, all_1_1_0 into all_0_1_1"),
+        (mutate("0_0_0", "0_0_0_5"), "0_0_0_5", "0_0_0_5", "mutate all_0_0_0 to all_0_0_0_5"),
+        (drop(5), FULL, "", f"drop range all_{FULL}"),
+        (dataclasses.replace(drop(5), detach=True), FULL, "", f"detach range all_{FULL}"),
+        (drop_part("3_3_0"), "3_3_0", "", "drop part all_3_3_0"),
+        (
+            dataclasses.replace(drop_part("3_3_0"), detach=True),
+            "3_3_0",
+            "",
+            "detach part all_3_3_0",
+        ),
+        (replace(4, "5_5_0"), FULL, "5_5_0", f"replace range all_{FULL} with all_5_5_0"),
+        (
+            replace(0, "5_5_0 6_6_0"),
+            "0_0_0",
+            "5_5_0 6_6_0",
+            "replace range all_0_0_0 with all_5_5_0, all_6_6_0",
+        ),
+        (replace(4, ""), FULL, "", f"replace range all_{FULL} with nothing"),
+    ],
+)
+def test_what_an_entry_is_about_and_what_it_brings(entry, subject, brought, words) -> None:
+    assert subject_of(entry) == part(subject)
+    assert partitions_about(entry) == {"all"}
+    assert list(parts_brought(entry)) == parts(brought)
+    assert describe_entry(entry) == words
+
+
+def test_an_alter_is_about_no_partition() -> None:
+    assert partitions_about(alter(3)) == frozenset()
+    assert parts_brought(alter(3)) == ()
+    assert describe_entry(alter(3)) == "alter metadata to version 3"
+
+
+def test_a_range_of_two_blocks_is_no_dummy() -> None:
+    assert drop_range_of(replace(1, "5_5_0")) == part("0_1_999999999_999999999")
+
+
 def test_what_is_no_entry_is_a_bug() -> None:
     """A kind that was forgotten somewhere fails there, and does not pass for another one."""
     strange = Header(create_time=1, source_replica="r")
-    for forgets in (encode, describe_entry, kind_name, virtual_parts, result_of):
+    asked = (encode, describe_entry, kind_name, virtual_parts, result_of)
+    for forgets in (*asked, sources_of, drop_range_of):
         with pytest.raises(AssertionError):
             forgets(strange)
 
@@ -84,6 +132,9 @@ def test_a_long_merge_is_described_shortly() -> None:
         describe_entry(merge(sources))
         == "merge 9 parts, all_0_0_0 to all_8_8_0, into all_0_8_1"
     )
+    five = [f"{number}_{number}_0" for number in range(5)]
+    listed = ", ".join(f"all_{name}" for name in five)
+    assert describe_entry(merge(" ".join(five))) == f"merge {listed} into all_0_4_1"
 
 
 def _edited(old: str, new: str, entry: object = None) -> bytes:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.log.codec import decode
 from rmt_pipeline.protocol.log.entry import MERGE_TTL_DELETE, MERGE_TTL_RECOMPRESS
 from rmt_pipeline.protocol.parts.name import PartName
@@ -121,6 +122,17 @@ def test_no_ttl_merge_is_queued_that_could_never_run(tmp_path):
         assert isinstance(select_and_assign(replica, aggressive=False), Nothing)
         first, *_ = explain_merges(replica).ranges
         assert first.reason.startswith("max_number_of_merges_with_ttl_in_pool is 0")
+
+
+def test_no_ttl_merge_is_queued_while_they_are_stopped_by_hand(replicas):
+    """Nobody would carry it out, and other merges would wait behind it."""
+    insert(replicas, (1, -5), (2, HOUR_S))
+    replicas.stores["r1"].marks.stop(Background.TTL_MERGES)
+    assert isinstance(select_and_assign(replicas["r1"], aggressive=False), Nothing)
+    ((first, *_), _) = explained(replicas)
+    assert "TTL MERGES are stopped by hand" in first.reason
+    replicas.stores["r1"].marks.go_on(Background.TTL_MERGES)
+    assign(replicas)
 
 
 def test_a_partition_rests_and_is_looked_at_again(replicas):

@@ -612,7 +612,9 @@ def test_who_relies_on_an_id_while_it_is_read_has_no_rows_of_it_any_more(replica
 
 
 def test_fetches_of_what_is_dropped_are_stopped_and_of_nothing_else(replicas):
-    """Not of what comes later, nor from another table to `detached/`."""
+    """Not of what comes later, nor from another table to `detached/`; and not what a fetch has left
+    that died.
+    """
     insert(replicas, (1, 1))
     replica, told = replicas["r2"], []
     dropped = PartName.parse("1_0_1_999999999_999999999")
@@ -627,7 +629,10 @@ def test_fetches_of_what_is_dropped_are_stopped_and_of_nothing_else(replicas):
             note = FetchNote(0.0, 1, f"{root}/replicas/r1", "http", "h", 1, "uri")
             fetching.enter_context(staging.noted(note))
             told.append(staging)
+        left = replica.store.begin("fetch", "1_0_0_0")
+        fetching.callback(left.abandon)
         stop_making(replica, dropped)
+        assert left.asked_to_stop() == ""
         assert ["1_0_0_0 was dropped" in one.asked_to_stop() for one in told] == [
             True,
             False,

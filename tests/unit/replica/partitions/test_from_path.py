@@ -18,7 +18,9 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column, ColumnChange, Engine, TableDefinition
 from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.mutations.mutations import load_mutations
+from rmt_pipeline.replica.partitions import from_path
 from rmt_pipeline.replica.partitions.detached import why_kept
 from rmt_pipeline.replica.partitions.drop import BadPartition
 from rmt_pipeline.replica.partitions.from_path import checked_path
@@ -27,6 +29,7 @@ from rmt_pipeline.store.detached import DetachedParts
 from rmt_pipeline.store.fetching import Fetching, FetchIsRunning, fetching
 from rmt_pipeline.store.staging import Staging
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
+from rmt_pipeline.zookeeper.paths import TablePaths
 from tests.support.local_replicas import DirectPeers, Replicas, definition_of, partitioned
 from tests.support.mortal_disk import Died
 from tests.support.partitioned import clean_up, insert, merge, rows, work
@@ -332,6 +335,21 @@ def test_a_drop_of_the_source_meanwhile_leaves_nothing_to_attach(replicas, sourc
         replicas.table("r1").fetch_partition(PATH, "1")
     assert found.value.code == "PARTITION_DOESNT_EXIST"
     assert replicas.table("r1").attach("1").parts == ()
+
+
+def test_a_source_that_is_dropped_before_its_parts_are_listed_is_left_for_another(
+    replicas, source, monkeypatch
+):
+    listed = from_path.active_parts
+
+    def dropped_first(keeper, replica):
+        monkeypatch.setattr(from_path, "active_parts", listed)
+        drop_replica(source.zookeeper.connect(), TablePaths(PATH), replica.name)
+        return listed(keeper, replica)
+
+    monkeypatch.setattr(from_path, "active_parts", dropped_first)
+    replicas.table("r1").fetch_partition(PATH, "1")
+    assert detached(replicas) == ["1_0_0_0", "1_1_1_0"]
 
 
 def test_a_drop_of_one_part_meanwhile_takes_it_out_of_what_is_fetched(
