@@ -19,6 +19,7 @@ knows its part. Or the try on r2 dies as well: then one of the two stays.
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from rmt_pipeline.protocol.nodes.formats import PartHeader
 from rmt_pipeline.protocol.parts.name import PartName
@@ -111,17 +112,21 @@ def unite(
 
 
 def twice(
-    contents: Mapping[PartName, Hashable], unseen: Collection[PartName]
+    contents: Mapping[PartName, Hashable],
+    unseen: Collection[PartName],
+    tries: Mapping[PartName, int] = MappingProxyType({}),
 ) -> list[tuple[PartName, PartName]]:
     """Blocks of the same content: those that are `unseen`, with the one that stays. What was seen
     to be promised is no try that died: the same rows may be inserted again after a while.
+
+    `tries`: the seconds at which tries began, of blocks of which one try may have equal ones.
     """
     unseen, known = frozenset(unseen), dict[Hashable, PartName]()
     found: list[tuple[PartName, PartName]] = []
     for part in sorted(contents, key=lambda one: (one in unseen, -one.block_min)):
         block = part.partition, contents[part]
         other = known.get(block)
-        if other and part in unseen:
+        if other and part in unseen and (part not in tries or tries[part] != tries[other]):
             found.append((part, other))
         known.setdefault(block, part)
     return found

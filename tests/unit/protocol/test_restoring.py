@@ -160,6 +160,15 @@ def test_which_blocks_of_an_insert_with_a_token_a_dead_try_has_left(case: str) -
     assert " ".join(f"{one.block_min}>{other.block_min}" for one, other in found) == expected
 
 
+def test_equal_blocks_of_one_try_are_two() -> None:
+    """A try is known by the second in which it began, where its blocks may be equal at all."""
+    contents = {block(1): "x", block(5): "x"}
+    unseen = [block(1), block(5)]
+    assert twice(contents, unseen, {block(1): 7, block(5): 7}) == []
+    assert twice(contents, unseen, {block(1): 7, block(5): 8}) == [(block(1), block(5))]
+    assert twice(contents, unseen) == [(block(1), block(5))]
+
+
 def test_equal_blocks_of_two_partitions_are_two() -> None:
     here, there = PartName("p", 1, 1, 0), PartName("q", 2, 2, 0)
     contents = {here: "x", there: "x"}
