@@ -1,7 +1,6 @@
 """The servers of the configuration that RMT_CONFIG names, and the Spark that it names."""
 
-from rmt_pipeline.dagster.engine import EngineResource
-from rmt_pipeline.dagster.spark import SparkResource
+from rmt_pipeline.dagster.location import rmt_resources
 
-engine = EngineResource()
-spark = SparkResource()
+engine = rmt_resources()["engine"]
+spark = rmt_resources()["spark"]

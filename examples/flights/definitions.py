@@ -6,10 +6,13 @@ import dagster as dg
 
 from examples.flights import source
 from examples.flights.ingest import ingest_asset
-from rmt_pipeline.dagster.engine import EngineResource
-from rmt_pipeline.dagster.location import LAPTOP, replicated_tables, servers_of_location
+from rmt_pipeline.dagster.location import (
+    LAPTOP,
+    replicated_tables,
+    rmt_resources,
+    servers_of_location,
+)
 from rmt_pipeline.dagster.replicas import replica_asset
-from rmt_pipeline.dagster.spark import SparkResource
 
 
 def build_definitions(
@@ -21,10 +24,7 @@ def build_definitions(
         replicated_tables(servers, {source.TABLE.full_name: [ingest.key]}),
         dg.Definitions(
             assets=[ingest, *(replica_asset(source.TABLE, server) for server in servers)],
-            resources={
-                "engine": EngineResource(config_path=config_path),
-                "spark": SparkResource(config_path=config_path),
-            },
+            resources=dict(rmt_resources(config_path)),
             executor=dg.in_process_executor,
         ),
     )

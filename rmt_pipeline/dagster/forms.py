@@ -3,10 +3,25 @@
 What can lose rows has `dry_run`, which is on unless it is switched off.
 """
 
-from typing import Literal
+from typing import Any, Literal, get_origin
 
 import dagster as dg
 from pydantic import Field
+from pydantic.fields import FieldInfo
+
+
+def schema_of(form: type[dg.Config]) -> dg.Field:
+    """What the launchpad makes a form of: all of its fields, also those that have to be filled in,
+    are there when it is opened, and empty. Who leaves one out of his own run config is told.
+    """
+    empty = {name: _empty(field) for name, field in form.model_fields.items()}
+    return dg.Field(form.to_config_schema().config_type, default_value=empty)
+
+
+def _empty(field: FieldInfo) -> Any:
+    if not field.is_required():
+        return field.get_default(call_default_factory=True)
+    return [] if get_origin(field.annotation) is list else ""
 
 
 class TableForm(dg.Config):

@@ -78,9 +78,11 @@ def rmt_resources(config_path: str = "") -> Mapping[str, object]:
     """What `rmt_table` needs in a location: `engine` and `spark`, both as rmt.toml says. The same
     objects each time, so that definitions which have them may be merged.
     """
+    engine = EngineResource.configure_at_launch().get_resource_definition()
     return MappingProxyType(
         {
-            "engine": EngineResource(config_path=config_path),
+            # What is configured is not in the launchpad any more.
+            "engine": engine.configured({"config_path": config_path}),
             "spark": SparkResource(config_path=config_path),
         }
     )

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any, NoReturn
 
 import dagster as dg
+from pydantic import ValidationError
 
 from rmt_pipeline.config import expand
 from rmt_pipeline.context import ServerContext
@@ -678,16 +679,19 @@ def maintenance_jobs(server: str) -> list[dg.JobDefinition]:
 def _job(server: str, verb: _Verb) -> dg.JobDefinition:
     name = f"{verb.name}_{names.dagster_name(server)}"
 
-    def work(context: dg.OpExecutionContext, config: dg.Config, engine: EngineResource) -> None:
+    @dg.op(
+        name=f"work_{name}",
+        description=verb.form.__doc__,
+        config_schema=forms.schema_of(verb.form),
+    )
+    def work(context: dg.OpExecutionContext, engine: EngineResource) -> None:
+        config = _filled_in(verb.form, context.op_config)
         with engine.server(server, purpose=f"run {context.run_id[:8]}") as opened:
             try:
                 told = verb.do(Doing(context, opened), config)
             except RmtError as error:
                 raise dg.Failure(f"{error.code}. {error}", allow_retries=False) from error
             context.add_output_metadata(told)
-
-    work.__annotations__["config"] = verb.form
-    op = dg.op(name=f"work_{name}", description=verb.form.__doc__)(work)
 
     @dg.job(
         name=name,
@@ -700,9 +704,17 @@ def _job(server: str, verb: _Verb) -> dg.JobDefinition:
         description=f"{verb.description} Through server {server}.",
     )
     def job() -> None:
-        op()
+        work()
 
     return job
+
+
+def _filled_in(form: type[dg.Config], values: Mapping[str, Any]) -> dg.Config:
+    try:
+        return form(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        _refuse_value(str(first["loc"][0]), first["input"], first["msg"])
 
 
 # --- words ------------------------------------------------------------------------------------

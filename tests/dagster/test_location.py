@@ -65,6 +65,12 @@ def test_two_tables_on_three_servers_are_two_statements() -> None:
         assert all(server in name for name in checks)
 
 
+def test_the_resources_are_of_the_rmt_toml_that_is_named() -> None:
+    with dg.build_resources(dict(rmt.rmt_resources("/etc/rmt/rmt.toml"))) as resources:
+        assert resources.engine.config_path == "/etc/rmt/rmt.toml"
+        assert resources.spark.config_path == "/etc/rmt/rmt.toml"
+
+
 def test_what_a_check_has_found_stays_when_parts_are_flushed() -> None:
     """In the UI a check counts as "not evaluated" once its asset is materialized again."""
     table, server = "default.orders", "r1"

@@ -7,10 +7,14 @@ from typing import Any
 
 import dagster as dg
 import pytest
+import yaml
+from dagster._core.snap import JobSnap
+from dagster._core.snap.snap_to_yaml import default_values_yaml_from_type_snap
 
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import maintenance, names
 from rmt_pipeline.dagster.engine import EngineResource
+from rmt_pipeline.dagster.location import rmt_resources
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.table import Table
@@ -45,10 +49,10 @@ class World:
         return sorted((row["p"], row["n"]) for row in found)
 
     def run(self, job: str, **config: Any) -> dg.ExecuteInProcessResult:
-        """As from the launchpad."""
+        """As from the launchpad; without any value as it stands when it is opened."""
         name = f"{job}_r1"
         return self.jobs[name].execute_in_process(
-            run_config={"ops": {f"work_{name}": {"config": config}}},
+            run_config={"ops": {f"work_{name}": {"config": config}}} if config else {},
             resources={"engine": EngineResource()},
             instance=self.instance,
             raise_on_error=False,
@@ -146,6 +150,41 @@ def test_every_field_of_every_form_explains_itself() -> None:
         and field.default is True
     }
     assert dry == loses
+
+
+def test_a_form_has_all_its_fields_and_nothing_else_when_it_is_opened() -> None:
+    """What the launchpad writes down for a person who opens it, in a location with `engine`."""
+    jobs = maintenance.maintenance_jobs("r1")
+    defs = dg.Definitions(jobs=jobs, resources=dict(rmt_resources()))
+    for verb in maintenance.VERBS:
+        job = f"{verb.name}_r1"
+        form = yaml.safe_load(opened_form(defs, job))
+        assert list(form) == ["ops"]
+        assert set(form["ops"][f"work_{job}"]["config"]) == set(verb.form.model_fields)
+
+
+def opened_form(defs: dg.Definitions, job: str) -> str:
+    snapshot = JobSnap.from_job_def(defs.resolve_job_def(job))
+    schema = snapshot.config_schema_snapshot
+    root = schema.get_config_snap(snapshot.mode_def_snaps[0].root_config_key)
+    return default_values_yaml_from_type_snap(schema, root)
+
+
+def test_a_form_that_nobody_filled_in_names_a_field_and_does_nothing(world: World) -> None:
+    world.insert((1, 1))
+    for verb in maintenance.VERBS:
+        failure = world.failure(verb.name)
+        assert failure.split(" is ")[0] in verb.form.model_fields, (verb.name, failure)
+        assert "Nothing was done" in failure
+    assert world.rows() == [(1, 1)]
+    assert world.events() == []
+
+
+def test_a_field_that_is_left_out_of_a_run_config_is_missed(world: World) -> None:
+    with pytest.raises(
+        dg.DagsterInvalidConfigError, match='Missing required config entry "commands"'
+    ):
+        world.run("mutate", table="t")
 
 
 def test_a_partition_is_dropped_when_it_is_meant(world: World) -> None:
@@ -278,7 +317,7 @@ def test_a_wrong_value_is_named_and_nothing_is_done(world: World) -> None:
         assert "Nothing was done" in failure
     config = {"table": "t", "partitions": ["1"], "dry_run": False, "alter_sync": 4}
     failure = world.failure("drop_partitions", **config)
-    assert "alter_sync\n  Input should be less than or equal to 3" in failure
+    assert "alter_sync is 4: Input should be less than or equal to 3. Nothing" in failure
     assert replica.keeper.children(replica.table.log) == log
     assert world.rows() == [(1, 1), (2, 2)]
     assert world.events() == []

@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from rmt_pipeline.dagster.location import definition_of
-from tests.support.real_dagster import DAEMON, LOCATION, RealDagster, real_dagster
+from rmt_pipeline.dagster.names import dagster_name
+from tests.support.real_dagster import (
+    DAEMON,
+    LOCATION,
+    OTHER_DAEMON,
+    OTHER_LOCATION,
+    RealDagster,
+    real_dagster,
+)
 from tests.support.site import Site
 from tests.support.stays import AT_ONCE, CREATE, DAYS, LIMIT_S, Stays
 from tests.support.time_limit import time_limit
@@ -96,7 +104,45 @@ def test_two_dagsters_for_the_same_servers(world: World) -> None:
             until(partial(_warns, dagster), dagster.logs, limit_s=LIMIT_S)
 
 
-def _warns(dagster: RealDagster) -> bool:
+OTHER = """
+import dagster as dg
+from rmt_pipeline.dagster import replicated_tables, rmt_resources
+defs = dg.Definitions.merge(
+    replicated_tables(["r1", "r2"], {{}}), dg.Definitions(resources=dict(rmt_resources({config!r})))
+)
+"""
+
+
+def test_two_daemons_and_two_locations_of_one_dagster(world: World) -> None:
+    """Both daemons carry the backfill out, and evaluate the sensors of both locations: each tick
+    names the other location, Dagster's log the other daemon, and nothing is there twice.
+    """
+    other = world.directory / "other.py"
+    other.write_text(OTHER.format(config=str(world.site.config.path)))
+    with (
+        time_limit("a backfill", LIMIT_S),
+        real_dagster(world.directory / "dagster", world.definitions, other) as dagster,
+    ):
+        dagster.start(OTHER_DAEMON)
+        backfill = dagster.backfill("stays", DAYS)
+        until(lambda: dagster.is_over(backfill), dagster.logs, limit_s=LIMIT_S)
+        assert dagster.succeeded(backfill)
+        world.until_on_both(dagster, *DAYS)
+        for location in (LOCATION, OTHER_LOCATION):
+            words = f"{dagster_name(location)} on "
+            until(partial(_warns, dagster, words), dagster.logs, limit_s=LIMIT_S)
+        until(partial(_is_told_of_two, dagster), dagster.logs, limit_s=LIMIT_S)
+
+
+def _is_told_of_two(dagster: RealDagster) -> bool:
     return any(
-        "watches r1 too: nothing is done twice" in one for one in dagster.ticks("log_r1")
+        "daemon is still sending heartbeats" in dagster.log_of(name)
+        for name in (DAEMON, OTHER_DAEMON)
+    )
+
+
+def _warns(dagster: RealDagster, of: str = "") -> bool:
+    return any(
+        of in one and "watches r1 too: nothing is done twice" in one
+        for one in dagster.ticks("log_r1")
     )

@@ -1,11 +1,12 @@
 """A Dagster of real processes that a test ends and starts again: its daemon, and a code location on
-a port, as in production; SQLite, and no web server: tests ask the instance.
+a port, as in production, or two of each; SQLite, and no web server: tests ask the instance.
 """
 
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -22,6 +23,7 @@ from rmt_pipeline.processes.server import accepts
 from tests.support.waiting import until
 
 LOCATION, DAEMON = "location", "daemon"
+OTHER_LOCATION, OTHER_DAEMON = "other-location", "other-daemon"
 OVER = (
     BulkActionStatus.COMPLETED,
     BulkActionStatus.COMPLETED_SUCCESS,
@@ -32,11 +34,11 @@ OVER = (
 
 
 class RealDagster:
-    """`start` and `kill` its LOCATION or its DAEMON. A kill is SIGKILL to the process and all that
-    it has started.
+    """`start` and `kill` its LOCATION or its DAEMON, or the other one of each. A kill is SIGKILL
+    to the process and all that it has started. `other`: what the other location has.
     """
 
-    def __init__(self, directory: Path, definitions: Path) -> None:
+    def __init__(self, directory: Path, definitions: Path, other: Path | None = None) -> None:
         self.home = directory / "home"
         prepare_home(self.home)
         settings = self.home / "dagster.yaml"
@@ -46,22 +48,27 @@ class RealDagster:
         )
         self.instance = dg.DagsterInstance.from_config(str(self.home))
         self._directory = directory
-        self._definitions = definitions
-        self._port = free_port()
+        self._definitions = {LOCATION: definitions}
+        if other is not None:
+            self._definitions[OTHER_LOCATION] = other
+        self._ports = {name: free_port() for name in self._definitions}
         self._running: dict[str, Child] = {}
-        server = f"{{host: 127.0.0.1, port: {self._port}, location_name: {LOCATION}}}"
-        (directory / "workspace.yaml").write_text(f"load_from:\n  - grpc_server: {server}\n")
+        servers = [
+            f"  - grpc_server: {{host: 127.0.0.1, port: {port}, location_name: {name}}}\n"
+            for name, port in self._ports.items()
+        ]
+        (directory / "workspace.yaml").write_text("".join(["load_from:\n", *servers]))
 
     def start(self, name: str) -> None:
         with (self._directory / f"{name}.log").open("ab") as log:
             environment = {**os.environ, **ENVIRONMENT, "DAGSTER_HOME": str(self.home)}
             self._running[name] = Child(self._command(name), output=log, env=environment)
-        if name == LOCATION:
-            until(self._answers, self.logs)
+        if name in self._ports:
+            until(partial(self._answers, name), self.logs)
 
-    def _answers(self) -> bool:
-        assert self._running[LOCATION].status() is None, self.logs()
-        return accepts("127.0.0.1", self._port)
+    def _answers(self, location: str) -> bool:
+        assert self._running[location].status() is None, self.logs()
+        return accepts("127.0.0.1", self._ports[location])
 
     def kill(self, name: str) -> None:
         self._running.pop(name).kill()
@@ -73,7 +80,7 @@ class RealDagster:
 
     def backfill(self, asset: str, keys: Sequence[str]) -> str:
         """What a click in the UI does; its id."""
-        target = GrpcServerTarget("127.0.0.1", self._port, None, LOCATION)
+        target = GrpcServerTarget("127.0.0.1", self._ports[LOCATION], None, LOCATION)
         with WorkspaceProcessContext(self.instance, target) as workspace:
             asked = PartitionBackfill.from_asset_partitions(
                 backfill_id=uuid4().hex[:8],
@@ -120,28 +127,35 @@ class RealDagster:
             for entry in self.instance.all_logs(run.run_id)
         )
 
+    def log_of(self, name: str) -> str:
+        return (self._directory / f"{name}.log").read_text()
+
     def logs(self) -> str:
         """The end of what its processes wrote, for who waits in vain."""
         files = sorted(self._directory.glob("*.log"))
         return "\n".join(f"{file.name}:\n{file.read_text()[-2000:]}" for file in files)
 
     def _command(self, name: str) -> list[str]:
-        if name == DAEMON:
+        if name not in self._ports:
             workspace = str(self._directory / "workspace.yaml")
             module = "rmt_pipeline.dagster.daemon"
             return [sys.executable, "-m", module, "run", "--workspace", workspace]
         server = [sys.executable, "-m", "dagster", "api", "grpc", "--host", "127.0.0.1"]
-        server += ["--port", str(self._port), "--location-name", name]
-        return [*server, "--python-file", str(self._definitions)]
+        server += ["--port", str(self._ports[name]), "--location-name", name]
+        return [*server, "--python-file", str(self._definitions[name])]
 
 
 @contextmanager
-def real_dagster(directory: Path, definitions: Path) -> Iterator[RealDagster]:
-    """Its location answers, and its daemon runs."""
+def real_dagster(
+    directory: Path, definitions: Path, other: Path | None = None
+) -> Iterator[RealDagster]:
+    """Its location answers, both of them if there is an `other`, and its daemon runs."""
     directory.mkdir()
-    running = RealDagster(directory, definitions)
+    running = RealDagster(directory, definitions, other)
     try:
         running.start(LOCATION)
+        if other is not None:
+            running.start(OTHER_LOCATION)
         running.start(DAEMON)
         yield running
     finally:
