@@ -43,7 +43,7 @@ def load_config(path: Path | str | None = None) -> Config:
     if not given and Path(FILE_NAME).exists():
         given = FILE_NAME
     if not given:
-        return _validated(_embedded_default(), base=Path.cwd(), path=None)
+        return _validated({}, base=Path.cwd(), path=None)
     file = Path(given).absolute()
     try:
         raw = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -155,6 +155,10 @@ class _Reading:
         zookeeper = raw.get("zookeeper", {})
         if isinstance(zookeeper, dict):
             raw = {**raw, "zookeeper": {"embedded": not zookeeper.get("hosts"), **zookeeper}}
+            if raw["zookeeper"]["embedded"] and not any(
+                name in raw for name in _NAMED_SECTIONS
+            ):
+                raw = {**_embedded_default(), **raw}  # the file changes ports, say, and no more
         found: dict[str, Any] = {
             name: self._section(kind, raw.get(name, {}), name)
             for name, kind in _SECTIONS.items()

@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +49,24 @@ def test_the_dagster_page_s_example_is_a_code_location() -> None:
     assert {"orders", "orders/r1_replica", "orders/r2_parts"} <= keys
 
 
+def test_the_default_that_the_page_of_rmt_toml_shows_is_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RMT_CONFIG", raising=False)
+    default = load_config()
+    [shown, _] = blocks("docs/configuration.md", "toml")
+    file = tmp_path / "rmt.toml"
+    file.write_text(shown, encoding="utf-8")
+    assert replace(load_config(file), path=None) == default
+
+
 def keys_of(section: type[Any]) -> set[str]:
     return {one.name for one in fields(section) if one.metadata}
 
 
 def test_the_page_of_rmt_toml_has_every_key_and_a_file_that_is_read(tmp_path: Path) -> None:
-    [text] = blocks("docs/configuration.md", "toml")
+    [_, text] = blocks("docs/configuration.md", "toml")
     file = tmp_path / "rmt.toml"
     file.write_text(text, encoding="utf-8")
     assert load_config(file).server("r1").listen == "127.0.0.1:9009"

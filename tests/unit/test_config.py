@@ -105,6 +105,21 @@ def test_without_a_file_there_are_two_servers_below_rmt_data(tmp_path, monkeypat
     assert config.spark.is_ours
 
 
+def test_a_file_without_servers_changes_only_what_it_says_of_the_default(tmp_path):
+    config = load_config(written(tmp_path, "[zookeeper]\nport = 3\n[dagster]\nport = 4\n"))
+    assert (config.zookeeper.port, config.dagster.port) == (3, 4)
+    assert [one.data for one in config.servers.values()] == [
+        tmp_path / "rmt-data" / name for name in ("r1", "r2")
+    ]
+    assert config.server("r2").macros["replica"] == "r2"
+    assert config.clusters.keys() == {"default"}
+
+
+def test_of_somebody_elses_zookeeper_no_servers_are_made_up(tmp_path):
+    config = load_config(written(tmp_path, '[zookeeper]\nhosts = "zk1:2181"\n'))
+    assert not config.servers
+
+
 def test_hosts_mean_that_zookeeper_is_somebody_elses(tmp_path):
     config = load_config(written(tmp_path, '[zookeeper]\nhosts = "zk1:2181,zk2:2181"\n'))
     assert not config.zookeeper.embedded
