@@ -44,6 +44,7 @@ RESUME_BYTES = 8 << 20  # who got fewer begins again, maybe elsewhere
 RESUMES_MAX = 5  # of one fetch
 RESUME_WAIT_S = 0.25  # then twice as long each time: a server's start takes some seconds
 CANCEL_LOOK_S = 0.25  # between looks whether the fetch was cancelled
+NOTED_BYTES_MIN = 64 << 10  # of a part, whose note is a file to write, lock and remove
 AHEAD_BYTES = 16 << 10  # read at once, where sizes, names and hashes are asked for singly
 
 
@@ -268,9 +269,9 @@ def _receive(
 def _receive_part(
     reader: "_Reader", part: PartName, store: PartStore, note: FetchNote | None = None
 ) -> StagedPart:
-    """With a `note`, others see it as it arrives. Of parts that come together there is none: they
-    are here before anybody looks; and that there is room for them was seen before they were asked
-    for.
+    """With a `note`, others see it as it arrives, and may ask that it stop, unless it is so small
+    that it is here before anybody looks. Of parts that come together there is none, for the same
+    reason; and that there is room for them was seen before they were asked for.
     """
     manifest, text = wire.read_head(reader.read)
     if manifest.partition_id != part.partition:
@@ -283,7 +284,7 @@ def _receive_part(
     staging = store.begin("fetch", str(part))
     try:
         with ExitStack() as noted:
-            if note is not None:
+            if note is not None and manifest.bytes_on_disk >= NOTED_BYTES_MIN:
                 reader.stop_reason = staging.asked_to_stop
                 noted.enter_context(
                     staging.noted(replace(note, total_bytes=manifest.bytes_on_disk))

@@ -4,6 +4,7 @@ import logging
 import select
 import socket
 import ssl
+import struct
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -22,6 +23,7 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol import serialization
+from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL
@@ -37,6 +39,11 @@ RECONNECT_DELAY_S = 0.05
 RECONNECT_DELAY_MAX_S = 1.0
 TCP_TIMEOUT_MAX_S = 3.0  # for one TCP connection: `close` may have to wait this long
 _GONE = (KazooTimeoutError, ConnectionLoss, ConnectionClosedError, SessionExpiredError)
+READ_AHEAD_BYTES = 65_536
+XID_MAX = 2**31 - 1  # of requests on one connection, then they are numbered from 1 again
+DIRECT_BYTES_MAX = 65_536  # larger requests are sent by kazoo's thread
+_LENGTH = struct.Struct(">i")
+_NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _ENDED = select.POLLHUP | select.POLLERR | select.POLLNVAL
 
 # kazoo reports every attempt to connect. What concerns users we say ourselves, in errors; to
@@ -71,7 +78,7 @@ def connect(
         sleep_func=handler.sleep_func,
     )
     try:
-        client = KazooClient(
+        client = DirectClient(
             servers,
             timeout=session_timeout_s,
             handler=handler,
@@ -149,6 +156,150 @@ class _Answer:
         if for_belief:
             with suppress(NoAuthError):  # it has answered, and the root is not ours
                 client.exists_async("/").get(timeout=timeout_s)
+
+
+class DirectConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's connection, on which the thread that asks sends its request itself.
+
+    kazoo has one thread that sends and reads. Whoever asks wakes it through a pipe, and each call
+    of the system that it makes lets go of the interpreter, which other threads may keep for
+    milliseconds: to wait for the pipe, to read it, to ask whether the socket may be written to,
+    then four bytes of the answer and the rest, with a wait before each. Here it only reads, all
+    that has arrived at once.
+
+    A request and the place of its answer among `client._pending` go together, or kazoo would give
+    answers to the wrong ones: both happen under `_sending`, whoever sends. Under it, too, nothing
+    is sent any more before kazoo tells all who wait that the connection is lost (`shut`): so no
+    request is left on a connection that is gone, with nobody to tell of it.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._sending = threading.Lock()
+        self._is_open = False
+        self._xid: int | None = None
+        self._ahead = bytearray()
+
+    def send_now(self, request: Any, answer: Any) -> bool:
+        """Whether this thread has sent the request, or has broken the connection in the attempt;
+        else kazoo's thread may, behind those that wait for it. (An encrypted connection is not to
+        be used by two threads at once.)
+        """
+        queue, waiting = self.client._queue, self.client._pending  # noqa: SLF001
+        with self._sending:
+            if not self._is_open or queue or request.type == serialization.Auth.type:
+                return False
+            xid = (self._xid or 0) % XID_MAX + 1
+            framed = _framed(request, xid)
+            if len(framed) > DIRECT_BYTES_MAX:
+                return False
+            self._xid = xid
+            is_sent = False
+            try:
+                waiting.append((request, answer, xid))
+                self._write(framed, TCP_TIMEOUT_MAX_S)
+                is_sent = True
+            except (ConnectionDropped, KazooTimeoutError):
+                pass  # kazoo's thread tells whoever waits, as soon as it finds that out
+            finally:
+                if not is_sent:
+                    self.handler.cut()
+            return True
+
+    def shut(self) -> None:
+        """From now on nothing is sent on this connection but by kazoo's thread."""
+        with self._sending:
+            self._is_open = False
+
+    def _connect(self, *args: Any) -> Any:
+        self._ahead.clear()
+        timeouts = super()._connect(*args)
+        self._is_open = not isinstance(self._socket, ssl.SSLSocket)
+        return timeouts
+
+    def _send_request(self, *timeouts_s: float) -> None:
+        with self._sending:
+            super()._send_request(*timeouts_s)
+
+    def _send_ping(self, timeout_s: float) -> None:
+        with self._sending:
+            super()._send_ping(timeout_s)
+
+    def _submit(self, request: Any, timeout_s: float, xid: int | None = None) -> None:
+        self._write(_framed(request, xid), timeout_s)
+
+    def _write(self, message: bytes, timeout_s: float) -> None:
+        """Wait only when the system can't take it at once."""
+        left = memoryview(message)
+        with self._socket_error_handling():
+            while left:
+                try:
+                    left = left[self._socket.send(left) :]
+                except _NOT_NOW:
+                    if not self.handler.select([], [self._socket], [], timeout_s)[1]:
+                        raise KazooTimeoutError("no write was possible") from None
+
+    def _read_socket(self, timeout_s: float) -> Any:
+        """Take all answers that have arrived whole."""
+        answer = super()._read_socket(timeout_s)
+        while answer is None and self._next_end() <= len(self._ahead):
+            answer = super()._read_socket(timeout_s)
+        return answer
+
+    def _read_header(self, timeout_s: float) -> tuple[Any, bytes, int]:
+        while (end := self._next_end()) > len(self._ahead):
+            self._ahead += self._arrived(timeout_s)
+        answer = bytes(memoryview(self._ahead)[_LENGTH.size : end])
+        del self._ahead[:end]
+        header, offset = serialization.ReplyHeader.deserialize(answer, 0)
+        return header, answer, offset
+
+    def _next_end(self) -> int:
+        """Where the next answer ends, as far as that has arrived."""
+        if len(self._ahead) < _LENGTH.size:
+            return _LENGTH.size
+        return _LENGTH.size + int(_LENGTH.unpack_from(self._ahead)[0])
+
+    def _arrived(self, timeout_s: float) -> bytes:
+        with self._socket_error_handling():
+            while True:
+                try:
+                    data = bytes(self._socket.recv(READ_AHEAD_BYTES))
+                except _NOT_NOW:
+                    if not self.handler.select([self._socket], [], [], timeout_s)[0]:
+                        raise KazooTimeoutError("no answer came") from None
+                    continue
+                if not data:
+                    raise ConnectionDropped("the server has hung up")
+                return data
+
+
+class DirectClient(KazooClient):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's client on a `DirectConnection`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._connection = DirectConnection(
+            self, self._conn_retry.copy(), logger=self.logger, sasl_options=None
+        )
+
+    def _call(self, request: Any, answer: Any) -> Any:
+        if self._state != KeeperState.CONNECTED or not self._connection.send_now(
+            request, answer
+        ):
+            return super()._call(request, answer)
+        return None
+
+    def _notify_pending(self, state: str) -> None:
+        self._connection.shut()
+        super()._notify_pending(state)
+
+
+def _framed(request: Any, xid: int | None) -> bytes:
+    """As it is sent: its length, its number and its kind, if it has them, and itself."""
+    numbers = [number for number in (xid, request.type) if number]
+    body: bytes = request.serialize()
+    return struct.pack(f">{len(numbers) + 1}i", 4 * len(numbers) + len(body), *numbers) + body
 
 
 def _give_up(client: KazooClient, handler: "OneSessionHandler") -> None:

@@ -48,6 +48,7 @@ LIMITS = "tests/unit/exchange/test_limits.py"
 CLONED = "tests/unit/replica/work/test_fetch_sources.py"
 TURNS = "tests/unit/replica/test_upkeep_loop.py"
 IDLE = "tests/unit/replica/test_idle.py"
+DIRECT = "tests/unit/test_direct_connection.py"
 _CLEAN_UP_FAILED = (
     '            log.exception("clean-up failed; trying again", table=table.full_name)\n'
 )
@@ -1394,8 +1395,30 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "worker: nobody moves the pointer behind what was put off",
         "rmt_pipeline/replica/work/worker.py",
-        "        waits.append(self._put_off_due_s() - now_s)\n",
-        "        pass\n",
+        "            waits.append(self._pull_due_s() - now_s)\n",
+        "            pass\n",
+        IDLE,
+    ),
+    LineMutant(
+        "worker: each insert here is looked at by itself",
+        "rmt_pipeline/replica/work/worker.py",
+        "self._now_s() + OWN_INSERTS_REST_S if is_ours",
+        "-math.inf if is_ours",
+        IDLE,
+    ),
+    LineMutant(
+        "worker: who rests after others' inserts, too, fetches them late",
+        "rmt_pipeline/replica/work/worker.py",
+        "OWN_INSERTS_REST_S if is_ours else -math.inf",
+        "OWN_INSERTS_REST_S if is_ours else self._now_s() + OWN_INSERTS_REST_S",
+        IDLE,
+    ),
+    LineMutant(
+        "worker: what came during a rest is seen when the next comes",
+        "rmt_pipeline/replica/work/worker.py",
+        "        return min(due_s, self._rested_s) if self._log.is_fired else due_s\n",
+        "        is_rested = self._log.is_fired and self._now_s() >= self._rested_s\n"
+        "        return -math.inf if is_rested else due_s\n",
         IDLE,
     ),
     LineMutant(
@@ -2024,6 +2047,57 @@ MUTANTS: tuple[LineMutant, ...] = (
         "                pinned.enter_context(self.store.pin(found.active))\n",
         "                self.store.pin(found.active)\n",
         f"{FREEZES}::test_a_drop_meanwhile_takes_nothing_from_it",
+    ),
+    LineMutant(
+        "direct: the place of the answer is there when the request has gone",
+        f"{ZOOKEEPER}/connect.py",
+        "                waiting.append((request, answer, xid))\n"
+        "                self._write(framed, TCP_TIMEOUT_MAX_S)\n",
+        "                self._write(framed, TCP_TIMEOUT_MAX_S)\n"
+        "                waiting.append((request, answer, xid))\n",
+        DIRECT,
+    ),
+    LineMutant(
+        "direct: a connection that is lost is written to",
+        f"{ZOOKEEPER}/connect.py",
+        "        self._connection.shut()\n",
+        "        pass\n",
+        DIRECT,
+    ),
+    LineMutant(
+        "direct: whoever asks overtakes what waits for kazoo's thread",
+        f"{ZOOKEEPER}/connect.py",
+        "not self._is_open or queue or",
+        "not self._is_open or",
+        DIRECT,
+    ),
+    LineMutant(
+        "direct: half a request stays on the connection",
+        f"{ZOOKEEPER}/connect.py",
+        "                if not is_sent:\n",
+        "                if False:\n",
+        DIRECT,
+    ),
+    LineMutant(
+        "direct: a new connection begins with half an answer of the old one",
+        f"{ZOOKEEPER}/connect.py",
+        "        self._ahead.clear()\n",
+        "        pass\n",
+        DIRECT,
+    ),
+    LineMutant(
+        "direct: two threads use an encrypted connection",
+        f"{ZOOKEEPER}/connect.py",
+        "not isinstance(self._socket, ssl.SSLSocket)\n",
+        "True\n",
+        DIRECT,
+    ),
+    LineMutant(
+        "direct: of answers that arrive together one is read",
+        f"{ZOOKEEPER}/connect.py",
+        "        while answer is None and self._next_end() <= len(self._ahead):\n",
+        "        while False:\n",
+        DIRECT,
     ),
     LineMutant(
         "drop: who asked does not see to ids",

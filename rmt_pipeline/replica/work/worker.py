@@ -47,6 +47,7 @@ STOP_LOOK_S = 1.0  # between looks at `should_stop`, by who ends when nothing is
 REST_MAX_S = 1.0  # between looks that find something, while hands are busy
 HANDS_WAIT_S = 1.0  # they wake us when something is done
 OWN_CHANGES_S = 0.5  # a queue that we have emptied is listed again no sooner, if no log came
+OWN_INSERTS_REST_S = 0.02  # after a look at the log that found only what was inserted here
 TROUBLE_WAIT_S = 0.5  # and twice as long each time that there is trouble again
 TROUBLE_WAIT_MAX_S = 8.0
 MERGE_LOOK_EVERY_S = (
@@ -219,6 +220,7 @@ class Worker:
         self._waiting: tuple[tuple[str, str], ...] = ()
         self._retry_s = math.inf
         self._pulled_to: int | None = None
+        self._rested_s = -math.inf
         self._put_off = PutOff() if is_endless else None
         replica.memory.passes_by = replica.memory.passes_by or is_endless
         self._patience_s = PATIENCE_FIRST_S
@@ -280,14 +282,22 @@ class Worker:
         """
         if self._is_pulling_stopped():
             return False  # what the log's watch has told is kept until then
-        if not self._log.take() and self._now_s() < self._put_off_due_s():
+        if self._now_s() < self._pull_due_s():
             return False
+        self._log.take()
         pulled = pull_log(self.replica, self._log.fire, put_off=self._put_off)
+        is_ours = not pulled.queued and self._put_off is not None and self._put_off.entries
+        self._rested_s = self._now_s() + OWN_INSERTS_REST_S if is_ours else -math.inf
         before, self._pulled_to = self._pulled_to, pulled.pointer
         return pulled.queued > 0 or pulled.pointer - pulled.entries != before
 
-    def _put_off_due_s(self) -> float:
-        return math.inf if self._put_off is None else self._put_off.due_s
+    def _pull_due_s(self) -> float:
+        """When the log is to be read next. A replica into which somebody inserts reads of each
+        insert, only to put it off. So when there was nothing else, it rests before it looks again:
+        then one look finds several of them.
+        """
+        due_s = math.inf if self._put_off is None else self._put_off.due_s
+        return min(due_s, self._rested_s) if self._log.is_fired else due_s
 
     def _is_pulling_stopped(self) -> bool:
         return Background.PULLING_REPLICATION_LOG in self.replica.store.marks.stopped()
@@ -344,7 +354,8 @@ class Worker:
             waits.append(PATIENCE_MAX_S)  # no watch tells when it goes on
         if Background.PULLING_REPLICATION_LOG in stopped:
             return max(0.0, min(waits))  # for the rest we do not look then
-        waits.append(self._put_off_due_s() - now_s)
+        if self.pool == "fetch":
+            waits.append(self._pull_due_s() - now_s)
         if self._select:
             waits += [self._merges.next_s(now_s), self._mutations.next_s(now_s)]
         return max(0.0, min(waits))

@@ -34,6 +34,7 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.nodes.formats import varint
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store.hashes.checksums import hash_hex
+from rmt_pipeline.store.staging import Staging
 from tests.support import asgi
 from tests.support.exchange import (
     ENDPOINT,
@@ -79,6 +80,21 @@ def test_a_part_arrives_as_it_was(source, target, client, files):
     assert target.verify(PART) == manifest
     assert [b"".join(target.file_chunks(PART, name)) for name in files] == list(files.values())
     assert sender.broken == []
+
+
+@pytest.mark.parametrize("files", [SMALL, LARGE], ids=["small", "large"])
+def test_others_are_told_of_a_fetch_that_they_could_see(
+    source, target, client, monkeypatch, files
+):
+    """The note is a file, which costs as much as a small part's own."""
+    put(source, PART, files)
+    noted, right = [], Staging.noted
+    monkeypatch.setattr(
+        Staging, "noted", lambda self, note: noted.append(note) or right(self, note)
+    )
+    with Sender(source) as sender:
+        client.fetch(address(sender.port), ENDPOINT, PART, target)
+    assert len(noted) == (files is LARGE)
 
 
 def test_one_connection_serves_many_fetches(source, target, client):

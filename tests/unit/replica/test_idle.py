@@ -21,6 +21,7 @@ from rmt_pipeline.replica.work.carry import Tools
 from rmt_pipeline.replica.work.pools import Pool
 from rmt_pipeline.replica.work.worker import (
     OWN_CHANGES_S,
+    OWN_INSERTS_REST_S,
     PATIENCE_MAX_S,
     SAFETY_NET_S,
     Flush,
@@ -420,3 +421,35 @@ def test_the_pointer_is_behind_what_was_inserted_here_once_the_log_is_quiet(
     pointer, stat = replica.keeper.get(replica.paths.log_pointer)
     assert int(pointer) == 11
     assert stat.version <= 4
+
+
+def test_one_look_at_the_log_finds_several_of_what_is_inserted_here_one_after_another(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what another replica inserts meanwhile waits for no longer than such a rest."""
+    live(replicas, "r1", "fetch", 100)
+    seen: list[list[str]] = []
+    happens: dict[float, Callable[[], object]] = {
+        150.0 + number / 200: lambda number=number: replicas.insert("r1", number)
+        for number in range(20)
+    }
+    happens[150.052] = lambda: replicas.insert("r2", 100)
+    happens[150.052 + 1.1 * OWN_INSERTS_REST_S] = lambda: seen.append(replicas.parts("r1"))
+    asked = count_requests(replicas["r1"], monkeypatch)
+    live(replicas, "r1", "fetch", 150.5, happens)
+    assert 0.1 / OWN_INSERTS_REST_S / 2 <= asked["log"] <= 0.1 / OWN_INSERTS_REST_S + 5
+    [parts] = seen
+    from_peer = "all_11_11_0"
+    assert from_peer in parts
+
+
+def test_after_what_another_replica_inserted_there_is_no_rest(replicas: Replicas) -> None:
+    live(replicas, "r1", "fetch", 100)
+    seen: list[int] = []
+    happens: dict[float, Callable[[], object]] = {}
+    for number in range(5):
+        happens[150.0 + number / 200] = lambda number=number: replicas.insert("r2", number)
+        happens[150.001 + number / 200] = lambda: seen.append(len(replicas.parts("r1")))
+    before = len(replicas.parts("r1"))
+    live(replicas, "r1", "fetch", 150.5, happens)
+    assert seen == [before + number for number in range(1, 6)]

@@ -1,0 +1,198 @@
+"""A request is sent by the thread that asks, beside kazoo's own, and no answer goes astray."""
+
+import socket
+import ssl
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from kazoo.exceptions import ConnectionLoss
+from kazoo.protocol import serialization
+from kazoo.protocol.states import KeeperState
+
+from rmt_pipeline.zookeeper import connect
+from rmt_pipeline.zookeeper.connect import DirectClient, OneSessionHandler
+
+READ = serialization.GetData("/a", None)
+STAT = bytes(serialization.stat_struct.size)
+
+
+class Wire:
+    """A socket of which a test decides what it takes and what else happens then."""
+
+    def __init__(self, inside: socket.socket) -> None:
+        self._inside = inside
+        self.on_send: Callable[[], object] = lambda: None
+        self.taken_max = 1 << 20
+
+    def send(self, data: memoryview) -> int:
+        self.on_send()
+        return self._inside.send(data[: self.taken_max])
+
+    def recv(self, size: int) -> bytes:
+        return self._inside.recv(size)
+
+    def fileno(self) -> int:
+        return self._inside.fileno()
+
+
+class Line:
+    """A client with a connection that is open, and the server's end of it."""
+
+    def __init__(self, wire: Wire, server: socket.socket) -> None:
+        self.handler = OneSessionHandler()
+        self.cuts: list[str] = []
+        self.handler.cut = lambda: self.cuts.append("cut")  # type: ignore[method-assign]
+        self.client = DirectClient("127.0.0.1:1", handler=self.handler)
+        self.client._state = KeeperState.CONNECTED
+        self.connection = self.client._connection
+        self.connection._socket, self.connection._xid = wire, 0
+        self.connection._is_open = True
+        self.wire, self.server = wire, server
+
+    def ask(self, request: Any = READ) -> Any:
+        answer = self.handler.async_result()
+        self.client._call(request, answer)
+        return answer
+
+    def asked(self) -> list[int]:
+        """The numbers of the requests that have arrived, each whole."""
+        data, numbers = self.server.recv(1 << 20), []
+        while data:
+            length, number, _ = struct.unpack_from(">iii", data)
+            assert len(data) >= 4 + length
+            numbers.append(number)
+            data = data[4 + length :]
+        return numbers
+
+
+@contextmanager
+def a_line() -> Iterator[Line]:
+    inside, server = socket.socketpair()
+    with inside, server:
+        inside.setblocking(False)
+        server.settimeout(5)
+        yield Line(Wire(inside), server)
+
+
+@pytest.fixture
+def line() -> Iterator[Line]:
+    with a_line() as opened:
+        yield opened
+
+
+def answer(number: int, data: bytes) -> bytes:
+    body = struct.pack(">iqii", number, 1, 0, len(data)) + data + STAT
+    return struct.pack(">i", len(body)) + body
+
+
+def test_the_thread_that_asks_sends_its_request_whole(line: Line) -> None:
+    line.wire.taken_max = 5
+    line.ask()
+    assert not line.client._queue
+    assert line.asked() == [1]
+    line.ask()
+    assert line.asked() == [2]
+
+
+def test_the_place_of_the_answer_is_there_before_the_request_is(line: Line) -> None:
+    waiting: list[int] = []
+    line.wire.on_send = lambda: waiting.append(line.client._pending[-1][2])
+    line.ask()
+    line.ask()
+    assert waiting == [1, 2]
+
+
+def test_answers_that_arrive_together_are_read_together(line: Line) -> None:
+    first, second, third = line.ask(), line.ask(), line.ask()
+    last = answer(3, b"third")
+    line.server.sendall(answer(1, b"first") + answer(2, b"second") + last[:9])
+    line.connection._read_socket(5)
+    assert first.get_nowait()[0] == b"first"
+    assert second.get_nowait()[0] == b"second"
+    assert not third.ready()
+    line.server.sendall(last[9:])
+    line.connection._read_socket(5)
+    assert third.get_nowait()[0] == b"third"
+
+
+def test_on_a_connection_that_is_lost_nobody_is_left_waiting(line: Line) -> None:
+    """1. One request is on its way when the connection breaks; kazoo tells it so.
+    2. Before kazoo has closed the socket another thread asks, and might still send.
+    3. Then its request is one of the next connection: no answer is to come on this one.
+    """
+    first = line.ask()
+    line.client._notify_pending(KeeperState.CONNECTING)
+    with pytest.raises(ConnectionLoss):
+        first.get_nowait()
+    line.ask()
+    assert not line.client._pending
+    assert len(line.client._queue) == 1
+
+
+def test_what_waits_for_kazoos_thread_goes_first(line: Line) -> None:
+    line.client._queue.append((READ, None))
+    line.ask()
+    assert not line.client._pending
+    assert len(line.client._queue) == 2
+
+
+def test_what_is_large_is_sent_by_kazoos_thread(line: Line) -> None:
+    line.ask(serialization.SetData("/a", bytes(connect.DIRECT_BYTES_MAX), -1))
+    assert not line.client._pending
+    assert len(line.client._queue) == 1
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(32, "broken pipe")])
+def test_a_connection_on_which_half_a_request_may_be_is_cut(
+    line: Line, error: BaseException
+) -> None:
+    """Whoever waits is told by kazoo's thread, which sees the end of the connection."""
+
+    def fail() -> None:
+        raise error
+
+    line.wire.on_send = fail
+    answered = line.handler.async_result()
+    if isinstance(error, KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt):
+            line.client._call(READ, answered)
+    else:
+        line.client._call(READ, answered)
+    assert line.cuts == ["cut"]
+    line.client._notify_pending(KeeperState.CONNECTING)
+    assert answered.ready()
+
+
+def test_an_encrypted_connection_is_not_used_by_two_threads(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenSSL's connections are not made for it."""
+    plain = ssl.create_default_context().wrap_socket(
+        socket.socket(), server_hostname="localhost", do_handshake_on_connect=False
+    )
+    with plain:
+
+        def connected(connection: Any, *_: object) -> tuple[int, int]:
+            connection._socket = plain
+            return 1, 1
+
+        monkeypatch.setattr(connect.ConnectionHandler, "_connect", connected)
+        line.connection._connect("localhost", "127.0.0.1", 1)
+    assert not line.connection.send_now(READ, None)
+
+
+def test_a_new_connection_begins_with_nothing_of_the_old_one(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line.ask()
+    line.server.sendall(answer(1, b"first") + answer(2, b"half of it")[:9])
+    line.connection._read_socket(5)
+    monkeypatch.setattr(connect.ConnectionHandler, "_connect", lambda *_: (1, 1))
+    line.connection._connect("localhost", "127.0.0.1", 1)
+    second = line.ask()
+    line.server.sendall(answer(2, b"second"))
+    line.connection._read_socket(5)
+    assert second.get_nowait()[0] == b"second"
