@@ -94,7 +94,7 @@ def spied(directory: Path | None, pids: Mapping[str, int]) -> Iterator[None]:
             directory.mkdir(parents=True, exist_ok=True)
             for name, pid in pids.items():
                 file = str(directory / f"{name}.txt")
-                how = ["-r", "100", "-d", str(SPY_S), "-t", "-f", "raw", "--nonblocking"]
+                how = ["-r", "200", "-d", str(SPY_S), "-t", "-g", "-f", "raw", "--nonblocking"]
                 command = [spy, "record", *how, "-o", file, "-p", str(pid)]
                 process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
                 running.callback(process.wait, 30)
