@@ -330,17 +330,6 @@ def _decoded(text: bytes) -> LogEntry:
     return decode(text)
 
 
-def part_brought(text: bytes, author: str) -> PartName | None:
-    """The part that was inserted with this log entry, if it wants nothing of its author any
-    more.
-    """
-    try:
-        entry = decode(text)
-    except Corruption:
-        return None
-    return entry.part if isinstance(entry, GetPart) and _brought(entry, author) else None
-
-
 def _brought(entry: LogEntry, author: str) -> tuple[PartName, ...] | None:
     """The parts that came with the entry, which wants nothing of its author any more, but perhaps
     what `settled_ones` says. Not if a quorum waits for it, which counts who has the part as entries

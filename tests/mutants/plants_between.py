@@ -47,7 +47,7 @@ def takes_whatever_is_there(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_is_behind(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(from_table, "_why_behind", lambda *_: "")
+    patch.setattr(from_table, "why_behind", lambda *_: "")
 
 
 def no_ids(patch: pytest.MonkeyPatch) -> None:

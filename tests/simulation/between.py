@@ -2,7 +2,7 @@
 must be true of both at the moment when it happens.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -10,6 +10,7 @@ from rmt_pipeline.protocol.log.codec import decode
 from rmt_pipeline.protocol.log.entry import DropRange, LogEntry, ReplaceRange, drop_range_of
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.replica.partitions.from_path import FetchedInto
 from rmt_pipeline.replica.partitions.from_table import Between, Taken
 from tests.simulation.dropping import waking
 from tests.simulation.ledger import Ledger, inserted_as
@@ -44,6 +45,10 @@ class Tables:
     """By part of the target: whether it left the source in the same multi."""
     attached: set[str] = field(default_factory=set)
     """Parts of the source that were attached, and not dropped from the target since."""
+    unanswered: dict[tuple[str, str], frozenset[PartName]] = field(default_factory=dict)
+    """By replica of the target and partition, the blocks of the source that had been dropped when
+    the first FETCH began since one was answered.
+    """
 
     def __post_init__(self) -> None:
         self.source.world.zookeeper.on_commit(self._committed)
@@ -120,24 +125,48 @@ class Tables:
                 f"{entry} brings {text}, which was never in the source"
             )
 
-    def _was_ever_sold(self, text: str) -> bool:
+    def _was_ever_sold(self, text: str, but: Collection[PartName] = ()) -> bool:
+        """In a block that is not among these."""
         row = inserted_as(text)
         return any(
-            text in self.sold.forms_ever(row, block) for block in self.sold.blocks.get(row, ())
+            text in self.sold.forms_ever(row, block)
+            for block in self.sold.blocks.get(row, ())
+            if block not in but
         )
 
+    def fetching(
+        self, replica: str, partition: str
+    ) -> Callable[[FetchedInto, Mapping[str, int]], None]:
+        """A replica of the target begins to fetch. What is returned is called with its answer, and
+        with the rows that are in what it has fetched.
+
+        If an earlier statement, which got no answer, has brought all of it, then this is how the
+        source was when that one ran, or later.
+        """
+        mine = frozenset(self.sold.dropped_by)
+        first = self.unanswered.setdefault((replica, partition), mine)
+
+        def answered(fetched: FetchedInto, texts: Mapping[str, int]) -> None:
+            self.unanswered.pop((replica, partition), None)
+            dropped = first if len(fetched.kept) == len(fetched.parts) else mine
+            self.what_is_fetched_was_there_at_once(partition, texts, dropped)
+
+        return answered
+
     def what_is_fetched_was_there_at_once(
-        self, partition: str, texts: Mapping[str, int]
+        self, partition: str, texts: Mapping[str, int], dropped: Collection[PartName]
     ) -> None:
-        """Each row once, as some mutation of the source has left it; none of it is of another
-        moment. A replica that has yet to drop it may have it, and what was inserted again.
+        """Each row as some mutation of the source has left it, in a block that had not been
+        `dropped` when the statement began; once, but for rows that were attached beside themselves.
         """
         for text, times in texts.items():
-            assert self._was_ever_sold(text), (
-                f"{text} of {partition} was fetched, and never in the source"
-            )
-            assert times <= len(self.sold.blocks[inserted_as(text)]), (
-                f"{text} of {partition} was fetched {times} times"
+            row = inserted_as(text)
+            there = [one for one in self.sold.blocks.get(row, ()) if one not in dropped]
+            most = len(there) if row in self.sold.arrived else 1
+            assert times <= most, f"{text} of {partition} was fetched {times} times"
+            assert self._was_ever_sold(text, dropped), (
+                f"{text} of {partition} was fetched: it was never in the source, or was dropped "
+                "before that"
             )
 
     def what_leaves_arrives(self, dropped: PartName, texts: Sequence[str]) -> None:

@@ -86,16 +86,18 @@ def unfreeze(ledger: Ledger, name: str, partition: str | None) -> Action:
     return run
 
 
-def fetch(tables: Tables, partition: str) -> Action:
+def fetch(tables: Tables, partition: str, query: QuerySettings = WAITS[1]) -> Action:
     """From the first table, into `detached/` of the second one."""
 
     def run(context: Context) -> None:
         there = context.beside(tables.target)
-        fetched = there.table().fetch_partition(tables.source.table.root, partition)
+        answered = tables.fetching(there.site.replica, partition)
+        path = tables.source.table.root
+        fetched = there.table().fetch_partition(path, partition, settings=query)
         texts: Counter[str] = Counter()
         for part in fetched.parts:
             texts.update(there.site.rows(f"{layout.DETACHED}/{part}"))
-        tables.what_is_fetched_was_there_at_once(partition, texts)
+        answered(fetched, texts)
 
     return run
 

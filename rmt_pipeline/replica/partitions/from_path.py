@@ -1,13 +1,18 @@
 """FETCH PARTITION and PART … FROM a table's path in ZooKeeper: parts of its replicas come into
 `detached/` here, from where ATTACH takes them (spec §9.8).
 
-    who is furthest ──► its active parts, listed ──► each fetched, under a name that nobody
-    attaches ──► all of one listing are here ──► they get their names
+    a replica that is not behind ──► its active parts, listed ──► each fetched, under a name that
+    nobody attaches ──► all of one listing are here ──► they get their names
 
-1. What comes together is one listing: all rows that one replica had at one moment. If a part is
-   gone when it is asked for, merged away or dropped, the replica is listed again; what is listed no
+1. What comes together is one listing: the rows that one replica had at one moment. If a part is
+   gone when it is asked for, merged away or dropped, a replica is listed again; what is listed no
    more goes, what is here already stays.
-2. Said again after it died it goes on with what it has (`store.fetching`): a part is not fetched
+2. At that moment the replica had every row that was inserted, and none that was dropped: the parts
+   are read, then what it has yet to carry out, then the parts again. When these are the same, no
+   drop and no fetch was carried out in between; so what was in the log before the second read is
+   either among the parts, or among what was read in the middle, and then the replica is behind:
+   another one is asked, or it is waited for.
+3. Said again after it died it goes on with what it has (`store.fetching`): a part is not fetched
    again that is what the source promises.
 """
 
@@ -20,11 +25,13 @@ from rmt_pipeline.protocol.alter.history import is_current, stored_columns
 from rmt_pipeline.protocol.errors import (
     Corruption,
     NoReplicaHasPart,
+    ReplicaDropped,
     RmtError,
     Unavailable,
     UnknownTable,
     UserError,
 )
+from rmt_pipeline.protocol.log.entry import LogEntry, describe_entry, drop_range_of
 from rmt_pipeline.protocol.nodes.columns import parse_columns
 from rmt_pipeline.protocol.nodes.formats import PartHeader, ReplicaAddress
 from rmt_pipeline.protocol.nodes.metadata import (
@@ -32,21 +39,22 @@ from rmt_pipeline.protocol.nodes.metadata import (
     metadata_of,
     parse_metadata,
 )
+from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.protocol.text import require_path
 from rmt_pipeline.replica.fetch import difference_from_promise
 from rmt_pipeline.replica.life.create import at_version
 from rmt_pipeline.replica.partitions.drop import Living, require_partition
-from rmt_pipeline.replica.pull_log import PUT_OFF_MAX, part_brought
+from rmt_pipeline.replica.partitions.from_table import LOOK_EVERY_S, why_behind
 from rmt_pipeline.store.fetching import Fetching, fetching
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper.alter_transactions import read_at_once
-from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused
-from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths, log_entry_name
-from rmt_pipeline.zookeeper.snapshot import active_parts, living_replicas
+from rmt_pipeline.zookeeper.keeper import Refused
+from rmt_pipeline.zookeeper.known import KnownQueue
+from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
+from rmt_pipeline.zookeeper.snapshot import entries_to_come, living_replicas, parts_now
 
 NewPeers = Callable[[], AbstractContextManager[Peers]]
 
@@ -123,8 +131,9 @@ class FromPath:
 
         Raises BadZooKeeperPath, BadPartition, UnknownTable, CannotFetch naming the difference,
         DetachedPartitionExists, DetachedPartExists, NoSuchPartition, NoReplicaHasPart,
-        NoActiveReplicas, FetchIsRunning, DiskFull; TooManyRetries when parts are gone, or do not
-        arrive, again and again.
+        NoActiveReplicas, FetchIsRunning, DiskFull; Unavailable when each active replica has been
+        behind for `receive_timeout`; TooManyRetries when parts are gone, or do not arrive, again
+        and again.
         """
         source = TablePaths(checked_path(self.path))
         require_partition(self.partition, "fetched")
@@ -197,6 +206,8 @@ class _Work:
     peers: Peers
     failed: set[str] = field(default_factory=set)
     """Replicas of the source that could not send what they have."""
+    known: dict[str, KnownQueue] = field(default_factory=dict)
+    """By replica of the source, what was read of it before: hints that save reads."""
 
     def done(self) -> None:
         """All of one listing is kept, and nothing else. Raises as `FromPath.fetch`."""
@@ -204,8 +215,6 @@ class _Work:
         for _ in range(self.asked.query.max_fetch_partition_retries_count + 1):
             there = self._structure()
             listed = self._list()
-            if listed is None:
-                continue
             try:
                 for error in self._arriving(there, listed):
                     problem = error
@@ -235,7 +244,7 @@ class _Work:
         replica, source = self.asked.living(), self.source
         read = read_at_once(replica.keeper, [source.metadata, source.columns])
         if read is None:
-            raise UnknownTable(f"there is no table at {source.root} in ZooKeeper")
+            raise _unknown(source)
         (metadata, stat), (columns, _) = read
         difference = _difference(replica.definition, metadata, columns)
         if difference:
@@ -246,42 +255,44 @@ class _Work:
         plain = replace(replica.definition, history=(), metadata_version=0)
         return at_version(replica.keeper, source, plain, stat.version)
 
-    def _list(self) -> _Listed | None:
-        """None: it changed while it was listed. Raises NoActiveReplicas, NoReplicaHasPart,
-        NoSuchPartition.
+    def _list(self) -> _Listed:
+        """Raises NoActiveReplicas, NoReplicaHasPart, NoSuchPartition; Unavailable when all active
+        replicas have been behind for `receive_timeout`.
         """
-        keeper, asked = self.asked.living().keeper, self.asked
-        replica = self._furthest()
-        if replica is None:
-            return None
-        try:
-            active = PartSet(active_parts(keeper, replica))
-        except Refused as refused:
-            if refused.kind is not RefusalKind.NO_NODE:
-                raise
-            return None  # it was dropped just now
-        wanted = active.in_partition(asked.partition) if asked.part is None else [asked.part]
-        if not wanted:
-            raise NoSuchPartition(
-                f"Partition {asked.partition} on {replica.root} doesn't exist: nothing to fetch"
-            )
-        reads = keeper.get_many([replica.host, *(replica.part(part) for part in wanted)])
-        found = [read[0] for read in reads if read is not None]
-        if len(found) < len(reads):
-            return None
-        return _Listed(replica, found[0], dict(zip(wanted, found[1:], strict=True)))
+        clock = self.asked.living().clock
+        deadline_s = clock.monotonic_s() + self.asked.query.receive_timeout
+        while True:
+            self.asked.living().keeper.sync(
+                self.source.root
+            )  # else all this may be of the past
+            behind: list[str] = []
+            for replica in self._furthest_first():
+                found = self._look(replica)
+                if isinstance(found, _Listed):
+                    return found
+                behind.append(f"{replica.name} {found}")
+            if clock.monotonic_s() >= deadline_s:
+                what = self.asked.part or f"partition {self.asked.partition}"
+                raise Unavailable(
+                    f"no active replica of {self.source.root} has all that was done to {what}: "
+                    f"{'; '.join(behind)}. Nothing was fetched. Try again when one has: there "
+                    "SYSTEM SYNC REPLICA waits for it, and system.replication_queue says what it "
+                    "waits for"
+                )
+            clock.sleep_s(LOOK_EVERY_S)
 
-    def _furthest(self) -> ReplicaPaths | None:
-        """Of the active replicas that can send (and have the part): the one that has copied most of
-        the log, then the one with the shortest queue. None: one went while it was looked at.
+    def _furthest_first(self) -> list[ReplicaPaths]:
+        """The active replicas that can send (and have the part). First the one that has copied most
+        of the log, of equal ones the one with the shortest queue.
         """
         keeper, source, part = self.asked.living().keeper, self.source, self.asked.part
-        active = [
-            name for name, is_active in living_replicas(keeper, source).items() if is_active
-        ]
-        if not active:
+        try:
+            living = living_replicas(keeper, source)
+        except Refused as refused:
+            raise _unknown(source) from refused
+        paths = [source.replica(name) for name, is_active in living.items() if is_active]
+        if not paths:
             raise NoActiveReplicas(f"No active replicas for shard {source.root}")
-        paths = [source.replica(name) for name in active]
         if part is not None:
             has = keeper.exists_many([one.part(part) for one in paths])
             paths = [one for one, stat in zip(paths, has, strict=True) if stat is not None]
@@ -295,24 +306,56 @@ class _Work:
         pointers = keeper.get_many([one.log_pointer for one in paths])
         queues = keeper.children_many([one.queue for one in paths])
         known = [
-            (self._reached(one, int(pointer[0] or b"0")), -len(queue), one)
+            (int(pointer[0] or b"0"), -len(queue), one)
             for one, pointer, queue in zip(paths, pointers, queues, strict=True)
             if pointer is not None and queue is not None
         ]
-        return max(known, key=lambda one: one[:2])[2] if known else None
+        return [one for *_, one in sorted(known, key=lambda one: one[:2], reverse=True)]
 
-    def _reached(self, replica: ReplicaPaths, pointer: int) -> int:
-        """How much of the log it has: its pointer, or beyond it, behind what was inserted there.
-        For that alone it may put off moving the pointer, which says then less than that of one who
-        has copied these entries and has none of their parts.
-        """
-        numbers = range(pointer, pointer + PUT_OFF_MAX)
-        paths = [self.source.log_entry(log_entry_name(number)) for number in numbers]
-        reads = self.asked.living().keeper.get_many(paths)
-        for number, read in zip(numbers, reads, strict=True):
-            if read is None or part_brought(read[0], replica.name) is None:
-                return number
-        return numbers.stop
+    def _look(self, replica: ReplicaPaths) -> _Listed | str:
+        """Or in words why it can't be listed now. Raises NoSuchPartition."""
+        keeper, asked = self.asked.living().keeper, self.asked
+        known = self.known.setdefault(replica.name, KnownQueue())
+        try:
+            [lost] = keeper.get_many([replica.is_lost])
+            there = parts_now(keeper, replica, known)
+            entries = entries_to_come(keeper, self.source, replica, known)
+            again = parts_now(keeper, replica, known)
+        except (Refused, ReplicaDropped):
+            return "was dropped just now"
+        names = there.names(asked.partition)
+        [lost_now] = keeper.get_many([replica.is_lost])
+        is_as_before = lost is not None and lost_now is not None and lost == lost_now
+        if not is_as_before or names != again.names(asked.partition):
+            return "changed while it was looked at"
+        if lost is None or lost[0] != b"0":
+            return "is lost, and takes over what another one has"
+        if behind := self._why_behind(entries, there):
+            return f"has yet to carry out: {behind}"
+        wanted = there.current.in_partition(asked.partition)
+        if asked.part is not None:
+            wanted = [asked.part] if asked.part in names else []
+        elif not wanted:
+            raise NoSuchPartition(
+                f"Partition {asked.partition} on {replica.root} doesn't exist: nothing to fetch"
+            )
+        reads = keeper.get_many([replica.host, *(replica.part(part) for part in wanted)])
+        found = [read[0] for read in reads if read is not None]
+        if not wanted or len(found) < len(reads):
+            return "changed while it was looked at"
+        return _Listed(replica, found[0], dict(zip(wanted, found[1:], strict=True)))
+
+    def _why_behind(self, entries: Sequence[LogEntry], there: Holdings) -> str:
+        """Which entry has yet to bring rows of what is wanted, or to take them away."""
+        part = self.asked.part
+        if part is None:
+            told = {describe_entry(entry): entry for entry in entries}
+            return why_behind(told, there, [self.asked.partition])
+        for entry in entries:
+            dropped = drop_range_of(entry)
+            if dropped is not None and dropped.contains(part):
+                return describe_entry(entry)
+        return ""
 
     # --- its parts
 
@@ -377,6 +420,10 @@ class _Work:
         version = replica.definition.metadata_version
         self.held.keep(outcome, part, replace(manifest, metadata_version=version))
         return None
+
+
+def _unknown(source: TablePaths) -> UnknownTable:
+    return UnknownTable(f"there is no table at {source.root} in ZooKeeper")
 
 
 def _difference(mine: TableDefinition, metadata: bytes, columns: bytes) -> str:

@@ -8,7 +8,7 @@ source's DROP_RANGE and the destination's REPLACE_RANGE are in their logs togeth
 half to be resumed. Said again after it has happened, it finds nothing left to move.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,11 +17,13 @@ from rmt_pipeline.protocol.alter.history import is_current, stored_columns
 from rmt_pipeline.protocol.errors import MissingPart, OutcomeUnknown, Unavailable, UserError
 from rmt_pipeline.protocol.inserts.ids import from_table_block_id
 from rmt_pipeline.protocol.log.entry import (
+    LogEntry,
     MergeParts,
     MutatePart,
     drop_range_of,
     parts_brought,
 )
+from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.protocol.settings.query import QuerySettings
@@ -278,10 +280,11 @@ def wait_until_here(
     deadline_s = clock.monotonic_s() + query.receive_timeout
     while True:
         replica = living()
-        view = _view(replica)
-        current = view.current
+        _, snapshot = caught_up(replica)
+        current = snapshot.parts.current
         parts = tuple(current if partition is None else current.in_partition(partition))
-        node = _why_behind(view, None if partition is None else [partition])
+        only = None if partition is None else [partition]
+        node = why_behind(snapshot.entries, snapshot.parts, only)
         waiting = awaiting_quorum(replica.keeper, replica.table).intersection(parts)
         if not node and not waiting:
             return parts
@@ -301,7 +304,8 @@ def wait_until_here(
 
 def is_behind(replica: Replica, partitions: Collection[str]) -> bool:
     """Whether rows of these partitions are in the log that are not here, or dropped ones are."""
-    return bool(_why_behind(_view(replica), partitions))
+    _, snapshot = caught_up(replica)
+    return bool(why_behind(snapshot.entries, snapshot.parts, partitions))
 
 
 def partitions_there(replica: Replica) -> frozenset[str]:
@@ -316,24 +320,26 @@ def _view(replica: Replica) -> QueueView:
     return QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
 
 
-def _why_behind(view: QueueView, partitions: Collection[str] | None) -> str:
-    """The queue node that brings rows which are not here, or takes some that are; "" when there is
-    none. Merges and mutations bring no rows.
+def why_behind(
+    entries: Mapping[str, LogEntry], there: Holdings, partitions: Collection[str] | None
+) -> str:
+    """The key of the first entry that has yet to bring rows to `there`, or to take some away; ""
+    when there is none. Merges and mutations bring no rows. `partitions`: only these; None: all.
     """
-    for node, entry in view.entries.items():
+    for key, entry in entries.items():
         if isinstance(entry, MergeParts | MutatePart):
             continue
         dropped = drop_range_of(entry)
         takes = dropped is not None and any(
-            dropped.contains(part) for part in view.names(dropped.partition)
+            dropped.contains(part) for part in there.names(dropped.partition)
         )
         if takes and dropped is not None and _is_among(dropped, partitions):
-            return node
+            return key
         if any(
-            _is_among(part, partitions) and view.current.containing(part) is None
+            _is_among(part, partitions) and there.current.containing(part) is None
             for part in parts_brought(entry)
         ):
-            return node
+            return key
     return ""
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +22,6 @@ from rmt_pipeline.protocol.table import Column, ColumnChange, Engine, TableDefin
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.mutations.mutations import load_mutations
-from rmt_pipeline.replica.partitions import from_path
 from rmt_pipeline.replica.partitions.detached import why_kept
 from rmt_pipeline.replica.partitions.drop import BadPartition
 from rmt_pipeline.replica.partitions.from_path import checked_path
@@ -30,11 +31,13 @@ from rmt_pipeline.store.fetching import Fetching, FetchIsRunning, fetching
 from rmt_pipeline.store.staging import Staging
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from rmt_pipeline.zookeeper.paths import TablePaths
+from tests.support.between_requests import BeforeRequest
 from tests.support.local_replicas import DirectPeers, Replicas, definition_of, partitioned
 from tests.support.mortal_disk import Died
 from tests.support.partitioned import clean_up, insert, merge, rows, work
 
 NOW = QuerySettings(alter_sync=0)
+AT_ONCE = QuerySettings(receive_timeout=0)
 PATH = "/tables/s"
 COLUMNS = (Column("p", "UInt8"), Column("n", "UInt64"))
 ALL = [(1, 0), (1, 1), (2, 7)]
@@ -337,21 +340,6 @@ def test_a_drop_of_the_source_meanwhile_leaves_nothing_to_attach(replicas, sourc
     assert replicas.table("r1").attach("1").parts == ()
 
 
-def test_a_source_that_is_dropped_before_its_parts_are_listed_is_left_for_another(
-    replicas, source, monkeypatch
-):
-    listed = from_path.active_parts
-
-    def dropped_first(keeper, replica):
-        monkeypatch.setattr(from_path, "active_parts", listed)
-        drop_replica(source.zookeeper.connect(), TablePaths(PATH), replica.name)
-        return listed(keeper, replica)
-
-    monkeypatch.setattr(from_path, "active_parts", dropped_first)
-    replicas.table("r1").fetch_partition(PATH, "1")
-    assert detached(replicas) == ["1_0_0_0", "1_1_1_0"]
-
-
 def test_a_drop_of_one_part_meanwhile_takes_it_out_of_what_is_fetched(
     replicas, source, monkeypatch
 ):
@@ -372,6 +360,115 @@ def test_a_drop_of_one_part_meanwhile_takes_it_out_of_what_is_fetched(
     replicas.table("r1").attach("1")
     assert rows(replicas) == [(1, 1), (1, 9)]
     assert detached(replicas) == []
+
+
+def test_what_a_queued_drop_of_the_source_takes_is_not_fetched(replicas, source, monkeypatch):
+    """The parts are promised until the drop is carried out; whoever has done so is asked."""
+    source.table("r2").drop_partitions(["1"], settings=NOW)
+    insert(source, (1, 9))
+    for part in ({}, {"part": PartName("1", 0, 0, 0)}):
+        with pytest.raises(Unavailable, match=r"r[12] has yet to carry out: drop range 1_0_1_"):
+            replicas.table("r1").fetch_partition(PATH, "1", **part, settings=AT_ONCE)
+    assert detached(replicas) == []
+    work(source, "r2")
+    asked = endpoints(monkeypatch)
+    replicas.table("r1").fetch_partition(PATH, "1", settings=AT_ONCE)
+    assert set(asked) == {f"{PATH}/replicas/r2"}
+    replicas.table("r1").attach("1")
+    assert rows(replicas) == [(1, 9)]
+
+
+def test_a_source_that_is_behind_is_waited_for(replicas, source, monkeypatch):
+    source.table("r2").drop_part(PartName("1", 0, 0, 0), settings=NOW)
+    monkeypatch.setattr(type(source.clock), "sleep_s", lambda *_: work(source))
+    assert [str(part) for part in replicas.table("r1").fetch_partition(PATH, "1").parts] == [
+        "1_1_1_0"
+    ]
+
+
+def test_rows_that_the_source_has_yet_to_get_are_not_left_out(replicas, source):
+    """Who has inserted them is not active any more."""
+    insert(source, (1, 9), at="r2")
+    source["r2"].keeper.multi([Delete(source["r2"].paths.is_active)])
+    with pytest.raises(Unavailable, match=r"r1 has yet to carry out: get 1_2_2_0. Nothing was"):
+        replicas.table("r1").fetch_partition(PATH, "1", settings=AT_ONCE)
+    source["r2"].keeper.multi([Create(source["r2"].paths.is_active)])
+    work(source)
+    assert len(replicas.table("r1").fetch_partition(PATH, "1", settings=AT_ONCE).parts) == 3
+
+
+def test_a_source_that_is_lost_is_not_asked(replicas, source, monkeypatch):
+    """What it will take over is another one's."""
+    asked = endpoints(monkeypatch)
+    source["r1"].keeper.multi([SetData(source["r1"].paths.is_lost, b"1")])
+    replicas.table("r1").fetch_partition(PATH, "1", settings=AT_ONCE)
+    assert set(asked) == {f"{PATH}/replicas/r2"}
+    source["r2"].keeper.multi([SetData(source["r2"].paths.is_lost, b"1")])
+    with pytest.raises(Unavailable, match="r1 is lost"):
+        replicas.table("r1").fetch_partition(PATH, "2", settings=AT_ONCE)
+
+
+def fetched_beside(
+    directory: Path, begins: Callable[[Replicas], object], happens: Callable[[Replicas], object]
+) -> list[list[tuple[int, int]]]:
+    """The rows that a FETCH brings when something happens before the first of its requests, before
+    the second one, and so on.
+    """
+    found = []
+    for number in range(100):
+        with Replicas(directory / f"s{number}", define=of_source) as source:
+            for pair in ALL:
+                insert(source, pair)
+            work(source)
+            begins(source)
+            replicas = Replicas(directory / f"t{number}", define=partitioned, beside=source)
+            table, keeper = replicas.table("r1"), replicas["r1"].keeper
+            right = keeper.session
+            keeper.session = between = BeforeRequest(right, number, partial(happens, source))
+            table.fetch_partition(PATH, "1")
+            keeper.session = right
+            table.attach("1")
+            found.append(rows(replicas))
+        if not between.has_come:
+            return found
+    raise AssertionError("it asks without an end")
+
+
+def test_what_is_dropped_between_any_two_requests_is_not_mixed_with_what_comes_after_it(
+    tmp_path,
+):
+    """All that was there before the drop is fetched, or nothing of it."""
+    found = fetched_beside(tmp_path, lambda _: None, dropped_on)
+    assert all(one in (ALL[:2], [(1, 9)]) for one in found), found
+    assert [(1, 9)] in found
+
+
+def test_a_part_that_the_source_gets_between_any_two_requests_is_not_left_out(tmp_path):
+    """r1 is asked first; the part of the last row was in its queue when the statement began."""
+
+    def queued(source: Replicas) -> None:
+        insert(source, (1, 9), at="r2")
+        pull_log(source["r1"])
+
+    found = fetched_beside(tmp_path, queued, lambda source: work(source, "r1"))
+    assert all(one == [*ALL[:2], (1, 9)] for one in found), found
+
+
+def test_a_source_that_is_dropped_between_any_two_requests_is_left_for_another(tmp_path):
+    def dropped(source: Replicas) -> None:
+        drop_replica(source.zookeeper.connect(), TablePaths(PATH), "r1")
+
+    found = fetched_beside(tmp_path, lambda _: None, dropped)
+    assert all(one == ALL[:2] for one in found), found
+
+
+def dropped_on(source: Replicas) -> None:
+    """r2 has carried the drop out; r1, which is asked first, has what was inserted after the drop
+    beside what the drop takes.
+    """
+    source.table("r2").drop_partitions(["1"], settings=NOW)
+    insert(source, (1, 9), at="r1")
+    work(source, "r2")
 
 
 def test_a_replica_that_can_not_send_is_left_for_another(replicas, source, monkeypatch):
