@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rmt_pipeline.exchange.bandwidth import Bandwidth
     from rmt_pipeline.exchange.client import HttpPeers
     from rmt_pipeline.exchange.slots import FetchSlots
+    from rmt_pipeline.protocol.refusal import ReadOnlyReason
     from rmt_pipeline.replica.life.restore import Restored
     from rmt_pipeline.replica.replica import Replica
     from rmt_pipeline.store.frozen import FrozenParts, Shadow
@@ -218,10 +219,18 @@ class ServerContext:
             replica=lambda: self.replica(definition),
             reader=lambda: self.replica(definition, READ_PATIENCE_S),
             current=lambda: self.current(definition),
+            why_read_only=lambda: self.why_read_only(definition),
             frozen=self.frozen_parts(definition),
             peers=lambda: closing(self.peers(definition)),
             clock=self.clock,
         )
+
+    def why_read_only(self, definition: TableDefinition) -> "ReadOnlyReason | None":
+        """Why the table takes no writes, as its server says; None when it does take them."""
+        from rmt_pipeline.exchange import control  # noqa: PLC0415  start-up
+
+        told = control.how_it_is(self.config, self.server)
+        return control.why_read_only(told, self.server, self.current(definition))
 
     def shadow(self) -> "Shadow":
         """What FREEZE has kept on this server."""

@@ -27,11 +27,13 @@ from rmt_pipeline.protocol.errors import (
     RmtError,
     Unavailable,
     UserError,
+    ZooKeeperUnreachable,
 )
 from rmt_pipeline.protocol.inserts import ids as block_ids
 from rmt_pipeline.protocol.inserts.quorum import Quorum
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.refusal import ReadOnlyReason
 from rmt_pipeline.protocol.settings.query import QuerySettings, query_settings
 from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import TableDefinition
@@ -62,6 +64,7 @@ from rmt_pipeline.replica.readable import (
     sequential_parts,
 )
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.tries import StillTrying, Tries, nobody_knows
 from rmt_pipeline.replica.upkeep.check import suspect
 from rmt_pipeline.replica.upkeep.outdated_ids import forget_outdated_ids
 from rmt_pipeline.replica.upkeep.rewound import ZooKeeperIsOlder, require_promises
@@ -122,6 +125,7 @@ class Table(Partitions):
         replica: Callable[[], Replica],
         reader: Callable[[], Replica] | None = None,
         current: Callable[[], TableDefinition] | None = None,
+        why_read_only: Callable[[], ReadOnlyReason | None] = nobody_knows,
         frozen: FrozenParts,
         peers: Callable[[], AbstractContextManager[Peers]],
         clock: Clock,
@@ -129,7 +133,7 @@ class Table(Partitions):
     ) -> None:
         """`replica` gives a Replica with a living session, `reader` one for who would rather read
         what was known last than wait long for it, `current` the definition as ALTERs have
-        left it by now (None: nobody alters it).
+        left it by now (None: nobody alters it), `why_read_only` asks the server of this replica.
         """
         self._definition = definition
         self._current = current
@@ -138,6 +142,7 @@ class Table(Partitions):
         self._peers = peers
         self._replica = replica
         self._reader = reader or replica
+        self._why_read_only = why_read_only
         self._clock = clock
         self._new_waker = new_waker
 
@@ -176,7 +181,9 @@ class Table(Partitions):
         Raises BadValue and other UserErrors (nothing was inserted), TooFewLiveReplicas and
         UnsatisfiedQuorum among them; OutcomeUnknown when ZooKeeper was away for all retries, or
         the quorum was not reached in time (retry with the same data or token: it is safe);
-        QuorumFailed when the rows were there and are no more.
+        QuorumFailed when the rows were there and are no more; ReplicaDropped, and TableIsReadOnly
+        when its server says that somebody has to do something about it, at once. Else a read-only
+        table is tried again (`insert_keeper_max_retries`), with a warning, StillTrying.
 
         `on_rows` is told the rows and bytes that have come in, as they do. `now_s` is what `now()`
         is in defaults, when that is not this moment.
@@ -202,7 +209,7 @@ class Table(Partitions):
             tables = _told(tables, on_rows)
         staged: list[StagedPart] = []
         try:
-            replica = self._replica()
+            replica = self._replica_to_write()
             slowed = throttle_insert(replica, query)
             insert_id = self._insert_id(token, query, replica.settings)
             staged.extend(
@@ -286,7 +293,7 @@ class Table(Partitions):
         from rmt_pipeline.compute.insert.stage import StagePlan  # noqa: PLC0415  start-up
 
         Quorum.of(query)
-        replica = self._replica()
+        replica = self._replica_to_write()
         slowed = throttle_insert(replica, query)
         plan = StagePlan(
             definition=self.definition,
@@ -299,6 +306,17 @@ class Table(Partitions):
             durable=True,
         )
         return plan, slowed
+
+    def _replica_to_write(self) -> Replica:
+        """With a living session. Whoever waits for ZooKeeper is told soon, by a warning. Raises
+        ZooKeeperUnreachable.
+        """
+        try:
+            return self._reader()
+        except ZooKeeperUnreachable as error:
+            words = f"INSERT into {self.definition.full_name} waits for ZooKeeper: {error}"
+            warnings.warn(words, StillTrying, stacklevel=3)
+            return self._replica()
 
     def _insert_id(self, token: str, query: QuerySettings, settings: TableSettings) -> str:
         deduplicate = query.insert_deduplicate and self._window(settings, token) > 0
@@ -328,7 +346,7 @@ class Table(Partitions):
         """Commit parts that are staged in this table's store as one insert (design §5)."""
         query = settings or QuerySettings()
         try:
-            replica = self._replica()
+            replica = self._replica_to_write()
             window = self._window(replica.settings, token)
             identity = identity_of(staged, token, query, window)
             if identity.insert_id and replica.has_own_window:
@@ -380,20 +398,19 @@ class Table(Partitions):
         """Until it is done, or was tried often enough. One session serves all tables of this
         process: it is not ended for an answer that did not come.
         """
-        backoff_ms = query.insert_keeper_retry_initial_backoff_ms
-        for retries_left in reversed(range(query.insert_keeper_max_retries + 1)):
+        what = f"INSERT into {self.definition.full_name}"
+        tries = Tries(what, query, self._clock, self._why_read_only)
+        while True:
             try:
                 return insertion.run(self._replica())
             except RmtError as error:
                 if isinstance(error, UserError) or not retryable(error):
                     raise
-                if retries_left == 0:
-                    raise self._give_up(insertion, error, query) from error
-            self._clock.sleep_s(backoff_ms / 1000)
-            backoff_ms = min(backoff_ms * 2, query.insert_keeper_retry_max_backoff_ms)
-        raise AssertionError("the loop above returns or raises")
+                ended = tries.pause(error, is_pending=insertion.is_pending)
+                if ended is not None:
+                    raise self._give_up(insertion, ended) from error
 
-    def _give_up(self, insertion: Insertion, error: RmtError, query: QuerySettings) -> RmtError:
+    def _give_up(self, insertion: Insertion, error: RmtError) -> RmtError:
         if insertion.is_waiting and not insertion.is_pending:
             return QuorumNotReached(
                 f"{self.definition.full_name}: the rows are in the table; whether on as many "
@@ -405,8 +422,7 @@ class Table(Partitions):
             return error
         return OutcomeUnknown(
             f"{self.definition.full_name}: whether the insert landed is not known: ZooKeeper did "
-            f"not answer {query.insert_keeper_max_retries + 1} times ({error}). "
-            + _remedy(insertion)
+            f"not answer it, nor any later try ({error}). " + _remedy(insertion)
         )
 
     def inserts(self, insert_ids: Sequence[str] | None = None) -> list[InsertReport]:

@@ -6,7 +6,9 @@ from typing import Any
 from rmt_pipeline.cli.watch import typed_table
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.exchange import control
+from rmt_pipeline.protocol.errors import RmtError, UserError
+from rmt_pipeline.replica.upkeep.lag import lag_of
 from rmt_pipeline.sql.system.replication import queue_of
 from rmt_pipeline.table import Table
 
@@ -14,17 +16,37 @@ SHOWN_MAX = 1000
 
 
 def run_queue(config: Config, server: str, name: str | None) -> int:
-    """Every entry, oldest first, of one table or of all."""
+    """Every entry, oldest first, of one table or of all, as ZooKeeper has them; and why nobody
+    works on them, if the server does not run or the table is read-only.
+
+    The exit status is 1 when the queue of a table can't be read.
+    """
+    is_read = True
+    told = control.how_it_is(config, config.server(server))
     with ServerContext.open(config, server, purpose="queue") as context:
         for table in _tables(context, name):
-            entries = queue_of(table.replica)
-            print(f"{table.definition.full_name}: {len(entries)} entries")
-            now_s = context.clock.now_s()
-            for entry in entries[:SHOWN_MAX]:
-                print(f"  {_line(entry, now_s)}")
-            if len(entries) > SHOWN_MAX:
-                print(f"  and {len(entries) - SHOWN_MAX} more: system.replication_queue")
-    return 0
+            try:
+                lines = list(_queue_lines(table))
+            except RmtError as error:
+                is_read = False
+                lines = [f"{table.definition.full_name}: {error.code}. {error}"]
+            reason = control.why_read_only(told, context.server, table.definition)
+            for line in [*lines, *([] if reason is None else [f"  {reason.words}"])]:
+                print(line, flush=True)
+    return 0 if is_read else 1
+
+
+def _queue_lines(table: Table) -> Iterator[str]:
+    """Raises RmtError."""
+    replica = table.replica
+    entries, lag = queue_of(replica), lag_of(replica)
+    behind = f", and {lag.entries} of the log not copied to it yet" if lag.entries else ""
+    yield f"{table.definition.full_name}: {len(entries)} entries{behind}"
+    now_s = replica.clock.now_s()
+    for entry in entries[:SHOWN_MAX]:
+        yield f"  {_line(entry, now_s)}"
+    if len(entries) > SHOWN_MAX:
+        yield f"  and {len(entries) - SHOWN_MAX} more: system.replication_queue"
 
 
 def run_explain_entry(config: Config, server: str, name: str, wanted: str) -> int:

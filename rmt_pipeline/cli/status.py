@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Self
 
 from urllib3.exceptions import ReadTimeoutError
 
@@ -14,6 +14,7 @@ from rmt_pipeline.catalog.entries import DetachedTable
 from rmt_pipeline.config import Config, ServerConfig
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.exchange import control
+from rmt_pipeline.exchange.control import PROBE_TIMEOUT_S, Health
 from rmt_pipeline.protocol.errors import RmtError, Unavailable, ZooKeeperUnreachable
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
@@ -27,16 +28,12 @@ from rmt_pipeline.system import SystemClock
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.connect import unreachable
 from rmt_pipeline.zookeeper.four_letters import ServerLoad, server_load
-from rmt_pipeline.zookeeper.snapshot import active_parts, replica_states
+from rmt_pipeline.zookeeper.snapshot import active_parts, gone, replica_states
 
-PROBE_TIMEOUT_S = 3.0
 FROZEN = f"it is frozen, or has more to do than {PROBE_TIMEOUT_S:.0f} s are enough for"
 REASONS_MAX = 5
 LOAD_OVER_S = 1.0
 COMPARED_MAX = 20_000  # parts: of more the headers are no quick look
-
-Health = dict[str, Any] | Unavailable
-"""What a server says about itself, or why it doesn't."""
 
 Load = ServerLoad | OSError | None
 """What a ZooKeeper server says; why it doesn't; or None, of one that says something else."""
@@ -53,7 +50,9 @@ def run_status(config: Config, only: str | None) -> int:
     servers = [config.server(only)] if only else list(config.servers.values())
     healthy = True
     with ThreadPoolExecutor(len(servers) + 1) as asking:
-        asked = {server.name: asking.submit(_health, config, server) for server in servers}
+        asked = {
+            server.name: asking.submit(control.how_it_is, config, server) for server in servers
+        }
         loads = asking.submit(_loads, config)
         zookeeper: _ZooKeeper | None = None
         for server in servers:
@@ -191,13 +190,6 @@ def run_reload(config: Config, name: str) -> int:
     return 1 if any(tables.values()) else 0
 
 
-def _health(config: Config, server: ServerConfig) -> Health:
-    try:
-        return control.health(config, server, PROBE_TIMEOUT_S)
-    except Unavailable as error:
-        return error
-
-
 def _server_words(server: ServerConfig, health: Health) -> str:
     if isinstance(health, Unavailable) and isinstance(health.__cause__, ReadTimeoutError):
         return f"does not answer at {server.advertised_address}: {FROZEN}"
@@ -245,6 +237,9 @@ def _table_lines(table: Table, health: Health) -> Iterator[str]:
     yield f"  replica {replica.name} of {replica.table.root}"
     yield from _stopped_lines(replica)
     try:
+        if replica.keeper.exists(replica.paths.root) is None:
+            yield f"  {gone(replica.paths)}"
+            return
         yield f"  replicas: {_replicas_words(replica)}"
         yield f"  log: {_log_words(replica)}"
         now_s = replica.clock.now_s()
@@ -347,7 +342,9 @@ def _state_words(table: Table, health: Health) -> str:
     for served in told.get("tables", []):
         if (served["database"], served["table"]) == (definition.database, definition.name):
             if served["readonly"]:
-                return f"read-only: {served['reason']}"
+                looks_s = served.get("looks_again_s", 0.0)
+                again = f" (the server looks again in {looks_s:.0f} s; rmt reload: now)"
+                return f"read-only: {served['reason']}{again if looks_s >= 1 else ''}"
             broken = ", ".join(served.get("broken", [])[:REASONS_MAX])
             words = f"broken or gone, and fetched again: {broken}; nobody reads without them"
             return words if broken else "active"

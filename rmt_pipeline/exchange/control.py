@@ -13,8 +13,14 @@ from urllib3.exceptions import TimeoutError as NoAnswerInTime
 from rmt_pipeline.config import Config, ServerConfig, TlsFiles
 from rmt_pipeline.exchange.connections import Connections, Peer, Timeouts, whole_body
 from rmt_pipeline.protocol.errors import Unavailable
+from rmt_pipeline.protocol.refusal import ReadOnlyReason
+from rmt_pipeline.protocol.table import TableDefinition
 
+PROBE_TIMEOUT_S = 3.0  # a person waits for the answer
 ANSWER_BYTES_MAX = 64 << 20  # a line for each table
+
+Health = dict[str, Any] | Unavailable
+"""What a server says about itself, or why it says nothing."""
 
 
 def peer_of(config: Config, server: ServerConfig) -> Peer:
@@ -51,6 +57,36 @@ def health(config: Config, server: ServerConfig, timeout_s: float) -> dict[str, 
         return dict(json.loads(body))
     except (ValueError, TypeError, RecursionError) as error:
         raise Unavailable(f"{peer} answered as no server of ours: {error}") from error
+
+
+def how_it_is(config: Config, server: ServerConfig) -> Health:
+    """What a server says about itself, or why it says nothing."""
+    try:
+        return health(config, server, PROBE_TIMEOUT_S)
+    except Unavailable as error:
+        return error
+
+
+def why_read_only(
+    told: Health, server: ServerConfig, definition: TableDefinition
+) -> ReadOnlyReason | None:
+    """Why a server's table takes no writes, by what the server says. None: it does take them."""
+    if isinstance(told, Unavailable):
+        return ReadOnlyReason(
+            f"Server {server.name} does not answer: it does not run, or has too much to do "
+            f"({told}). Start it with `rmt serve --server {server.name}`"
+        )
+    if not told.get("session"):
+        return ReadOnlyReason(
+            f"Server {server.name} runs, and has no ZooKeeper session; it is starting over"
+        )
+    for table in told.get("tables", []):
+        if (table["database"], table["table"]) == (definition.database, definition.name):
+            if not table["readonly"]:
+                return None
+            words = f"Server {server.name} says why: {table['reason']}"
+            return ReadOnlyReason(words, table.get("needs_somebody", False))
+    return ReadOnlyReason(f"Server {server.name} runs, and has not taken up this table yet")
 
 
 def refusal(status: int, body: bytes) -> str:

@@ -11,3 +11,12 @@ class Refusal:
 
     def __post_init__(self) -> None:
         assert self.reason, "a refusal has a reason"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOnlyReason:
+    """Why a replica takes no writes now, as its server says, or why its server says nothing."""
+
+    words: str
+    needs_somebody: bool = False
+    """Nothing will change until a person does something about it: waiting is in vain."""

@@ -22,7 +22,7 @@ from rmt_pipeline.protocol.events import ProfileEvent
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.readable import readable_parts
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.server.tables import Active, ServedTable, Tables
+from rmt_pipeline.server.tables import ReadOnly, ServedTable, Tables
 from rmt_pipeline.zookeeper.keeper import Keeper
 
 
@@ -50,8 +50,12 @@ class TableStatus:
     zookeeper_path: str
     readonly: bool
     reason: str
+    needs_somebody: bool
+    """It stays read-only until a person does something about the reason."""
     queue_size: int | None
     parts: int | None
+    looks_again_s: float = 0.0
+    """In how many seconds the server looks whether the reason is still true."""
     broken: tuple[str, ...] = ()
     log_lag: int | None = None
     """Log entries that are not copied to the queue yet."""
@@ -119,7 +123,10 @@ def server_status(
     return ServerStatus(
         server,
         f"{keeper.session_id:#x}" if keeper is not None else "",
-        tuple(_status(table, size) for table, size in zip(served, sizes, strict=True)),
+        tuple(
+            _status(table, size, tables.clock.monotonic_s())
+            for table, size in zip(served, sizes, strict=True)
+        ),
         disk.free,
         disk.total,
         tables.damaged,
@@ -200,16 +207,18 @@ def _asked(keeper: Keeper, replicas: Sequence[Replica]) -> list[_Sizes]:
     ]
 
 
-def _status(table: ServedTable, sizes: _Sizes) -> TableStatus:
+def _status(table: ServedTable, sizes: _Sizes, now_s: float) -> TableStatus:
     definition, state = table.definition, table.state
-    active = isinstance(state, Active)
+    found = state if isinstance(state, ReadOnly) else None
     return TableStatus(
         database=definition.database,
         table=definition.name,
         replica=definition.engine.replica,
         zookeeper_path=definition.engine.zookeeper_path,
-        readonly=not active,
-        reason="" if isinstance(state, Active) else state.reason,
+        readonly=found is not None,
+        reason="" if found is None else found.reason,
+        needs_somebody=found is not None and found.needs_somebody,
+        looks_again_s=0.0 if found is None else max(0.0, found.retry_at_s - now_s),
         queue_size=sizes.queue,
         parts=sizes.parts,
         broken=tuple(map(str, _broken(table))),

@@ -43,6 +43,11 @@ from rmt_pipeline.zookeeper.paths import ReplicaPaths
 RETRY_SOON_S = 0.5  # the world moved, or did not answer: it may be over at once
 RETRY_LATER_S = 10.0  # somebody has to do something about it; as the original
 
+MAY_BE_OVER = Conflict | Unavailable | ReplicaIsAlreadyActive
+"""Reasons that may be gone at the next try. A replica that is already active may be that of a dying
+session, which ends within its timeout.
+"""
+
 ServedName = tuple[str, str]
 """Database and table."""
 
@@ -63,6 +68,11 @@ class ReadOnly:
     reason: str
     retry_at_s: float = 0.0
     error: RmtError | None = None
+
+    @property
+    def needs_somebody(self) -> bool:
+        """Whether it stays so until a person does something about it."""
+        return self.error is not None and not isinstance(self.error, MAY_BE_OVER)
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -375,8 +385,7 @@ class Tables:
         )
 
     def _failed(self, table: ServedTable, error: RmtError) -> None:
-        # One that is already active may be a dying session's: that ends within its timeout.
-        soon = isinstance(error, Conflict | Unavailable | ReplicaIsAlreadyActive)
+        soon = isinstance(error, MAY_BE_OVER)
         known = isinstance(table.state, ReadOnly) and table.state.reason == str(error)
         if not known:
             log.warning(

@@ -244,8 +244,9 @@ def _just_ended(entry: LogEntry) -> Claim:
 def gone(replica: ReplicaPaths) -> ReplicaDropped:
     """What to raise for a replica whose nodes are not in ZooKeeper."""
     return ReplicaDropped(
-        f"{replica.root} is gone from ZooKeeper: the replica was dropped; "
-        "DROP TABLE here too, or create it again"
+        f"{replica.root} is gone from ZooKeeper: the replica was dropped, or ZooKeeper lost its "
+        "data. If somebody dropped it on purpose, DROP TABLE here too, or create it again; else "
+        "SYSTEM RESTORE REPLICA makes it again from this disk"
     )
 
 

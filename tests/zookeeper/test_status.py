@@ -84,12 +84,12 @@ def test_of_several_zookeepers_one_that_is_frozen_is_not_waited_for(config, cont
 def test_what_is_known_is_told_while_others_are_waited_for(config, context, monkeypatch):
     told = io.StringIO()
 
-    def health(_config, server):
+    def how_it_is(_config, server):
         if server.name == "r2":
             until(lambda: "server r1: not running" in told.getvalue())
         return Unavailable("nobody")
 
-    monkeypatch.setattr(status, "_health", health)
+    monkeypatch.setattr(status.control, "how_it_is", how_it_is)
     monkeypatch.setattr(sys, "stdout", told)
     assert run_status(config, None) == 1
 
@@ -103,6 +103,9 @@ def test_it_tells_why_a_table_is_read_only(config, root, capsys):
     out = capsys.readouterr().out
     assert "default.t: read-only: " in out
     assert "has no nodes at" in out
+    assert "(the server looks again in " in out
+    assert f"{root}/replicas/r1 is gone from ZooKeeper" in out
+    assert "refused" not in out
     assert "r2" not in out
 
 

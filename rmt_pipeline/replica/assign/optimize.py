@@ -4,7 +4,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from rmt_pipeline.protocol.errors import CannotAssignOptimize, NoSuchColumn, Timeout, UserError
+from rmt_pipeline.protocol.errors import (
+    CannotAssignOptimize,
+    NoSuchColumn,
+    TableIsReadOnly,
+    Timeout,
+    UserError,
+)
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
@@ -49,10 +55,15 @@ def optimize(
 
     `living` gives a Replica with a living session. Raises CannotAssignOptimize with the reason if
     nothing was assigned and `optimize_throw_if_noop` is set; NoSuchColumn and KeyLeftOut for what
-    rows are to be equal in; Unfinished when waiting ended first.
+    rows are to be equal in; TableIsReadOnly; Unfinished when waiting ended first.
     """
+    replica = living()
     if wanted.deduplicate_by:
-        _check_columns(wanted.deduplicate_by, living().definition)
+        _check_columns(wanted.deduplicate_by, replica.definition)
+    if replica.keeper.exists(replica.paths.is_active) is None:
+        raise TableIsReadOnly(
+            f"{replica} is not active, so it assigns no merges; start its server with `rmt serve`"
+        )
     if wanted.partition is None and not wanted.final:
         outcomes = [select_and_assign(living(), aggressive=True)]
     elif wanted.partition is not None and (unknown := _unknown(living(), wanted.partition)):

@@ -59,6 +59,7 @@ from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Keeper, Op, RefusalKind, Refused
 from rmt_pipeline.zookeeper.paths import sequence_number
+from rmt_pipeline.zookeeper.snapshot import gone
 from rmt_pipeline.zookeeper.strays import Stray, give_back, seen_to
 from rmt_pipeline.zookeeper.transactions import BlockCommit, BlockThere, Tagged
 
@@ -718,13 +719,15 @@ def ensure_partitions(replica: Replica, partitions: set[str]) -> None:
 
 def _not_lost_version(replica: Replica) -> int:
     """The version of `is_lost` while it says that this replica is not lost. One read per session:
-    the multis check that it did not change. Raises TableIsReadOnly.
+    the multis check that it did not change. Raises TableIsReadOnly, ReplicaDropped.
     """
     known = replica.memory.not_lost_version
     if known is not None:
         return known
     [read] = replica.keeper.get_many([replica.paths.is_lost])
-    if read is None or read[0] == b"1":
+    if read is None:
+        raise gone(replica.paths)
+    if read[0] == b"1":
         raise lost_error(replica)
     replica.memory.not_lost_version = read[1].version
     return read[1].version

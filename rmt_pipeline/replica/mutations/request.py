@@ -35,6 +35,7 @@ from rmt_pipeline.replica.mutations.mutations import (
     wait_for_mutation,
 )
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.tries import Tries
 from rmt_pipeline.syntax.mutation import Command, affected_partitions, commands_text
 from rmt_pipeline.system import Waker
 from rmt_pipeline.translate.mutation_rules import check_commands
@@ -110,10 +111,11 @@ def _create(
     query: QuerySettings,
 ) -> str:
     """Once, however often it is tried: a try without answer is settled before the next one."""
-    clock = living().clock
+    replica = living()
+    what = f"the mutation of {replica.definition.full_name}"
+    tries = Tries(what, query, replica.clock)
     unsettled: SentMutation | None = None
-    backoff_ms = query.insert_keeper_retry_initial_backoff_ms
-    for retries_left in reversed(range(query.insert_keeper_max_retries + 1)):
+    while True:
         try:
             replica = living()
             mutation_id = None if unsettled is None else settle_mutation(replica, unsettled)
@@ -122,11 +124,9 @@ def _create(
         except (OutcomeUnknown, ReplicaRetired, Unavailable) as error:
             if isinstance(error, MutationUnsettled):
                 unsettled = error.sent
-            if retries_left == 0:
-                raise _given_up(error, unsettled) from error
-        clock.sleep_s(backoff_ms / 1000)
-        backoff_ms = min(backoff_ms * 2, query.insert_keeper_retry_max_backoff_ms)
-    raise AssertionError("the loop above returns or raises")
+            ended = tries.pause(error, is_pending=unsettled is not None)
+            if ended is not None:
+                raise _given_up(ended, unsettled) from error
 
 
 def _given_up(error: RmtError, unsettled: SentMutation | None) -> RmtError:

@@ -36,6 +36,7 @@ def run(  # noqa: PLR0917  as `rmt sql` takes them
     """
     _do_without_pandas()
     warnings.showwarning = _warn
+    warnings.simplefilter("always", UserWarning)  # of each statement, not of the first alone
     stdin = sys.stdin.buffer
     if text is None and sys.stdin.isatty() and sys.stdout.isatty():
         return _converse(config, server, settings, format)

@@ -6,15 +6,17 @@ import pytest
 
 from rmt_pipeline.cli import queue
 from rmt_pipeline.protocol.background import Background
-from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.protocol.errors import Unavailable, UserError
 from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import GetPart
 from rmt_pipeline.protocol.nodes.records import Attempts
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.sql.system.replication import queue_of
 from rmt_pipeline.system import account
-from rmt_pipeline.zookeeper.keeper import Create
+from rmt_pipeline.zookeeper.keeper import Create, Delete
 from tests.support.local_session import create, local_session
 
 MADE = "CREATE TABLE t (n UInt64) ENGINE = ReplicatedMergeTree('/tables/t', 'r1') ORDER BY n"
@@ -71,3 +73,35 @@ def test_who_asked_for_a_command_is_named(server, capsys):
 def test_one_that_is_not_there_is_told_from_one_that_waits(server):
     with pytest.raises(UserError, match="no entry 'all_9_9_0': it is done, or"):
         queue.run_explain_entry(server.config, "r1", "t", "all_9_9_0")
+
+
+def test_of_a_server_that_is_stopped_it_says_so_beside_what_zookeeper_has(
+    server, capsys, monkeypatch
+):
+    monkeypatch.setattr(queue.control, "how_it_is", lambda *_: Unavailable("nobody answers"))
+    assert queue.run_queue(server.config, "r1", "t") == 0
+    shown = capsys.readouterr().out
+    assert "queue-0000000000 GET_PART all_0_0_0" in shown
+    assert "Server r1 does not answer: it does not run" in shown
+    assert "rmt serve --server r1" in shown
+
+
+def test_entries_of_the_log_that_are_not_copied_are_counted(server, capsys):
+    server.table("t").insert([{"n": 1}])
+    queue.run_queue(server.config, "r1", "t")
+    assert (
+        "default.t: 1 entries, and 1 of the log not copied to it yet" in capsys.readouterr().out
+    )
+
+
+def test_a_table_whose_queue_is_gone_does_not_hide_the_others(server, capsys):
+    create(
+        Session(server), MADE.replace("TABLE t", "TABLE a").replace("/tables/t", "/tables/a")
+    )
+    replica = server.table("a").replica
+    replica.session.multi([Delete(replica.paths.is_active)])
+    drop_replica(replica.session, replica.table, "r1")
+    assert queue.run_queue(server.config, "r1", None) == 1
+    shown = capsys.readouterr().out
+    assert "default.a: TABLE_IS_DROPPED. /tables/a/replicas/r1 is gone from ZooKeeper" in shown
+    assert "queue-0000000000 GET_PART all_0_0_0" in shown

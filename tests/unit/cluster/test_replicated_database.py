@@ -248,7 +248,7 @@ def test_what_a_new_server_waits_for_is_said_where_people_look(site, capsys, mon
     assert (found.words, found.behind) == ("databases behind", ("d",))
     assert not found.healthy
     told = found.as_json()
-    monkeypatch.setattr(status, "_health", lambda config, server: told)
+    monkeypatch.setattr(status.control, "how_it_is", lambda *_: told)
     monkeypatch.setattr(status, "_loads", lambda config: {})
     assert status.run_status(site.servers.config, "r3") == 1
     assert f"  {reason}\n" in capsys.readouterr().out

@@ -51,7 +51,12 @@ def test_events_and_the_metrics_of_prometheus_are_one_number(session):
     table = session.context.server.table("t")
     counts = {one.event: n for one, n in table.store.part_log.counts.read().items()}
     told = TableStatus(
-        "default", "t", "r1", "/t", readonly=False, reason="", queue_size=0, parts=1
+        *("default", "t", "r1", "/t"),
+        readonly=False,
+        reason="",
+        needs_somebody=False,
+        queue_size=0,
+        parts=1,
     )
     object.__setattr__(told, "events", counts)
     page = metrics_page(lambda: Status("r1", "0x1", (told,)), Counters()).decode()
