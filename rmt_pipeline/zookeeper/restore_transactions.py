@@ -1,6 +1,6 @@
 """The multis of a table that is made again from the disks of its replicas (spec §11.6)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rmt_pipeline.protocol.nodes.records import Restoring
 from rmt_pipeline.zookeeper import transactions
@@ -68,17 +68,24 @@ def skip_numbers(parent: str, prefix: str, first: int, count: int, version: int)
 
 def open_table(
     table: TablePaths,
-    announcements: Sequence[tuple[str, int]],
+    announcements: Mapping[str, int],
+    pointers: Iterable[str],
     queued: Sequence[tuple[ReplicaPaths, bytes]],
     *,
+    log: int,
     gone: Sequence[str],
 ) -> list[Op]:
     """The table is whole: its replicas may become active. `announcements`: who was waited for, with
-    the version of what they said; nobody else has come, or `restoring` is not empty. `queued`:
-    entries that only one replica needs. `gone`: nodes of another time.
+    the version of what they said; nobody else has come, or `restoring` is not empty. `pointers`:
+    nodes that say how far each replica has copied the log, which begins for all of them at `log`.
+    `queued`: entries that only one replica needs. `gone`: nodes of another time.
     """
     return [
-        *(Delete(table.restoring_replica(name), version) for name, version in announcements),
+        *(
+            Delete(table.restoring_replica(name), version)
+            for name, version in announcements.items()
+        ),
+        *(SetData(pointer, str(log).encode()) for pointer in pointers),
         *(Create(replica.queue_prefix, entry, sequence=True) for replica, entry in queued),
         *(Delete(path) for path in gone),
         Delete(table.restoring),

@@ -273,7 +273,7 @@ def parts_of_one_disk(patch: pytest.MonkeyPatch) -> None:
 
 
 def nothing_in_the_log(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(restore_module, "_log_parts", lambda *_: None)
+    patch.setattr(restore_module, "_log_parts", lambda *_: 0)
 
 
 def unguarded(patch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ BESIDE = "tests/simulation/test_scenarios_beside.py"
 FETCH = "tests/unit/replica/work/test_fetch_sources.py"
 BAD_PARTS = "tests/unit/replica/test_bad_parts.py"
 RESTORE = "tests/unit/replica/life/test_restore.py"
+GIVEN_UP = "tests/unit/replica/life/test_restore_given_up.py"
 IN_PART = "tests/unit/replica/life/test_restore_in_part.py"
 BETWEEN = "tests/unit/replica/test_between_requests.py -k clone"
 CLONE = "tests/unit/replica/test_clone.py"
@@ -477,6 +478,27 @@ MUTANTS: tuple[LineMutant, ...] = (
         "frozenset({*disk.in_part, *of_record})",
         "frozenset(of_record)",
         IN_PART,
+    ),
+    LineMutant(
+        "restore: what was given up for a replica that is gone stays given up",
+        f"{REPLICA}/life/restore.py",
+        "if said[name].given_up_among not in ((), among)]",
+        "if said[name].given_up_among is None]",
+        GIVEN_UP,
+    ),
+    LineMutant(
+        "restore: what a dead process has logged for a replica that is gone is copied",
+        f"{REPLICA}/life/restore.py",
+        "        part not in united.parts or entry.source_replica not in names\n",
+        "        part in () and entry.source_replica not in names\n",
+        GIVEN_UP,
+    ),
+    LineMutant(
+        "restore: blocks that nobody has are known",
+        f"{REPLICA}/life/restore.py",
+        "    _forget_unheld(replica, united, _kept(united, held))\n",
+        "",
+        GIVEN_UP,
     ),
     LineMutant(
         "restore: what an older copy says of an insert in part is all there is",

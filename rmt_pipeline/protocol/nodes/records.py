@@ -124,18 +124,29 @@ class Announced:
     it knows to be dropped; `unseen` are blocks of its disk of which it does not know that they were
     ever promised before; `tries` such ones of inserts with a token, each with the id of its insert.
     Until then the node is empty.
+
+    `given_up_among`: some of these parts are not promised any more, because of what these replicas
+    had announced. Each is named with the transaction that made its node: one that was dropped, and
+    came again, is another one.
     """
 
     dropped: tuple[PartName, ...]
     unseen: tuple[PartName, ...] = ()
     tries: tuple[tuple[PartName, str], ...] = ()
+    given_up_among: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
-        dropped = listed("dropped: ", self.dropped)
-        unseen = listed("unseen: ", self.unseen) if self.unseen or self.tries else ""
-        lines = [f"{part}\t{escape(insert_id)}" for part, insert_id in self.tries]
-        tries = listed("tries: ", lines) if lines else ""
-        return f"announced format version: {FORMAT}\n{dropped}{unseen}{tries}".encode()
+        tries = [f"{part}\t{escape(insert_id)}" for part, insert_id in self.tries]
+        lists = [
+            ("dropped: ", self.dropped),
+            ("unseen: ", self.unseen),
+            ("tries: ", tries),
+            ("given up among: ", [*map(escape, self.given_up_among)]),
+        ]
+        while len(lists) > 1 and not lists[-1][1]:  # as older versions write and read it
+            lists.pop()
+        text = "".join(listed(name, items) for name, items in lists)
+        return f"announced format version: {FORMAT}\n{text}".encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
@@ -144,8 +155,9 @@ class Announced:
         dropped = reader.listed("dropped: ", PartName.parse)
         unseen = () if reader.at_end else reader.listed("unseen: ", PartName.parse)
         tries = () if reader.at_end else reader.listed("tries: ", _parse_try)
+        among = () if reader.at_end else reader.listed("given up among: ", unescape)
         reader.end()
-        return cls(dropped, unseen, tries)
+        return cls(dropped, unseen, tries, among)
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,8 +67,7 @@ class Known:
         missing = [
             one
             for one in record.missing
-            if one.rows
-            or (record.row_hash and one.partition in untold)
+            if (record.row_hash and (one.rows or one.partition in untold))
             or wanted[one.partition] != there[one.partition]
         ]
         whole = replace(

@@ -91,7 +91,7 @@ def _remember_in_part(
     for insert_id, read in zip(named, replica.session.get_many(paths), strict=True):
         if read is not None:
             record = InsertRecord.decode(read[0])
-            if record.row_hash and record.rows_in < record.rows:
+            if not record.is_whole and (record.row_hash or record.batches):
                 of_record.append(insert_id)
     in_part = frozenset({*disk.in_part, *of_record})
     for insert_id in sorted(in_part):
@@ -193,6 +193,8 @@ def _with_more(
     more = lacks[:_LINES_TOGETHER]
     counts = {one.partition: one.rows for one in before.missing}
     for line in more:
+        if counts.get(line.partition) == line.rows_given > 0:  # it was thought to be lost
+            del counts[line.partition]
         if line.partition in incomplete:
             counts.setdefault(line.partition, 0)
     in_all = [*there, *more]

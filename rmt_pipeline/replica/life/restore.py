@@ -31,10 +31,12 @@ from rmt_pipeline.protocol.errors import (
     MissingPart,
     UserError,
 )
+from rmt_pipeline.protocol.inserts.ids import block_id
 from rmt_pipeline.protocol.log.codec import decode, encode
 from rmt_pipeline.protocol.log.entry import AlterMetadata, GetPart
 from rmt_pipeline.protocol.nodes.formats import PartHeader
 from rmt_pipeline.protocol.nodes.records import (
+    UNKNOWN_BLOCK,
     Announced,
     Restoring,
 )
@@ -42,6 +44,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.restoring import Promised, United, unite
 from rmt_pipeline.replica.forget import forget, forget_copy, forget_lost
+from rmt_pipeline.replica.insert.record import read_record
 from rmt_pipeline.replica.life.announce import announce, new_creation, texts_of
 from rmt_pipeline.replica.life.create import (
     at_version,
@@ -71,6 +74,7 @@ from rmt_pipeline.zookeeper.keeper import (
     RefusalKind,
     Refused,
     SetData,
+    Stat,
     absent,
 )
 from rmt_pipeline.zookeeper.paths import (
@@ -83,6 +87,7 @@ from rmt_pipeline.zookeeper.snapshot import living_replicas
 from rmt_pipeline.zookeeper.strays import Stray, seen_to
 
 _OPS_TOGETHER = 1000
+_OPENINGS_MAX = 3  # of one call: replicas are dropped meanwhile
 _CHANGED = "{}: a replica came, or was dropped, while it was opened; try again"
 
 
@@ -138,9 +143,15 @@ def restore(replica: Replica, creator: bytes) -> Restored:
         marks.looked_again(part)
     if not _begin(replica):
         return _join(replica, creator, disk)
-    inserts = announce(replica, creator, disk)
-    waits_for = _awaited(keeper, table)
-    united = None if waits_for else _open(replica)
+    for _ in range(_OPENINGS_MAX):
+        inserts = announce(replica, creator, disk)
+        waits_for = _awaited(keeper, table)
+        united = None
+        if not waits_for:
+            united = _open(replica)
+            waits_for = () if united is not None else _awaited(keeper, table)
+        if replica.name not in waits_for:
+            break
     return Restored(
         parts=len(disk.parts),
         rows=sum(manifest.rows for manifest in disk.parts.values()),
@@ -162,7 +173,9 @@ def require_not_restoring(replica: Replica) -> None:
     waits_for = _awaited(keeper, table)
     if replica.name in names and not waits_for:
         _open(replica)
-        return
+        waits_for = _awaited(keeper, table)
+        if not waits_for:
+            return
     todo = []
     if replica.name not in names or replica.name in waits_for:
         todo.append(f"say SYSTEM RESTORE REPLICA {replica.definition.full_name} on this server")
@@ -350,7 +363,7 @@ def _awaited(keeper: Keeper, table: TablePaths) -> tuple[str, ...]:
 
 def _open(replica: Replica) -> United | None:
     """Everybody has announced: what they have together is the table. None when another process was
-    faster. Raises Conflict while another one is at it.
+    faster, or some have to announce their parts again. Raises Conflict while another one is at it.
     """
     table = replica.table
     try:
@@ -362,34 +375,64 @@ def _open(replica: Replica) -> United | None:
         raise Conflict(_CHANGED.format(table.root)) from refused
 
 
-def _open_locked(replica: Replica) -> United:
+def _open_locked(replica: Replica) -> United | None:
+    """What was given up for a replica that is gone is not lost with it:
+
+    1. r2 was waited for last. It has other rows than r1 under one name, gives its copy up for that
+    of r1, and dies before the table is open. 2. r1 is gone for good, and dropped. 3. Whoever opens
+    the table now finds no promise of r2's copy, which is the last one.
+
+    So a replica that gives something up has noted among which replicas that was decided. When these
+    are not the same any more, it announces all its parts again.
+    """
     keeper, table = replica.session, replica.table
     names = keeper.children(table.restoring)
     reads = keeper.get_many([table.restoring, *map(table.restoring_replica, names)])
     if any(read is None or not read[0] for read in reads):
         raise Conflict(_CHANGED.format(table.root))
     [restoring, *announcements] = [read for read in reads if read is not None]
-    held = {name: _held(keeper, table, name) for name in names}
     said = {
         name: Announced.decode(data)
         for name, (data, _) in zip(names, announcements, strict=True)
     }
+    versions = {
+        name: stat.version for name, (_, stat) in zip(names, announcements, strict=True)
+    }
+    among = tuple(
+        f"{name} {stat.created_zxid}"
+        for name, (_, stat) in zip(names, announcements, strict=True)
+    )
+    outdated = [name for name in names if said[name].given_up_among not in ((), among)]
+    if outdated:
+        again = [
+            SetData(table.restoring_replica(name), b"", versions[name]) for name in outdated
+        ]
+        keeper.multi([*again, Delete(table.restoring_lock)])
+        return None
+    held = {name: _held(keeper, table, name) for name in names}
     dropped = {name: one.dropped for name, one in said.items()}
     unseen = [part for one in said.values() for part in one.unseen]
     dead = dead_tries_of(replica, said)
     united = unite(held, dropped, unseen, [pair for pairs in dead.values() for pair in pairs])
     ranges = [one for some in dropped.values() for one in some]
+    for name in {one.replica for one in united.given_up}:
+        if said[name].given_up_among != among:
+            noted = replace(said[name], given_up_among=among).encode()
+            keeper.multi([SetData(table.restoring_replica(name), noted, versions[name])])
+            versions[name] += 1
     _forget_given_up(replica, united, held, ranges)  # as long as what it was is known
     _give_up(keeper, table, united)
     forget_tries(replica, united, dead)
     _forget_dropped(replica, ranges)
+    _forget_unheld(replica, united, _kept(united, held))
     queued = _bring_metadata(replica, names)
-    _log_parts(replica, united, Restoring.decode(restoring[0]).log)
-    versions = [
-        (name, stat.version) for name, (_, stat) in zip(names, announcements, strict=True)
-    ]
+    log = _log_parts(replica, united, restoring, names)
     quorums = _quorums_of_before(keeper, table)
-    keeper.multi(restore_transactions.open_table(table, versions, queued, gone=quorums))
+    pointers = [table.replica(name).log_pointer for name in names]
+    opened = restore_transactions.open_table(
+        table, versions, pointers, queued, log=log, gone=quorums
+    )
+    keeper.multi(opened)
     return united
 
 
@@ -425,35 +468,76 @@ def _give_up(keeper: Keeper, table: TablePaths, united: United) -> None:
             keeper.multi(batch)
 
 
-def _forget_given_up(
-    replica: Replica, united: United, held: Promised, dropped: Collection[PartName]
-) -> None:
-    """Rows that are given up, and in no part that stays, may be inserted again: else who does so is
-    told that they are there. Of copies that a larger part covers nobody can tell which one is in
-    that.
-    """
-    plain, maximal = unbound(replica), PartSet(united.parts)
+class _Content(NamedTuple):
+    """What a part's header says of its rows: two parts of equal rows are equal in it."""
+
+    partition: str
+    in_order: int
+    row_hash: int
+
+    @classmethod
+    def of(cls, part: PartName, header: PartHeader) -> "_Content":
+        texts = header.hash_of_uncompressed_files, header.uncompressed_hash_of_compressed_files
+        return cls(part.partition, *(int.from_bytes(text, "little") for text in texts))
+
+
+def _kept(united: United, held: Promised) -> frozenset[_Content]:
+    """The contents of all parts that somebody promises from now on."""
     given_up = {(one.replica, one.part) for one in united.given_up}
-    kept = {
-        (part.partition, header.hash_of_uncompressed_files)
+    return frozenset(
+        _Content.of(part, header)
         for name, promised in held.items()
         for part, header in promised.items()
         if (name, part) not in given_up
-    }
-    lost: list[PartName] = []
+    )
+
+
+def _forget_given_up(
+    replica: Replica, united: United, held: Promised, dropped: Collection[PartName]
+) -> None:
+    """Copies of a part that stays, with other rows than it: these rows may be inserted again, if
+    they are in no other part. Else who does so is told that they are there. Of copies that a larger
+    part covers nobody can tell which one is in that.
+    """
+    plain, kept = unbound(replica), _kept(united, held)
     for one in united.given_up:
-        part, header = one.part, held[one.replica][one.part]
-        content = header.hash_of_uncompressed_files
-        if any(by.contains(part) for by in dropped) or (part.partition, content) in kept:
+        content = _Content.of(one.part, held[one.replica][one.part])
+        if any(by.contains(one.part) for by in dropped) or content in kept:
             continue
-        if part in united.parts:
-            rows = header.uncompressed_hash_of_compressed_files
-            hashes = (int.from_bytes(text, "little") for text in (content, rows))
-            forget_copy(plain, part, *hashes)
-        elif maximal.containing(part) is None:
-            lost += _not_in(united.parts, part)
+        if one.part in united.parts:
+            forget_copy(plain, one.part, content.in_order, content.row_hash)
+
+
+def _forget_unheld(replica: Replica, united: United, kept: frozenset[_Content]) -> None:
+    """Blocks that no part of the table has may be inserted again: those of parts that were given
+    up, of a replica that was dropped after it had announced them, and what an older copy of
+    ZooKeeper knows and no disk has any more. But not those of which a part with the same rows is
+    `kept` under another name.
+    """
+    keeper, table, plain = replica.session, replica.table, unbound(replica)
+    names_kept = {block_id(one.partition, one.in_order) for one in kept}
+    rows_kept = {(one.partition, f"{one.row_hash:032x}") for one in kept}
+    names = [name for name in keeper.children(table.blocks) if name not in names_kept]
+    ids = keeper.get_many([table.block(name) for name in names])
+    texts = [read[0].decode(errors="replace") for read in ids if read is not None]
+    spans = {
+        (part.partition, part.block_min, part.block_max)
+        for part in map(PartName.try_parse, texts)
+        if part is not None
+    }
+    for insert_id in keeper.children(table.inserts):
+        known = read_record(plain, insert_id)
+        spans |= {
+            (line.partition, line.first, line.last)
+            for line in (() if known is None else known.lines)
+            if line.first != UNKNOWN_BLOCK and (line.partition, line.row_hash) not in rows_kept
+        }
+    maximal = PartSet(united.parts)
+    blocks = [PartName(*span, 0) for span in sorted(spans)]
+    unheld = [one for one in blocks if maximal.containing(one) is None]
+    lost = {gone for one in unheld for gone in _not_in(united.parts, one)}
     if lost:
-        forget_lost(plain, lost)
+        forget_lost(plain, sorted(lost))
 
 
 def _not_in(parts: Iterable[PartName], part: PartName) -> Iterator[PartName]:
@@ -523,16 +607,30 @@ def _applied(keeper: Keeper, paths: ReplicaPaths) -> _Structure:
     return _Structure(int(version or b"0"), metadata, columns)
 
 
-def _log_parts(replica: Replica, united: United, log: int) -> None:
-    """Each part is in the log, as if the replica that has it had just inserted it. Those that a
-    process which died has written are not written again.
+def _log_parts(
+    replica: Replica, united: United, restoring: tuple[bytes, Stat], names: Collection[str]
+) -> int:
+    """Each part is in the log, as if the replica that has it had just inserted it. Where in the log
+    they begin: from there on everybody copies it.
+
+    What a process that died has written is not written again. But when some of that is of a replica
+    that was dropped since, others would look for a part that nobody has: then all of it is left
+    behind, and written again after it.
     """
     keeper, table = replica.session, replica.table
+    log = Restoring.decode(restoring[0]).log
     first = log_entry_name(log)
     written = [name for name in keeper.children(table.log) if name >= first]
     reads = keeper.get_many([table.log_entry(name) for name in written])
     entries = [decode(read[0]) for read in reads if read is not None]
-    there = {entry.part for entry in entries if isinstance(entry, GetPart)}
+    there = {entry.part: entry for entry in entries if isinstance(entry, GetPart)}
+    if any(
+        part not in united.parts or entry.source_replica not in names
+        for part, entry in there.items()
+    ):
+        _, stat = keeper.children_stat(table.log)
+        log, there = stat.next_sequence, {}
+        keeper.multi([SetData(table.restoring, Restoring(log).encode(), restoring[1].version)])
     now_s = int(replica.clock.now_s())
     ops = [
         Create(
@@ -545,6 +643,7 @@ def _log_parts(replica: Replica, united: United, log: int) -> None:
     ]
     for batch in batches(ops, bytes_max=limits.MULTI_BYTES_MAX, ops_max=_OPS_TOGETHER):
         keeper.multi(batch)
+    return log
 
 
 def _words(united: United) -> Iterator[str]:
