@@ -1,4 +1,16 @@
-"""The catalog: the tables of one server, on its disk, and how they change."""
+"""The catalog: the definitions of one server's tables, as files on its disk, and how they change.
+
+Each table has one file, `metadata/<database>/<table>.json`. What may become of it:
+
+    DETACH, ATTACH        the file gets another suffix, and its old one back
+    RENAME, EXCHANGE      several files change as one, through a journal (`catalog.journal`)
+    DROP TABLE            the file moves to `metadata/.dropped`; UNDROP moves it back; when
+                          `drop_delay_s` is over, `begin_removal` makes the drop final
+    DROP TABLE … SYNC     the file becomes `<table>.dropping` until nothing of the table is left
+
+Every change happens under one file lock (`_locked`), which the kernel releases when its process
+dies. Each step leaves files from which the next process to take the lock can go on.
+"""
 
 import errno
 import fcntl
@@ -45,16 +57,18 @@ from rmt_pipeline.protocol.table import TableDefinition
 
 
 class Catalog(CatalogContents):
-    """The tables of one server. Of several processes that change them one does at a time."""
+    """The tables of one server, to be read and changed. Only one process changes them at a time."""
 
     # Databases
 
     def create_database(
         self, name: str, *, if_not_exists: bool = False, replicated: bytes = b""
     ) -> bool:
-        """False when it was there already and that is fine. `replicated` is what its file of that
-        name says; one that a process which died has left is no namesake's. Raises
-        DatabaseAlreadyExists, DiskFull.
+        """Make an empty database. Returns False if it existed and `if_not_exists` was given.
+
+        `replicated` is the content of its `.replicated` file (see `catalog.replicated`), empty for
+        an ordinary database. It replaces such a file left behind by a CREATE or DROP DATABASE that
+        died. Raises DatabaseAlreadyExists, DiskFull.
         """
         directory = self._database(name)
         with self._locked():
@@ -99,8 +113,8 @@ class Catalog(CatalogContents):
             self._changed(self._root)
 
     def save_replicated(self, database: str, content: bytes) -> None:
-        """What the file of a database that is there says from now on. Raises UnknownDatabase,
-        DiskFull.
+        """Replace the `.replicated` file of an existing database. Raises
+        UnknownDatabase, DiskFull.
         """
         with self._locked():
             self.require_database(database)
@@ -108,7 +122,9 @@ class Catalog(CatalogContents):
             self._changed(self._root)
 
     def _save_replicated(self, database: str, content: bytes) -> None:
-        """b"": there is none. For who has locked the catalog."""
+        """Write the database's `.replicated` file, or remove it if `content` is empty. The caller
+        holds the catalog's lock.
+        """
         if content:
             self._stage(content).replace(self.replicated_file(database))
             sync_directory(self._root)
@@ -119,9 +135,8 @@ class Catalog(CatalogContents):
     # Tables
 
     def add(self, definition: TableDefinition) -> None:
-        """Remember a new table, durably. Raises TableAlreadyExists, UnknownDatabase, DiskFull.
-
-        Of several processes that add one name at the same time, one succeeds.
+        """Add a new table, durably. If several processes add the same name at once, exactly one
+        succeeds. Raises TableAlreadyExists, UnknownDatabase, DiskFull.
         """
         file = self._file(definition.database, definition.name)
         self.require_database(definition.database)
@@ -130,7 +145,7 @@ class Catalog(CatalogContents):
             self._require_ended(definition.database, definition.name)
             self._require_not_dropped(definition)
             own = f"{home_directory(definition)}~{definition.uuid or self._ids.new_id()}"
-            found = replace(definition, directory=own)  # by who attaches what he has lost
+            found = replace(definition, directory=own)  # ATTACH of a table whose file was lost
             if self.table_directory(found).exists() or self._is_taken(
                 self.table_directory(definition)
             ):
@@ -159,9 +174,11 @@ class Catalog(CatalogContents):
         definition: TableDefinition,
         change: Callable[[TableDefinition], TableDefinition],
     ) -> TableDefinition:
-        """What `change` makes of the definition that the table has now, durably. Of several
-        processes that change one catalog each sees what those before it did. A table that was
-        dropped, or dropped and created again, stays away: raises UnknownTable. Also DiskFull.
+        """Apply `change` to the table's current definition and store the result, which is returned.
+
+        Read and write happen under one lock, so no change by another process is lost. A table that
+        was dropped, or dropped and created again, is not brought back: raises UnknownTable. Also
+        raises DiskFull.
         """
         with self._locked():
             before = self._current(definition)
@@ -172,14 +189,14 @@ class Catalog(CatalogContents):
                 self.save(after)
         return after
 
-    # Detaching a table: its file gets another suffix, and nobody finds the table
+    # Detaching a table: its file gets another suffix, so that no lookup finds it
 
     def detach(self, database: str, name: str, *, permanently: bool = False) -> TableDefinition:
-        """From here on there is no such table, for whoever looks, until it is attached again.
+        """Hide the table from every lookup until it is attached again; returns its definition.
         Raises UnknownTable, UnknownDatabase.
         """
         file = self._file(database, name)
-        with self._locked():  # nobody who alters it now writes it anew
+        with self._locked():  # a concurrent ALTER must not write the file back
             definition = self.definition(database, name)
             self._forget_void_drop(file)
             file.replace(file.with_suffix(PERMANENT_SUFFIX if permanently else DETACHED_SUFFIX))
@@ -201,12 +218,12 @@ class Catalog(CatalogContents):
         return found.definition
 
     def attach_again(self) -> None:
-        """What a server's start does: bring back what was not detached permanently."""
+        """Attach every table that was not detached permanently, as a server does when it starts."""
         with self._locked():
             for database in self.databases():
                 for name in self._names(database, DETACHED_SUFFIX):
                     file = self._file(database, name)
-                    if file.exists():  # somebody put a copy there: neither is lost
+                    if file.exists():  # somebody put a copy there by hand: keep both
                         continue
                     file.with_suffix(DETACHED_SUFFIX).replace(file)
                     self._changed(file.parent)
@@ -214,11 +231,13 @@ class Catalog(CatalogContents):
     # Renaming: a table's parts stay where they are
 
     def rename_tables(self, moves: Sequence[tuple[FullName, FullName]]) -> None:
-        """Each in its turn, all or none; whoever lists the tables sees the state before or after.
-        Raises UnknownTable, UnknownDatabase, TableAlreadyExists; DiskFull.
+        """Carry out these renames one after the other, all or none of them. Another process that
+        lists the tables sees the state before or after, nothing in between. Raises UnknownTable,
+        UnknownDatabase, TableAlreadyExists, DiskFull.
         """
         with self._locked():
-            now: dict[FullName, FullName | None] = {}  # which table has a name by then
+            # Which table has each name, after the moves so far.
+            now: dict[FullName, FullName | None] = {}
             for old, new in moves:
                 source = now[old] if old in now else old if self.has(*old) else None
                 if source is None:
@@ -235,13 +254,13 @@ class Catalog(CatalogContents):
             self._move(moved, [name for name, table in now.items() if table is None])
 
     def exchange_tables(self, one: FullName, other: FullName) -> None:
-        """Each gets the other's name. Raises UnknownTable, UnknownDatabase, DiskFull."""
+        """Swap the names of two tables. Raises UnknownTable, UnknownDatabase, DiskFull."""
         with self._locked():
             self._move({one: other, other: one}, [])
 
     def rename_database(self, old: str, new: str) -> None:
-        """With all its tables, in one step. Raises UnknownDatabase, DatabaseAlreadyExists,
-        UserError.
+        """Rename a database with all its tables, in one step. Raises UnknownDatabase,
+        DatabaseAlreadyExists, UserError; Corruption if the file of one of its tables is damaged.
         """
         with self._locked():
             self.require_database(old)
@@ -254,18 +273,18 @@ class Catalog(CatalogContents):
                 )
             if self._database(new).exists():
                 raise DatabaseAlreadyExists(f"database {new!r} already exists")
-            for problem in self._damaged(old):  # where its parts are is not known
+            for problem in self._damaged(old):  # we could not tell where that table's parts are
                 raise Corruption(problem)
             detached = [one.definition for one in self._all_detached(old)]
             for definition in [*self._definitions(old), *detached]:
                 self._keep_directory(definition)
-            self._save_replicated(new, b"")  # of who died: it is not this one's
+            self._save_replicated(new, b"")  # left by a CREATE or DROP that died
             self._database(old).rename(self._database(new))
             self._changed(self._root)
 
     def _move(self, moved: Mapping[FullName, FullName], gone: Sequence[FullName]) -> None:
-        """`moved`: the names that tables had, by those that they get; `gone`: names that nobody has
-        then. For who has locked the catalog.
+        """Give tables new names, all at once. `moved` maps each new name to the old one; `gone` are
+        old names that no table has afterwards. The caller holds the catalog's lock.
         """
         replaced: dict[Path, Path] = {}
         try:
@@ -281,17 +300,20 @@ class Catalog(CatalogContents):
         self._replace(replaced, [self._file(*name) for name in gone if self.has(*name)])
 
     def _keep_directory(self, definition: TableDefinition) -> None:
-        """Whoever gets the name next sees that the directory is somebody's, although empty."""
+        """Make the table's directory, even if it stays empty, so that the next table of that name
+        finds it taken.
+        """
         self.table_directory(definition).mkdir(parents=True, exist_ok=True)
 
     def _is_taken(self, directory: Path) -> bool:
-        """Whether it is a table's, whatever that is called by now, or was one's that was dropped:
+        """Whether a new table must not use this directory: another table has it, under whatever
+        name, or a dropped table had it. The latter because of this race:
 
-        1. A worker has claimed a merge, and has yet to make its staging directory. 2. DROP TABLE,
-        and CREATE TABLE of the same name. 3. The worker makes its directory, and gives the part its
-        name: in the place of a table that has never had such a part.
+        1. A worker has claimed a merge and has yet to make its staging directory. 2. The table is
+        dropped, and another one of the same name is created. 3. The worker makes its staging
+        directory and publishes the part: in a table that never had such a part.
 
-        And who goes on with a removal removes it once more, with what is in it by then.
+        A removal that died halfway would also be repeated, and take the new table's parts along.
         """
         if _used(directory).exists():
             return True
@@ -309,10 +331,10 @@ class Catalog(CatalogContents):
             raise Corruption(f"whose {directory} is cannot be said: {problem}")
         return False
 
-    # Dropping a table for later: it is put away, and its name is free at once
+    # DROP TABLE: the table is put away for `drop_delay_s`, and its name is free at once
 
     def put_away(self, definition: TableDefinition, replica_czxid: int, now_s: float) -> None:
-        """From here on there is no such table; `take_back` undoes it until `begin_removal`. Raises
+        """Drop the table so that `take_back` can still bring it back, until `begin_removal`. Raises
         UnknownTable, DiskFull.
         """
         with self._locked():
@@ -333,7 +355,9 @@ class Catalog(CatalogContents):
             self._replace({self._dropped_file(definition.uuid): staged}, [file])
 
     def take_back(self, database: str, name: str, uuid: str = "") -> TableDefinition:
-        """UNDROP. Raises what `to_take_back` does; Conflict."""
+        """UNDROP TABLE: bring a dropped table back. Raises what `to_take_back` raises, and
+        Conflict.
+        """
         with self._locked():
             last = self.to_take_back(database, name, uuid)
             self._require_ended(database, name)
@@ -343,15 +367,16 @@ class Catalog(CatalogContents):
 
     @contextmanager
     def begin_removal(self, dropped: DroppedTable) -> Iterator[UnfinishedDrop | None]:
-        """From here on it can't be taken back, and nobody else removes it; None when it was taken
-        back, or is gone. Raises Conflict while another process is at it.
+        """Make a drop final. While this is open no other process removes the table. Yields what is
+        to be removed, or None if the table was taken back or is gone already. Raises Conflict while
+        another process removes it.
         """
         with held_file(dropped.file, dropped.definition.full_name) as opened:
             with self._locked():
                 is_there = (
                     opened is not None
                     and is_at(opened, dropped.file)
-                    and read_dropped(dropped.file) == dropped  # else it was dropped again
+                    and read_dropped(dropped.file) == dropped  # else dropped again
                 )
                 if is_there:
                     dropped.file.replace(dropped.file.with_suffix(REMOVING_SUFFIX))
@@ -359,14 +384,16 @@ class Catalog(CatalogContents):
             yield dropped.drop if is_there else None
 
     def end_removal(self, definition: TableDefinition) -> None:
-        """Nothing is left of it. For who has begun its removal."""
+        """Forget a dropped table of which nothing is left. Called within `begin_removal`."""
         self._note_used(definition)
         file = self._dropped_file(definition.uuid).with_suffix(REMOVING_SUFFIX)
         file.unlink(missing_ok=True)
         self._changed(file.parent)
 
     def _require_not_dropped(self, definition: TableDefinition) -> None:
-        """One replica is not to be two tables, of which one goes some minutes later."""
+        """Refuse a new table with the same replica as a dropped one that is still to be removed:
+        the removal would take the new table's replica along. Raises TableAlreadyExists.
+        """
         for one in self.dropped():
             if one.definition.engine.root == definition.engine.root:
                 raise TableAlreadyExists(
@@ -374,27 +401,27 @@ class Catalog(CatalogContents):
                     "dropped and is not removed yet: UNDROP TABLE takes it up again"
                 )
 
-    # Dropping a table: its name is given up only when nothing is left of it
+    # DROP TABLE … SYNC: the name is free only when nothing is left of the table
 
     @contextmanager
     def begin_drop(
         self, definition: TableDefinition, replica_czxid: int
     ) -> Iterator[UnfinishedDrop]:
-        """From here on there is no such table, for whoever looks, but a drop to finish; and
-        nobody else finishes it meanwhile. Raises UnknownTable, DiskFull.
+        """Replace the table by a drop that is to be finished (`end_drop`). While this is open no
+        other process goes on with it. Raises UnknownTable, DiskFull.
         """
         file = self._file(definition.database, definition.name)
         drop = UnfinishedDrop(definition, replica_czxid)
         staged = self._stage(encode_drop(drop))
         with staged.open("rb") as locked:
             fcntl.flock(locked, fcntl.LOCK_EX)
-            with self._locked():  # nobody who alters it now writes it anew
+            with self._locked():  # a concurrent ALTER must not write the file back
                 try:
                     self._require_same(definition)
                 except RmtError:
                     staged.unlink()
                     raise
-                # Both are there for a moment. Whoever dies now has dropped nothing.
+                # Both files exist for a moment. A process that dies here has dropped nothing.
                 staged.replace(file.with_suffix(DROPPING_SUFFIX))
                 sync_directory(file.parent)
                 file.unlink()
@@ -403,53 +430,61 @@ class Catalog(CatalogContents):
 
     @contextmanager
     def resume_drop(self, database: str, name: str) -> Iterator[UnfinishedDrop | None]:
-        """What is left to drop of that name, for us alone; None when nothing is. Raises Conflict
-        while another process is at it.
+        """Go on with a drop that died. Yields it, locked for this process, or None if there is none
+        of that name. Raises Conflict while another process is at it.
         """
         with self._drop_file(database, name) as file:
             yield None if file is None else read_drop(file)
 
     def end_drop(self, definition: TableDefinition) -> None:
-        """Nothing is left of the table: its name is free. For whoever has the drop."""
+        """Free the name of a table of which nothing is left. Called within `begin_drop` or
+        `resume_drop`.
+        """
         self._note_used(definition)
         file = self._file(definition.database, definition.name).with_suffix(DROPPING_SUFFIX)
         file.unlink(missing_ok=True)
         self._changed(file.parent)
 
     def _note_used(self, definition: TableDefinition) -> None:
-        """A place that goes by a name is no other table's. Nothing is synced: who may be late to it
-        dies with the host.
+        """Leave a mark that this directory was used, so that no other table gets it (`_is_taken`).
+        The mark need not survive a power loss: the late workers that it is for die with the host.
         """
         directory = self.table_directory(definition)
         if "~" not in directory.name and directory.parent.exists():
             _used(directory).touch()
 
     def _require_ended(self, database: str, name: str) -> None:
-        """Raises Conflict: while a table has the name, nobody would go on with its DROP."""
+        """Raises Conflict while a DROP of that name is unfinished: a new table of the name would
+        hide it, and nothing would finish it.
+        """
         if self.is_dropping(database, name):
             raise Conflict(
                 f"the DROP of table {database}.{name} has not ended; try again in a moment"
             )
 
     def _forget_void_drop(self, file: Path) -> None:
-        """Of who died before it had dropped anything: it is not to be gone on with when the table
-        has another name. For who has locked the catalog.
+        """Remove the `.dropping` file of a DROP that died before it had dropped anything. When the
+        table has another name, that file would look like a drop to finish. The caller holds the
+        lock.
         """
         file.with_suffix(DROPPING_SUFFIX).unlink(missing_ok=True)
 
     @contextmanager
     def _drop_file(self, database: str, name: str) -> Iterator[Path | None]:
-        """Locked; the lock ends with the process."""
+        """The file of an unfinished drop, locked until this is closed or the process
+        dies; or None.
+        """
         file = self._file(database, name).with_suffix(DROPPING_SUFFIX)
         if not self.is_dropping(database, name):
             yield None
             return
         with held_file(file, f"{database}.{name}") as opened:
-            # Who had the lock before us may have finished; the name may be another table's by now.
+            # The process that held the lock before us may have finished the drop, and another table
+            # may have the name by now.
             is_there = opened is not None and is_at(opened, file)
             yield file if is_there and self.is_dropping(database, name) else None
 
 
 def _used(directory: Path) -> Path:
-    """Is there when a table that was dropped had this directory. No table's name has a `~`."""
+    """The mark that a dropped table had this directory. Escaped names of tables have no `~`."""
     return directory.with_name(f"{directory.name}~")

@@ -1,4 +1,6 @@
-"""What the catalog of one server has: databases; tables, also detached and dropped ones."""
+"""Reading the catalog of one server: its databases, and its tables, also detached and
+dropped ones.
+"""
 
 import fcntl
 import os
@@ -51,19 +53,19 @@ _JOURNAL = ".renaming"
 _DROPPED = ".dropped"
 
 FullName = tuple[str, str]
-"""Database and table."""
+"""Database and name of a table."""
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogVersion:
-    """Two equal ones: nothing changed in between. Opaque."""
+    """A state of the catalog. If two are equal, nothing changed in between."""
 
     token: str
     modified_ns: tuple[int, ...]
 
 
 class CatalogContents:
-    """The tables of one server, to be looked at. Nothing is cached: every method reads the disk."""
+    """The tables of one server, to be read. Nothing is cached: every method reads the disk."""
 
     def __init__(self, data: Path, ids: IdSource | None = None) -> None:
         """Makes the directories that are missing. `data` is the server's data directory."""
@@ -84,20 +86,20 @@ class CatalogContents:
         return self._data
 
     def table_directory(self, definition: TableDefinition) -> Path:
-        """Where the parts of this table are; nobody else's."""
+        """The directory of this table's parts, which no other table uses."""
         return self._data / "data" / (definition.directory or home_directory(definition))
 
     def version(self) -> CatalogVersion:
-        """Take it before reading: a change after it then shows as another version.
+        """The version of the catalog. Take it before reading: if it differs later, read again.
 
-        Reads one small file and the times of the database directories. The times alone would
-        miss two changes in one tick of the kernel's clock, the token alone a change whose
-        maker died before it wrote the token.
+        It consists of a token from a small file and the modification times of the database
+        directories. The times alone would miss two changes within one tick of the kernel's clock;
+        the token alone would miss a change whose process died before it wrote the token.
         """
         try:
             with self._version.open("rb", buffering=0) as file:
                 token = file.read().hex()
-        except OSError:  # none yet; or the disk does not give it: the times are there
+        except OSError:  # no such file yet, or unreadable: the times must do
             token = ""
         with os.scandir(self._root) as entries:
             times = sorted((e.name, modified_ns(e)) for e in entries if _is_database(e))
@@ -106,27 +108,29 @@ class CatalogContents:
     # Databases
 
     def databases(self) -> list[str]:
-        """Sorted; `default` is always one of them."""
+        """All names, sorted; `default` is always one of them."""
         with os.scandir(self._root) as entries:
             names = (unescape_file_name(e.name) for e in entries if _is_database(e))
             return sorted(name for name in names if name is not None)
 
     def require_database(self, name: str) -> None:
-        """Raises UnknownDatabase with the nearest name."""
+        """Raises UnknownDatabase, with the nearest name that exists, if there is no
+        such database.
+        """
         if not self._database(name).is_dir():
             hint = _near(name, self.databases())
             raise UnknownDatabase(f"database {name!r} does not exist{hint}")
 
     def replicated_file(self, database: str) -> Path:
-        """Beside the directory of a Replicated database, without which it means nothing. Raises
-        UserError.
+        """The file that makes a database Replicated. It stands beside the database's directory, and
+        means nothing without it. Raises UserError for a name that can't be a file's.
         """
         return self._root / checked_file_name(database, "database", _REPLICATED)
 
     # Tables
 
     def tables(self, database: str) -> list[str]:
-        """Sorted. Raises UnknownDatabase."""
+        """Names of the database's tables, sorted. Raises UnknownDatabase."""
         return self._names(database, TABLE_SUFFIX)
 
     def has(self, database: str, name: str) -> bool:
@@ -147,22 +151,22 @@ class CatalogContents:
             raise self._unknown_table(database, name) from None
 
     def definitions(self) -> list[TableDefinition]:
-        """Every table of every database, sorted by database and name; but for those that `damaged`
-        has: one file is no reason to do nothing for all others.
+        """Every table of every database, sorted by database and name. Tables whose file is damaged
+        are left out (see `damaged`), so that one bad file does not stop all others.
         """
         with self._locked(shared=True):
             return self._definitions()
 
     def current(self, definition: TableDefinition) -> TableDefinition | None:
-        """What the table is now, whatever it is called by now; None when it was dropped. One that
-        was never in a catalog, and so has no uuid, is whichever has the name. Raises TableDetached;
-        UnknownTable when another one has its name.
+        """The table's definition as it is now, found by its uuid even if it was renamed or altered;
+        None if it was dropped. A definition without a uuid (never stored in a catalog) is looked up
+        by name. Raises TableDetached; UnknownTable if another table has its name.
         """
         with self._locked(shared=True):
             return self._current(definition)
 
     def require_free(self, database: str, name: str) -> None:
-        """Raises TableAlreadyExists: a detached table keeps its name."""
+        """Raises TableAlreadyExists if a table, or a detached table, has the name."""
         words = "already exists"
         if not self.has(database, name):
             found = self._detached(database, name)
@@ -174,23 +178,25 @@ class CatalogContents:
     # Detached tables, and dropped ones
 
     def detached(self, *databases: str) -> list[DetachedTable]:
-        """Of these databases, none: of all; sorted by database and name, but for what `damaged`
-        has.
+        """Detached tables of these databases (of all, if none is named), sorted by database and
+        name. Damaged files are left out.
         """
         with self._locked(shared=True):
             return self._all_detached(*databases)
 
     def dropped(self) -> list[DroppedTable]:
-        """Those that are not removed yet, the first ones first; but for what `damaged` has."""
+        """Dropped tables that are not removed yet, in the order of their drops. Damaged files are
+        left out.
+        """
         found = []
         for file in self._dropped_files():
-            with suppress(FileNotFoundError, Corruption):  # or removed since it was listed
+            with suppress(FileNotFoundError, Corruption):  # it may be gone by now
                 found.append(read_dropped(file))
         return sorted(found, key=lambda one: (one.number, one.dropped_s, one.definition.uuid))
 
     def to_take_back(self, database: str, name: str, uuid: str = "") -> DroppedTable:
-        """What UNDROP is for: of several dropped tables of one name the last one. Raises
-        UnknownTable, UnknownDatabase, TableAlreadyExists.
+        """The table that UNDROP TABLE means: the last dropped one of that name, or the one with
+        that `uuid`. Raises UnknownTable, UnknownDatabase, TableAlreadyExists.
         """
         self.require_database(database)
         self.require_free(database, name)
@@ -207,34 +213,36 @@ class CatalogContents:
         return found[-1]
 
     def is_dropping(self, database: str, name: str) -> bool:
-        """Whether a DROP of that table has begun and not ended."""
+        """Whether a DROP TABLE … SYNC of that table has begun and not ended."""
         file = self._file(database, name)
         return file.with_suffix(DROPPING_SUFFIX).exists() and not file.exists()
 
     def dropping(self, database: str) -> list[str]:
-        """The tables whose DROP has begun and not ended, sorted. Raises UnknownDatabase."""
+        """Tables whose DROP TABLE … SYNC has begun and not ended, sorted. Raises
+        UnknownDatabase.
+        """
         return [
             name
             for name in self._names(database, DROPPING_SUFFIX)
-            if not self.has(database, name)  # else it died before it had dropped anything
+            if not self.has(database, name)  # else the DROP died before it had dropped anything
         ]
 
     # Files that can't be read
 
     def damaged(self, *databases: str) -> list[str]:
-        """What is wrong with each file that can't be read, with its name and what to do about it.
-        Without databases, of all, and of the dropped tables.
+        """A message for each file that can't be read: its name, what is wrong, and what to do about
+        it. Without arguments it covers all databases, and the dropped tables.
         """
         with self._locked(shared=True):
             return self._damaged(*databases)
 
     def damaged_aside(self) -> list[str]:
-        """As `damaged`, of what is no table at present: detached, dropped, being dropped."""
+        """As `damaged`, but only files of detached and dropped tables, and of drops that go on."""
         with self._locked(shared=True):
             return self._damaged(suffixes=SUFFIXES[1:])
 
     def require_readable(self, database: str) -> None:
-        """Raises Corruption: it is not known what one of the files of its tables is of."""
+        """Raises Corruption if the file of one of the database's tables is damaged."""
         for problem in self.damaged(database):
             raise Corruption(problem)
 
@@ -252,14 +260,14 @@ class CatalogContents:
             found += problems_of(file)
         return found
 
-    # For who has locked the catalog
+    # The methods below expect that the caller holds the lock
 
     @contextmanager
     def _locked(self, *, shared: bool = False) -> Iterator[None]:
-        """One process at a time, or several who only read; ends with the process."""
+        """Hold the catalog's lock: one process that changes it, or (`shared`) several that read."""
         with (self._root / _LOCK).open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
-            while (self._root / _JOURNAL).exists():  # who renamed has died
+            while (self._root / _JOURNAL).exists():  # a process died while it renamed
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 if journal.complete(self._root / _JOURNAL):
                     self._changed(self._root)
@@ -267,7 +275,7 @@ class CatalogContents:
             yield
 
     def _finish_renames(self) -> None:
-        """What a process that died has left of a RENAME."""
+        """Finish a RENAME whose process died."""
         if (self._root / _JOURNAL).exists():
             with self._locked():
                 pass
@@ -287,7 +295,7 @@ class CatalogContents:
         return found
 
     def _current(self, definition: TableDefinition) -> TableDefinition | None:
-        """As `current`. For who has locked the catalog."""
+        """As `current`."""
         database, name, uuid = definition.database, definition.name, definition.uuid
         there = _read_if_there(self._file(database, name), database, name)
         if there is not None and uuid in ("", there.uuid):
@@ -332,7 +340,7 @@ class CatalogContents:
         return None
 
     def _require_same(self, definition: TableDefinition) -> TableDefinition:
-        """What the table is now. Raises UnknownTable."""
+        """The table's definition as it is now. Raises UnknownTable if it is not the same table."""
         found = self.definition(definition.database, definition.name)
         if found.uuid != definition.uuid:
             raise UnknownTable(f"table {definition.full_name} was dropped and created again")
@@ -362,7 +370,7 @@ class CatalogContents:
         )
 
     def _names(self, database: str, suffix: str) -> list[str]:
-        """Of the tables of which there is a file with this suffix, sorted."""
+        """Names of tables that have a file with this suffix, sorted."""
         try:
             files = [file.name for file in self._database(database).iterdir()]
         except FileNotFoundError:
@@ -384,7 +392,9 @@ class CatalogContents:
         return self._root / _DROPPED / f"{uuid}{TABLE_SUFFIX}"
 
     def _replace(self, replaced: Mapping[Path, Path], gone: Sequence[Path]) -> None:
-        """All at once. `replaced`: staged files by what they become."""
+        """Change several files as one; `replaced` maps each file to the staged one
+        that becomes it.
+        """
         decided = self._root / _JOURNAL
         journal.decide(decided, self._root / _STAGING / self._ids.new_id(), replaced, gone)
         journal.complete(decided)

@@ -18,13 +18,15 @@ FORMAT = 5  # Bump when the JSON changes; keep reading every older number.
 
 
 def encode_definition(definition: TableDefinition) -> bytes:
-    """JSON for people to read; `decode_definition` is the inverse."""
+    """The definition as indented JSON; `decode_definition` is the inverse."""
     content = {"format": FORMAT, **asdict(definition)}
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def decode_definition(content: bytes, place: str) -> TableDefinition:
-    """Raises Corruption naming `place`, the file that the bytes are from."""
+    """The inverse of `encode_definition`; reads every older format. `place` is the file that the
+    bytes are from, for errors. Raises Corruption.
+    """
     try:
         return _definition(json.loads(content))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Whose data directory it is: a server never works in another one's, and only once."""
+"""Which server owns a data directory, and the lock by which only one process serves from it."""
 
 import fcntl
 import json
@@ -16,7 +16,7 @@ FORMAT = 1  # of server.json
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """`server_id` was made with the directory: another directory never has the same."""
+    """What `server.json` says. `server_id` is drawn when the directory is made, and is unique."""
 
     server: str
     cluster: str
@@ -24,7 +24,9 @@ class Owner:
 
 
 def directory_owner(data: Path) -> Owner | None:
-    """Whose directory it is; None for a new one. Raises Corruption, BadConfiguration."""
+    """The server that owns the directory; None for a new one. Raises Corruption,
+    BadConfiguration.
+    """
     file = data / "server.json"
     try:
         content = file.read_bytes()
@@ -43,8 +45,8 @@ def directory_owner(data: Path) -> Owner | None:
 
 
 def require_owner(data: Path, server: str) -> Owner | None:
-    """Raises BadConfiguration when `data` is another server's: parts of two replicas in one
-    directory would destroy each other.
+    """As `directory_owner`, but raises BadConfiguration if another server owns it: the parts of two
+    replicas in one directory would destroy each other.
     """
     owner = directory_owner(data)
     if owner is not None and owner.server != server:
@@ -60,9 +62,9 @@ def claim_data_directory(
 ) -> str:
     """Make `data` the directory of `server` in this cluster, for good; idempotent.
 
-    Returns who the server is: the same text on every call, another one for a copy of the
-    directory, here or on another host. Raises BadConfiguration when the directory is another
-    server's or belongs to another ZooKeeper.
+    Returns the server's identity: the same text on every call, and another one for a copy of the
+    directory, on this host or another. Raises BadConfiguration if another server owns the
+    directory, or if it belongs to another ZooKeeper.
     """
     owner = require_owner(data, server)
     if owner is None:
@@ -95,9 +97,9 @@ def _write(data: Path, owner: Owner) -> None:
 
 
 def make_data_directory(data: Path, umask: int) -> None:
-    """For the server's user alone, or whom `umask` lets in: what others can't enter they can't read
-    anything below, whichever process makes it. One that is there stays as it is: somebody may have
-    opened it on purpose. Raises BadConfiguration.
+    """Make the data directory with the permissions that `umask` leaves: by default only the
+    server's user may enter it, and so read anything below. The permissions of an existing directory
+    are left alone, since they may have been set on purpose. Raises BadConfiguration.
     """
     try:
         data.parent.mkdir(parents=True, exist_ok=True)
@@ -107,10 +109,10 @@ def make_data_directory(data: Path, umask: int) -> None:
 
 
 class DirectoryLock:
-    """Held by the one process that serves from a directory; ends with the process."""
+    """The lock of the one process that serves from a directory. It ends with the process."""
 
     def __init__(self, data: Path, server: str) -> None:
-        """Raises ReplicaIsAlreadyActive when another process has it."""
+        """Take the lock. Raises ReplicaIsAlreadyActive if another process has it."""
         file = data / "server.lock"
         try:
             data.mkdir(parents=True, exist_ok=True)
@@ -130,7 +132,7 @@ class DirectoryLock:
         os.write(self._descriptor, f"{os.getpid()}\n".encode())
 
     def release(self) -> None:
-        """Idempotent."""
+        """Give the lock up. May be called twice."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -1,5 +1,5 @@
-"""What the files of the catalog say, each of one table: a definition, or a drop that goes on or is
-to come. One that can't be read is told of with what to do about it.
+"""The files of the catalog. Each is about one table: its definition, or a drop of it. The error for
+a file that can't be read says what to do about it.
 """
 
 import json
@@ -21,15 +21,15 @@ PERMANENT_SUFFIX = ".permanent"
 DROPPING_SUFFIX = ".dropping"
 REMOVING_SUFFIX = ".removing"
 SUFFIXES = (TABLE_SUFFIX, DROPPING_SUFFIX, DETACHED_SUFFIX, PERMANENT_SUFFIX)
-"""Of a name's files, of which the table itself has the first."""
+"""The suffixes of files about a table; the first is that of the table itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedDrop:
-    """A table that is no table any more, of which something may be left in ZooKeeper and on disk.
+    """A dropped table of which something may be left in ZooKeeper and on disk.
 
-    `replica_czxid` is the transaction that made its replica in ZooKeeper, 0 when there was none: a
-    replica of the same name that was made in another one is somebody else's.
+    `replica_czxid` is the ZooKeeper transaction that created its replica, or 0 if it had none. A
+    replica of the same name that another transaction created belongs to another table.
     """
 
     definition: TableDefinition
@@ -38,8 +38,8 @@ class UnfinishedDrop:
 
 @dataclass(frozen=True, slots=True)
 class DetachedTable:
-    """A table that the server does not serve, because it was told so: its parts and its replica in
-    ZooKeeper stay where they are. Unless `permanently`, the server's next start brings it back.
+    """A table that the server does not serve since DETACH TABLE. Its parts and its replica in
+    ZooKeeper stay. Unless it was detached `permanently`, the server's next start attaches it again.
     """
 
     definition: TableDefinition
@@ -60,11 +60,10 @@ class DroppedTable:
     drop: UnfinishedDrop
     dropped_s: int
     number: int
-    """Of two that were dropped one after the other the last one has the greater, whatever the clock
-    said."""
+    """Grows with each drop on this server, whatever the clock says: the order of drops."""
     drop_id: str
-    """Of this drop alone: a table may be taken back, and dropped again, which is another drop. No
-    statement asks for it; by it the two are not equal (`Catalog.begin_removal`).
+    """Identifies this drop. A table that is taken back and dropped again has another one, so that
+    `Catalog.begin_removal` notices.
     """
     is_removing: bool
     file: Path
@@ -75,18 +74,18 @@ class DroppedTable:
 
 
 def home_directory(definition: TableDefinition) -> str:
-    """The directory that goes by the table's name."""
+    """The directory that is named after the table, relative to `data/`."""
     return "/".join(map(escape_file_name, (definition.database, definition.name)))
 
 
 def full_name_of(definition: TableDefinition) -> tuple[str, str]:
-    """Database and name: how the catalog's dictionaries know a table."""
+    """Database and name of a table."""
     return definition.database, definition.name
 
 
 def renamed_table(definition: TableDefinition, database: str, name: str) -> TableDefinition:
-    """The definition under another name. Its parts stay in the directory where they are, which it
-    remembers when that is not the one that goes by its new name.
+    """The definition under another name. The table's parts stay in the directory where they are:
+    `directory` names it if it is not the one that is named after the new name.
     """
     directory = definition.directory or home_directory(definition)
     renamed = replace(definition, database=database, name=name, directory="")
@@ -95,8 +94,8 @@ def renamed_table(definition: TableDefinition, database: str, name: str) -> Tabl
 
 
 def read_table(file: Path, database: str, name: str) -> TableDefinition:
-    """The file's place says what the table is called: its database may have been renamed. Raises
-    FileNotFoundError, Corruption.
+    """The definition in `file`, under the name that the file's place says: its database may have
+    been renamed since the file was written. Raises FileNotFoundError, Corruption.
     """
     with _remedied(_TABLE_STAYS):
         written = decode_definition(read_file(file), str(file))
@@ -106,7 +105,7 @@ def read_table(file: Path, database: str, name: str) -> TableDefinition:
 
 
 def problems_of(file: Path, database: str = "", name: str = "") -> list[str]:
-    """At most one."""
+    """What is wrong with a file of the catalog: one message, or none."""
     try:
         if file.suffix == DROPPING_SUFFIX:
             read_drop(file)
@@ -114,7 +113,7 @@ def problems_of(file: Path, database: str = "", name: str = "") -> list[str]:
             read_dropped(file)
         else:
             read_table(file, database, name)
-    except FileNotFoundError:  # it is gone since it was listed
+    except FileNotFoundError:  # it went after it was listed
         return []
     except Corruption as error:
         return [str(error)]
@@ -123,7 +122,7 @@ def problems_of(file: Path, database: str = "", name: str = "") -> list[str]:
 
 @contextmanager
 def _remedied(remedy: str) -> Iterator[None]:
-    """What is said of a file that can't be read says what to do about it."""
+    """Add `remedy` to the message of a Corruption."""
     try:
         yield
     except Corruption as error:
@@ -152,13 +151,13 @@ def encode_drop(drop: UnfinishedDrop) -> bytes:
 
 
 def read_drop(file: Path) -> UnfinishedDrop:
-    """Raises FileNotFoundError, Corruption."""
+    """Read a `.dropping` file. Raises FileNotFoundError, Corruption."""
     with _remedied(_DROP_STAYS):
         return _decode_drop(read_file(file), file)[0]
 
 
 def read_dropped(file: Path) -> DroppedTable:
-    """Raises FileNotFoundError, Corruption."""
+    """Read a file of `metadata/.dropped`. Raises FileNotFoundError, Corruption."""
     with _remedied(_DROP_STAYS):
         drop, raw = _decode_drop(read_file(file), file)
         try:

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and names that are safe as file names."""
+"""Files that are written whole or not at all, and names made safe as file names."""
 
 import errno
 import fcntl
@@ -29,8 +29,9 @@ def escape_file_name(name: str) -> str:
 
 
 def checked_file_name(name: str, what: str, *suffixes: str) -> str:
-    """The file name of the `what` of that name, with the first suffix. Raises UserError when it
-    can't have one with each of them.
+    """`name` as a file name with the first of `suffixes`. `what` ("table", "database") is for
+    errors. Raises UserError if the name is empty, not Unicode, or too long for a file with any of
+    the suffixes.
     """
     if not name:
         raise UserError(f"the name of a {what} is empty")
@@ -45,15 +46,15 @@ def checked_file_name(name: str, what: str, *suffixes: str) -> str:
 
 @lru_cache(maxsize=4096)
 def unescape_file_name(text: str) -> str | None:
-    """The inverse of `escape_file_name`; None for a file name that it never makes. The same few
-    names are asked for before every use of a table.
+    """The inverse of `escape_file_name`; None for a file name that it never makes. Cached, since
+    the same few names are looked up before every use of a table.
     """
     name = unquote(text, errors="replace")
     return name if escape_file_name(name) == text else None
 
 
 def read_file(path: Path) -> bytes:
-    """Raises FileNotFoundError; Corruption when there is one that the disk does not give."""
+    """The file's bytes. Raises FileNotFoundError; Corruption if it exists and can't be read."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -76,9 +77,7 @@ def stage_file(path: Path, content: bytes) -> Path:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names of the directory's files durable: what was created, renamed or
-    removed there.
-    """
+    """Make durable what was created, renamed or removed in the directory."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -87,8 +86,8 @@ def sync_directory(directory: Path) -> None:
 
 
 def unwritable(path: Path, error: OSError) -> DiskFull | BadConfiguration:
-    """What to raise for an error of the operating system on writing: DiskFull when no space (or
-    quota) is left.
+    """The error to raise when the operating system refuses to write `path`: DiskFull if no space
+    (or quota) is left, else BadConfiguration.
     """
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull(f"no space left to write {path}")
@@ -97,8 +96,8 @@ def unwritable(path: Path, error: OSError) -> DiskFull | BadConfiguration:
 
 @contextmanager
 def held_file(file: Path, full_name: str) -> Iterator[IO[bytes] | None]:
-    """The file of a drop, locked as long as the process lives; None when it is not there. Raises
-    Conflict.
+    """Open and lock the file of a drop of table `full_name`; None if the file does not exist. The
+    lock ends with the `with` block or the process. Raises Conflict while another process holds it.
     """
     try:
         opened = file.open("rb")
@@ -116,7 +115,7 @@ def held_file(file: Path, full_name: str) -> Iterator[IO[bytes] | None]:
 
 
 def is_at(opened: IO[bytes], file: Path) -> bool:
-    """Whether the file that was opened is still the one of that name."""
+    """Whether `opened` is still the file that has that name."""
     try:
         return os.path.samestat(os.fstat(opened.fileno()), file.stat())
     except FileNotFoundError:
@@ -124,8 +123,8 @@ def is_at(opened: IO[bytes], file: Path) -> bool:
 
 
 def modified_ns(directory: Path | os.DirEntry[str]) -> int:
-    """When a file was last created or removed in the directory, in nanoseconds since the epoch; 0
-    when there is none. Whoever sees the same number twice need not list it again.
+    """When a file was last created, renamed or removed in the directory, in nanoseconds since the
+    epoch; 0 if it does not exist. While it stays the same the directory need not be listed again.
     """
     try:
         return directory.stat().st_mtime_ns

@@ -1,10 +1,10 @@
-"""Several files of the catalog changed as one: all of them, whoever dies.
+"""Several files of the catalog change as one: all or none of them, even if the process dies.
 
 1. The new contents are staged, and a journal names them and what is to go.
-2. The journal is put in its place. From here on the change is decided.
-3. Its steps are done, each of which can be repeated; then the journal goes.
+2. The journal is renamed into its place. From here on the change is decided.
+3. Its steps are carried out, each of which can be repeated. Then the journal is removed.
 
-Who dies in 3 leaves the journal, and whoever locks the catalog next goes on with it.
+A process that dies in step 3 leaves the journal. The next one to lock the catalog finishes it.
 """
 
 import json
@@ -24,10 +24,11 @@ _REMEDY = (
 def decide(
     journal: Path, staged: Path, replaced: Mapping[Path, Path], gone: Iterable[Path]
 ) -> None:
-    """Write the journal (steps 1 and 2): from then on the change will be made. `complete` makes it.
+    """Write the journal (steps 1 and 2), after which `complete` carries it out.
 
-    `replaced` has the staged file by the file that it becomes; `staged` is where the journal is
-    written first. Raises DiskFull; nothing is decided then.
+    `replaced` maps each file to the staged file that takes its place; `gone` are files to remove;
+    `staged` is where the journal is written before it is renamed. Raises DiskFull, and then nothing
+    has changed.
     """
     root = journal.parent
     content = {
@@ -42,7 +43,9 @@ def decide(
 
 
 def complete(journal: Path) -> bool:
-    """Go on with what was decided. False when nothing was. For who has locked the catalog."""
+    """Carry out the journal (step 3); False if there is none. The caller holds the
+    catalog's lock.
+    """
     root = journal.parent
     try:
         content = json.loads(journal.read_bytes())
@@ -57,7 +60,7 @@ def complete(journal: Path) -> bool:
             f"{journal} does not say what is being renamed: {error!r}. {_REMEDY}"
         ) from error
     for new, file in replaced:
-        if new.exists():  # else it was done before
+        if new.exists():  # else this step was done before the process died
             new.replace(file)
     for file in gone:
         file.unlink(missing_ok=True)

@@ -2,8 +2,8 @@
 
     <data>/metadata/<database>.replicated
 
-It is written before the directory is made, and removed after that is gone: without a directory it
-means nothing, and a database that gets its name later does not take it up.
+The file is written before the directory is made, and removed after the directory is gone. Without a
+directory it means nothing, so a later database of the same name is not taken for a Replicated one.
 """
 
 import json
@@ -16,9 +16,9 @@ from rmt_pipeline.protocol.errors import Corruption, UserError
 
 @dataclass(frozen=True, slots=True)
 class ReplicatedDatabase:
-    """`ENGINE = Replicated(path, shard, replica)`, with macros filled in; `typed` as it was said.
-
-    `is_dropping`: DROP DATABASE has begun here, and nothing is created in it any more.
+    """The engine of a database, `Replicated(path, shard, replica)`, with its macros replaced;
+    `typed` is the engine as the user wrote it. `is_dropping`: DROP DATABASE has begun on this
+    server, so nothing may be created in it any more.
     """
 
     path: str
@@ -29,16 +29,16 @@ class ReplicatedDatabase:
 
     @property
     def name(self) -> str:
-        """Of this replica, as it stands in ZooKeeper."""
+        """This replica's name in ZooKeeper: `<shard>|<replica>`."""
         return f"{self.shard}|{self.replica}"
 
 
 def replicated_database(catalog: Catalog, database: str) -> ReplicatedDatabase | None:
-    """None of one that is not Replicated, or not there. Raises Corruption."""
+    """How a database is replicated; None if it is not, or does not exist. Raises Corruption."""
     try:
         file = catalog.replicated_file(database)
         content = read_file(file)
-    except (FileNotFoundError, UserError):  # or no such file can be
+    except (FileNotFoundError, UserError):  # there is, or can be, no such file
         return None
     if not file.with_suffix("").is_dir():
         return None
@@ -57,5 +57,5 @@ def replicated_database(catalog: Catalog, database: str) -> ReplicatedDatabase |
 
 
 def encode_replicated(definition: ReplicatedDatabase) -> bytes:
-    """`replicated_database` reads it back."""
+    """The content of the file, which `replicated_database` reads back."""
     return (json.dumps(asdict(definition)) + "\n").encode()
