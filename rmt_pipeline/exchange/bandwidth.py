@@ -1,17 +1,18 @@
-"""At most so many bytes per second, over everybody who shares the object."""
+"""A limit of bytes per second, shared by all transfers that use one object."""
 
 import threading
 from collections.abc import Callable
 
 from rmt_pipeline.system import Clock
 
-LIMIT_VALID_S = 1.0  # it may have to be read from a disk, and every chunk needs it
+LIMIT_VALID_S = 1.0  # asked for with every chunk, and possibly read from a disk
 
 
 class Bandwidth:
-    """Thread-safe. `limit` (bytes per second; 0 is any) is asked again each second, so that a
-    changed setting counts almost at once. Of what counts for `within`, which has a limit over all
-    of its own, both hold.
+    """A limit of bytes per second. Thread-safe.
+
+    `limit` gives the limit (0: none) and is called again each second, so that a changed setting
+    counts almost at once. `within` is a wider limit, of all tables, say, which holds as well.
     """
 
     def __init__(
@@ -25,7 +26,9 @@ class Bandwidth:
         self._lock = threading.Lock()
 
     def wait_s(self, size: int) -> float:
-        """How long whoever has just moved `size` bytes waits before moving more."""
+        """How many seconds the caller, who has just moved `size` bytes, should wait before the
+        next.
+        """
         within_s = 0.0 if self._within is None else self._within.wait_s(size)
         return max(within_s, self._own_wait_s(size))
 

@@ -1,9 +1,9 @@
-"""Gets a part from a peer (spec §12). `wire` has the format.
+"""Fetches parts from peers (spec §12). The format is in `wire`.
 
-Nothing that a peer sends is trusted: names, sizes, hashes and the manifest are checked while
-the bytes go to a staging directory, which is removed when anything is wrong. A large answer that
-breaks off goes on where it was, from the same peer, a few times. There is no other retry of a fetch
-here: the queue tries again, maybe with another replica.
+Nothing that a peer sends is trusted: names, sizes, hashes and the manifest are checked while the
+bytes are written to a staging directory, which is removed if anything is wrong. A large answer that
+breaks off is resumed from the same peer, a few times. There is no other retry here: the queue tries
+the entry again, perhaps with another replica.
 """
 
 import math
@@ -39,17 +39,17 @@ from rmt_pipeline.store.staging import FetchNote, StagedPart, Staging
 from rmt_pipeline.system import Clock, SystemClock
 
 RESUMED_LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
-REFUSAL_BYTES_MAX = 4096  # of a peer's error text
-RESUME_BYTES = 8 << 20  # who got fewer begins again, maybe elsewhere
+REFUSAL_BYTES_MAX = 4096  # of a peer's error message
+RESUME_BYTES = 8 << 20  # with fewer received, a fetch begins again, perhaps elsewhere
 RESUMES_MAX = 5  # of one fetch
 RESUME_WAIT_S = 0.25  # then twice as long each time: a server's start takes some seconds
 CANCEL_LOOK_S = 0.25  # between looks whether the fetch was cancelled
 NOTED_BYTES_MIN = 64 << 10  # of a part, whose note is a file to write, lock and remove
-AHEAD_BYTES = 16 << 10  # read at once, where sizes, names and hashes are asked for singly
+AHEAD_BYTES = 16 << 10  # read at once, since sizes, names and hashes are a few bytes each
 
 
 class ReplicaHost(Protocol):
-    """Where a replica's server is (spec §0.4.8); `formats.ReplicaAddress` is one."""
+    """The address of a replica's server (spec §0.4.8), such as `formats.ReplicaAddress`."""
 
     @property
     def host(self) -> str: ...
@@ -65,11 +65,11 @@ def _never() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PartClient:
-    """Fetches parts, and shows the secret of the moment. Safe for threads; one for each process is
-    enough.
+    """Fetches parts over HTTP. Thread-safe; one for each process is enough.
 
-    `bandwidth` is what all fetches share; None is no limit. `is_cancelled` is asked when an answer
-    begins, before each whole chunk, and else a few times a second.
+    Requests carry the current exchange secret. `bandwidth` limits all fetches together (None: no
+    limit). `is_cancelled` is asked when an answer begins, before each whole chunk, and otherwise a
+    few times a second.
     """
 
     secret: str | Callable[[], str] = field(repr=False)
@@ -97,13 +97,13 @@ class PartClient:
         try:
             return _receive(_Reader(self, answer), answer.note(endpoint), part, store)
         except BaseException as error:
-            answer.close()  # and the connection with it: nobody knows what it holds
+            answer.close()  # with its connection, on which unread bytes may wait
             if isinstance(error, RmtError):
                 error.args = (f"{part} from {peer}: {error}",)
             raise
 
     def _peer(self, address: ReplicaHost) -> Peer:
-        if address.scheme != self.connections.scheme:  # nor is the secret said in the clear
+        if address.scheme != self.connections.scheme:  # the secret never goes unencrypted
             raise Unavailable(
                 f"{address.host}:{address.port} speaks {address.scheme}, and we "
                 f"{self.connections.scheme}: all servers of a cluster have [tls], or none"
@@ -117,8 +117,8 @@ class PartClient:
         parts: Sequence[PartName],
         store: PartStore,
     ) -> dict[PartName, StagedPart]:
-        """Stage those of the parts that the peer sends together, in one exchange, as far as all
-        goes well. The others are to be fetched alone: then it is told what is wrong with them.
+        """Stage those of `parts` that the peer sends in one answer, up to the first problem. The
+        caller fetches the others one by one, and learns then what is wrong with them.
         """
         staged: dict[PartName, StagedPart] = {}
         speaks_otherwise = address.scheme != self.connections.scheme
@@ -137,8 +137,9 @@ class PartClient:
 
 
 class HttpPeers:
-    """`Peers` over HTTP: several fetches at once, each with bounded memory (spec §12). Owns its
-    threads; `close` ends them. `slots` are shared with the other tables of this process.
+    """`Peers` over HTTP: several fetches at once, each with bounded memory (spec §12).
+
+    It owns its threads, which `close` ends. `slots` are shared by all tables of the process.
     """
 
     def __init__(
@@ -158,7 +159,7 @@ class HttpPeers:
     def fetch(
         self, requests: Sequence[FetchRequest], store: PartStore
     ) -> Iterator[Sequence[Fetched]]:
-        if len(requests) == 1:  # the usual case on a quiet table: no thread, no hand-over
+        if len(requests) == 1:  # usual on a quiet table: fetch in this thread
             yield [(requests[0], self._fetch(requests[0], store))]
             return
         left = {self._submit(group, store) for group in _groups(requests)}
@@ -172,7 +173,7 @@ class HttpPeers:
                     left |= {self._submit([one], store) for one in alone}
                 if found:
                     yield found
-        finally:  # nobody waits for the others any more
+        finally:  # the caller no longer waits for the others
             for future in left:
                 future.cancel()
 
@@ -190,7 +191,9 @@ class HttpPeers:
     def _fetch_all(
         self, requests: Sequence[FetchRequest], store: PartStore
     ) -> tuple[list[Fetched], list[FetchRequest]]:
-        """What became of them, and those that have to be fetched alone. Of one peer."""
+        """Fetch these parts from one peer: the results, and the requests that must be made one by
+        one.
+        """
         if len(requests) == 1:
             return [(requests[0], self._fetch(requests[0], store))], []
         first, parts = requests[0], [one.part for one in requests]
@@ -218,7 +221,7 @@ class HttpPeers:
 
 
 def _groups(requests: Sequence[FetchRequest]) -> Iterator[list[FetchRequest]]:
-    """Those that one exchange asks for: of one replica, each part once."""
+    """Group requests that go into one exchange: those to one replica, each part once."""
     of_replica: dict[tuple[ReplicaHost, str, bool], list[FetchRequest]] = {}
     for request in requests:
         of_replica.setdefault((request.address, request.endpoint, request.recovers), []).append(
@@ -235,10 +238,10 @@ def _receive_small(
     store: PartStore,
     staged: dict[PartName, StagedPart],
 ) -> None:
-    """Into `staged`, one after the other."""
+    """Receive the parts one after the other into `staged`."""
     reader.require_success()
     count = reader.together
-    if count is None:  # one that sends a single part, as ever
+    if count is None:  # an older server, which sends the first part only
         staged[parts[0]] = _receive_part(reader, parts[0], store)
         reader.end()
         return
@@ -269,9 +272,9 @@ def _receive(
 def _receive_part(
     reader: "_Reader", part: PartName, store: PartStore, note: FetchNote | None = None
 ) -> StagedPart:
-    """With a `note`, others see it as it arrives, and may ask that it stop, unless it is so small
-    that it is here before anybody looks. Of parts that come together there is none, for the same
-    reason; and that there is room for them was seen before they were asked for.
+    """Receive one part. With a `note` its progress is shown in `system.replicated_fetches`, where
+    it can be stopped, unless the part is so small that it arrives at once. Parts that come together
+    have none for the same reason, and the free disk was checked before.
     """
     manifest, text = wire.read_head(reader.read)
     if manifest.partition_id != part.partition:
@@ -309,17 +312,17 @@ def _receive_file(reader: "_Reader", staging: Staging, file: PartFile) -> None:
 
 
 class _Answer:
-    """The bytes of a peer's answer, as they arrive; over several connections when one breaks.
+    """The bytes of a peer's answer as they arrive, over several connections if one breaks.
 
     1. The connection ends before the answer does. What has arrived is hashed and on the disk.
-    2. The peer is asked for the rest of what it was sending, by that answer's ETag. It may have
-       another part of this name by now (fetched again, say); then it sends all of that, which is
-       not a rest, and the fetch ends as one that broke off.
-    3. The rest is taken for nothing more than bytes: each file's hash is over all of its bytes,
+    2. We ask the peer for the rest of that answer, named by its ETag. If the peer has another part
+       of this name by now (it fetched it again, say), it sends that part whole. That is no rest,
+       and the fetch fails as one that broke off.
+    3. The rest is checked like all other bytes: the hash of a file covers all of its bytes,
        whichever connection they came by.
 
-    A rest that ends without a byte is not asked for again: so ends a peer that has found its own
-    part broken. Nor is one asked for after a timeout: who waited once waits for nobody else.
+    We do not ask again after a rest that ended without a byte, because a peer that finds its own
+    part broken ends so; nor after a timeout, so that one slow peer is waited for only once.
     """
 
     def __init__(self, client: PartClient, peer: Peer, target: str) -> None:
@@ -331,7 +334,7 @@ class _Answer:
         self._received = 0
         self._resumes = 0
         self._begun_at = 0
-        """How many bytes had been received when this connection began."""
+        """How many bytes had been received when the current connection began."""
 
     @property
     def status(self) -> int:
@@ -340,20 +343,20 @@ class _Answer:
 
     @property
     def together(self) -> int | None:
-        """For how many parts it is; None of one that is for one part."""
+        """How many parts the answer has; None if it is the answer for a single part."""
         assert self._response is not None, "it was not begun"
         text = self._response.headers.get(wire.TOGETHER_HEADER, "")
         return int(text[:9]) if text.isascii() and text.isdigit() else None
 
     def begin(self) -> None:
-        """Raises HTTPError when there is no answer."""
+        """Send the request. Raises HTTPError when there is no answer."""
         self._response = self._ask({})
         self._etag = self._response.headers.get("etag", "")
 
     def read1(self, size: int) -> bytes:
-        """What is there, at most `size` bytes; waits for the first; nothing at the end.
+        """The bytes that have arrived, at most `size`; waits for the first; empty at the end.
 
-        Raises HTTPError when it breaks off, and does not go on.
+        Raises HTTPError when the answer breaks off and can't be resumed.
         """
         while True:
             assert self._response is not None, "it was not begun"
@@ -366,7 +369,9 @@ class _Answer:
                 return found
 
     def note(self, endpoint: str) -> FetchNote:
-        """What others are told of it; how large it is, is not known yet."""
+        """The note of this fetch for `system.replicated_fetches`; the part's size is
+        not known yet.
+        """
         peer = self._peer
         return FetchNote(
             started_s=self._client.clock.now_s(),
@@ -383,7 +388,7 @@ class _Answer:
             self._response.close()
 
     def _go_on(self, broke: ProtocolError) -> None:
-        """Get the rest. Raises `broke` when there is none to be had."""
+        """Ask for the rest. Raises `broke` when the peer does not send one."""
         is_worth_it = bool(self._etag) and self._received >= RESUME_BYTES
         if not is_worth_it or self._received == self._begun_at:
             raise broke
@@ -394,7 +399,7 @@ class _Answer:
             try:
                 response = self._ask(wire.range_headers(self._received, self._etag))
             except HTTPError:
-                continue  # it is starting again
+                continue  # the peer is restarting
             first = wire.first_byte_sent(response.headers.get("content-range", ""))
             if response.status == HTTPStatus.PARTIAL_CONTENT and first == self._received:
                 self._response, self._begun_at = response, self._received
@@ -427,16 +432,16 @@ class _Answer:
 
 
 class _Reader:
-    """Reads exactly what was asked for, and not faster than wanted."""
+    """Reads exactly as many bytes as asked for, within the bandwidth limits."""
 
     def __init__(self, client: PartClient, answer: _Answer) -> None:
         self._client = client
         self._answer = answer
         self.received = 0
         self.stop_reason: Callable[[], str] = str
-        """Why the part is not wanted any more; "" while it is."""
+        """Why the part is no longer wanted; "" while it is."""
         self._cancel_next_s = -math.inf
-        self._ahead = b""  # read already, and not yet asked for
+        self._ahead = b""  # received, not yet asked for
 
     @property
     def together(self) -> int | None:
@@ -470,7 +475,7 @@ class _Reader:
             raise Corruption("the peer sends more than its manifest has")
 
     def _chunk(self, size: int) -> bytes:
-        """`size` bytes, at most a chunk."""
+        """Exactly `size` bytes, at most one chunk."""
         client, pieces, left = self._client, [], size
         now_s = client.clock.monotonic_s()
         if size == wire.CHUNK_BYTES or now_s >= self._cancel_next_s:
@@ -492,7 +497,9 @@ class _Reader:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _arrived(self, size: int) -> bytes:
-        """What is there of the next `size` bytes; waits for the first; nothing at the end."""
+        """The next bytes that have arrived, at most `size`; waits for the first; empty
+        at the end.
+        """
         if not self._ahead and size >= AHEAD_BYTES:
             return self._next(size)
         self._ahead = self._ahead or self._next(AHEAD_BYTES)

@@ -1,4 +1,4 @@
-"""HTTP to peers: connections that are used again, since a new one costs more than a small part."""
+"""HTTP connections to peers, kept open because a new one costs more than a small part."""
 
 import http.client
 import io
@@ -22,13 +22,13 @@ from rmt_pipeline.protocol.errors import Unavailable
 from rmt_pipeline.tls import Renewed
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
-PEERS_MAX = 32  # with idle connections; those of the peer that was asked longest ago are closed
+PEERS_MAX = 32  # with idle connections; beyond it the least recently used peer's are closed
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Where a replica's server answers, as ZooKeeper has it in the replica's `host`. `str` is the
-    beginning of its URLs.
+    """The address of a replica's server, from the replica's node `host` in ZooKeeper. `str` gives
+    the beginning of its URLs.
     """
 
     scheme: str
@@ -41,8 +41,8 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """`receive_s` bounds each wait for bytes; also the head of an answer as a whole, and of a part
-    each chunk (256 KiB), so that a peer that trickles is given up too.
+    """Seconds. `receive_s` bounds each wait for bytes, the head of an answer as a whole, and each
+    chunk (256 KiB) of a part, so that a peer that sends single bytes is given up too.
     """
 
     connect_s: float = 1.0
@@ -50,20 +50,22 @@ class Timeouts:
 
 
 class Connections:
-    """Safe for threads. After a fork the child starts with none: two processes that read from
-    one connection would each get half an answer. With `tls` all of them are encrypted, and new
-    certificates are taken as soon as they are there.
+    """Pools of connections to peers. Thread-safe.
+
+    After a fork the child starts with none: two processes that read from one connection would each
+    get half an answer. With `tls` all connections are encrypted, and new certificates are used as
+    soon as their files are replaced.
     """
 
     def __init__(self, tls: TlsFiles | None = None) -> None:
-        """Raises BadConfiguration for certificates that can't be used."""
+        """Raises BadConfiguration if the certificates can't be used."""
         self._lock = threading.Lock()
         self._tls = None if tls is None else Renewed.client(tls)
         self._forget()
 
     @property
     def scheme(self) -> str:
-        """What peers are spoken to in."""
+        """`http` or `https`."""
         return "http" if self._tls is None else "https"
 
     def ask(
@@ -76,13 +78,14 @@ class Connections:
         timeouts: Timeouts,
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> BaseHTTPResponse:
-        """Asks `peer` for `target` (path and query); the answer's body is not read yet. `headers`
-        go with the request beside the secret; "" is none.
+        """Ask `peer` for `target` (path and query). The body of the answer is not read yet: read it
+        to its end, which gives the connection back to the pool, or `close` it. `secret` is sent as
+        a bearer token unless it is empty.
 
-        Read to its end, its connection is idle again; else `close` it. Raises urllib3's
-        HTTPError when there is no answer. A connection that was idle may be one that the peer
-        has just closed. All that is asked of peers may be asked twice, so it is: once more, and
-        not after a timeout. A redirect is not followed: the secret is for this peer alone.
+        An idle connection may be one that the peer has just closed. All requests to peers may be
+        repeated, so one that fails is sent once more, but not after a timeout. Redirects are not
+        followed, because the secret is for this peer alone. Raises urllib3's HTTPError when there
+        is no answer.
         """
         pool = self.pool(peer)
         shown = {"Authorization": f"Bearer {secret}"} if secret else {}
@@ -104,13 +107,13 @@ class Connections:
         except ProtocolError:
             answer = ask()
         for name in ("Transfer-Encoding", "Content-Encoding"):
-            if name in answer.headers:  # and it would be undone, whatever comes of it
+            if name in answer.headers:  # urllib3 would unpack it, whatever its size
                 answer.close()
                 raise ProtocolError(f"it answers with a {name}, which no server of ours does")
         return answer
 
     def pool(self, peer: Peer) -> urllib3.HTTPConnectionPool:
-        """The connections to one peer."""
+        """The pool of connections to one peer."""
         with self._lock:
             renewed = self._tls is not None and self._tls.context() is not self._context
             if renewed or self._process != os.getpid():
@@ -130,7 +133,9 @@ class Connections:
 
 
 def whole_body(response: BaseHTTPResponse, timeouts: Timeouts, bytes_max: int) -> bytes:
-    """Of an answer that is not a part. Raises Unavailable when it is larger, or slower."""
+    """The whole body of an answer other than a part. Raises Unavailable if it has more than
+    `bytes_max` bytes or takes longer than the timeout.
+    """
     deadline_s, body, problem = time.monotonic() + timeouts.receive_s, b"", ""
     try:
         while not problem and (piece := response.read1(bytes_max + 1 - len(body))):
@@ -148,7 +153,7 @@ def whole_body(response: BaseHTTPResponse, timeouts: Timeouts, bytes_max: int) -
 
 
 class _Head(io.RawIOBase):
-    """What arrives at a socket; until `end_s` is taken away, only what does until then."""
+    """The bytes that arrive at a socket, until the time `end_s`; None is no limit."""
 
     def __init__(self, arriving: io.RawIOBase, connection: socket.socket, end_s: float) -> None:
         self._arriving = arriving
@@ -172,8 +177,8 @@ class _Head(io.RawIOBase):
 
 
 class _Answer(http.client.HTTPResponse):
-    """Its head is there within the timeout, or never: the timeout of a socket begins anew with
-    each byte, and there may be any number of answers that say "continue".
+    """An answer whose head must arrive as a whole within the timeout. The timeout of the socket
+    alone begins anew with each byte, and a peer may send any number of "100 Continue" answers.
     """
 
     def __init__(self, sock: socket.socket, *args: Any, **named: Any) -> None:

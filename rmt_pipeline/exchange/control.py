@@ -1,5 +1,5 @@
-"""What a process of the same cluster may ask a server besides parts: how it is, and to look at its
-tables now.
+"""What a process of the same cluster may ask of a server besides parts: its health, and to read its
+catalog again.
 """
 
 import json
@@ -17,23 +17,23 @@ from rmt_pipeline.protocol.refusal import ReadOnlyReason
 from rmt_pipeline.protocol.table import TableDefinition
 
 PROBE_TIMEOUT_S = 3.0  # a person waits for the answer
-ANSWER_BYTES_MAX = 64 << 20  # a line for each table
+ANSWER_BYTES_MAX = 64 << 20  # it has a line for each table
 
 Health = dict[str, Any] | Unavailable
 """What a server says about itself, or why it says nothing."""
 
 
 def peer_of(config: Config, server: ServerConfig) -> Peer:
-    """Where others find a server."""
+    """The address at which other processes reach a server."""
     address = server.advertised_address
     return Peer(config.scheme, address.host, address.port)
 
 
 def reload_tables(peer: Peer, secret: str, tls: TlsFiles | None = None) -> dict[str, str]:
-    """After CREATE or DROP: returns when the server has looked at its catalog.
+    """Have a server read its catalog again after CREATE or DROP; returns when it has.
 
-    Gives for each table, by `database.name`, why it is read-only; "" when it is active. Raises
-    Unavailable when the server does not answer: it notices by itself when it runs again.
+    Returns for each table, by `database.name`, why it is read-only, or "" if it is active. Raises
+    Unavailable when the server does not answer; it will read its catalog when it starts.
     """
     status, body = _asked("POST", peer, "/reload", secret, _Way(tls))
     if status != 200:
@@ -45,8 +45,8 @@ def reload_tables(peer: Peer, secret: str, tls: TlsFiles | None = None) -> dict[
 
 
 def health(config: Config, server: ServerConfig, timeout_s: float) -> dict[str, Any]:
-    """What a server says about itself. Raises Unavailable when nobody answers, or who does is not
-    a server of ours, or takes us for a stranger.
+    """The answer of a server's `/health`. Raises Unavailable when nothing answers at its address,
+    when something else than our server does, or when it refuses our secret.
     """
     shown = (*config.monitoring.token, *config.secrets_of(server.name), "")[0]
     peer, way = peer_of(config, server), _Way(config.tls.files, Timeouts(timeout_s, timeout_s))
@@ -90,7 +90,9 @@ def why_read_only(
 
 
 def refusal(status: int, body: bytes) -> str:
-    """A status with its meaning: a stranger is not told why he is none of us."""
+    """An HTTP status with its meaning. A 401 comes without a reason, so the likely one is given
+    here.
+    """
     if status == 401:
         return (
             "401: it takes us for a stranger. All servers of a cluster share one exchange secret, "
@@ -101,7 +103,7 @@ def refusal(status: int, body: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """How a server is spoken to."""
+    """How to connect to a server: TLS and timeouts."""
 
     tls: TlsFiles | None
     timeouts: Timeouts = field(default_factory=Timeouts)
@@ -115,7 +117,7 @@ def _asked(method: str, peer: Peer, target: str, secret: str, way: _Way) -> tupl
             words = repr(error)
             if isinstance(
                 error, NewConnectionError | NoAnswerInTime
-            ):  # urllib3 names its objects
+            ):  # urllib3's message begins with its own objects
                 words = str(error).partition("): ")[2]
             raise Unavailable(f"{peer} cannot be asked for {target}: {words}") from error
         return answer.status, whole_body(answer, way.timeouts, ANSWER_BYTES_MAX)

@@ -1,4 +1,6 @@
-"""Who may ask a server what. A stranger is not even told what there is to ask for."""
+"""Which requests a server answers. Without the right credentials every path is
+answered with 401.
+"""
 
 import hmac
 from collections.abc import Callable
@@ -15,9 +17,9 @@ MONITORED = ("/health", "/metrics")
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Whoever shows one of `secrets` may ask for everything: two are valid while one takes the
-    other's place. One of `tokens` is for MONITORED alone, which with `open_monitoring` is for
-    everybody who reaches the port.
+    """Which requests are admitted. A request with one of `secrets` may ask for everything; there
+    are two while the secret is being changed. One of `tokens` admits to the paths in MONITORED
+    alone; with `open_monitoring` these paths need no credentials.
     """
 
     secrets: tuple[str, ...] = field(repr=False)
@@ -34,7 +36,7 @@ class Guard:
         return cls(secrets, tokens, open_monitoring=not tokens)
 
     def admits(self, path: str, shown: bytes) -> bool:
-        """Takes as long for a wrong secret as for a right one."""
+        """Whether the request is admitted. Takes as long for a wrong secret as for a right one."""
         monitored = path in MONITORED
         valid = (*self.secrets, *(self.tokens if monitored else ()))
         found = [hmac.compare_digest(shown, f"Bearer {one}".encode()) for one in valid]
@@ -42,15 +44,15 @@ class Guard:
 
 
 class Admits(Protocol):
-    """What `guarded` asks about each request."""
+    """Decides about each request for `guarded`."""
 
     def admits(self, path: str, shown: bytes) -> bool: ...
 
 
 class RenewedGuard:
-    """The guard of server `name`, as rmt.toml says it now: secrets and tokens are changed without a
-    restart. `shared`: the secret that is in ZooKeeper, "" when one was configured at the start; one
-    that is taken out of the file counts until the server is started again.
+    """The guard of server `name`, by what rmt.toml says now: secrets and tokens change without a
+    restart. `shared` is the secret from ZooKeeper, or "" if the configuration had one at the start;
+    a secret that is removed from the file stays valid until the server is started again.
     """
 
     def __init__(self, config: Config, name: str, shared: str = "") -> None:
@@ -76,7 +78,7 @@ class RenewedGuard:
 
 
 def guarded(app: ASGIApp, guard: Admits, on_stranger: Callable[[], None]) -> ASGIApp:
-    """`app` for whom the guard admits; anybody else gets 401, whatever he asks for."""
+    """`app` for requests that the guard admits; all others are answered with 401."""
 
     async def ask(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not guard.admits(scope["path"], _shown(scope)):

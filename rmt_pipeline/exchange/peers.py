@@ -1,4 +1,4 @@
-"""What a replica asks of its peers: a part's bytes. The HTTP adapter is in `exchange`."""
+"""What a replica asks of its peers: the bytes of parts. `exchange.client` does it over HTTP."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,8 +13,9 @@ from rmt_pipeline.store.staging import StagedPart
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """Get `part` from the replica whose ZooKeeper path is `endpoint`, at `address`. One that
-    `recovers` what is lost or cloned leaves slots to those of what is inserted meanwhile.
+    """Fetch `part` from the replica whose ZooKeeper path is `endpoint`, at `address`. With
+    `recovers` it is a part that this replica lost or lacks as a clone: some slots are kept free of
+    these for parts that are inserted meanwhile.
     """
 
     address: ReplicaAddress
@@ -24,19 +25,19 @@ class FetchRequest:
 
 
 Fetched = tuple[FetchRequest, StagedPart | RmtError]
-"""A request with its staged part, or with the error that it failed with."""
+"""A request with its staged part, or with the error by which it failed."""
 
 
 class Peers(Protocol):
-    """Other replicas, as far as parts are fetched from them."""
+    """The other replicas, as sources of parts."""
 
     def fetch(
         self, requests: Sequence[FetchRequest], store: PartStore
     ) -> Iterator[Sequence[Fetched]]:
-        """What became of the requests, as they finish: each time all that have finished since, so
-        that what came together can be published together.
+        """Carry out the requests, several at once, and yield their results as they finish: each
+        time all that have finished since, so that they can be published together.
 
-        The bytes are verified against the manifest that came with them; a failed request leaves
-        nothing in the store. Several may run at once.
+        The bytes are verified against the manifest that came with them. A failed request leaves
+        nothing in the store.
         """
         ...

@@ -1,4 +1,4 @@
-"""What all servers of a cluster share: made once, by whoever comes first, in ZooKeeper."""
+"""The exchange secret and the id of a cluster, made once in ZooKeeper by the first server."""
 
 from contextlib import suppress
 
@@ -13,23 +13,22 @@ ATTEMPTS_MAX = 10
 
 
 def exchange_secret(keeper: Keeper, ids: IdSource) -> str:
-    """What servers show each other when the configuration has no secret of its own.
-
-    Whoever may read this ZooKeeper may read it. Raises Unavailable, ReplicaRetired, Corruption.
+    """The secret that servers show each other when the configuration has none. Everybody who may
+    read this ZooKeeper may read it. Raises Unavailable, ReplicaRetired, Corruption.
     """
     return _made_once(keeper, SECRET_PATH, ids.new_id() + ids.new_id())
 
 
 def cluster_id(keeper: Keeper, ids: IdSource, known: str = "") -> str:
-    """Tells one ZooKeeper from another, so that no data directory meets the wrong one. One that has
-    none is new, or has lost everything: it gets the one that is `known`.
+    """The id of this ZooKeeper, by which a data directory is never used with another one. A
+    ZooKeeper without an id is new or has lost everything; it gets the id `known`, or a new one.
     """
     return _made_once(keeper, CLUSTER_PATH, known or ids.new_id())
 
 
 def put_back(keeper: Keeper, cluster: str, secret: str) -> bool:
-    """What all servers share, as this one knows it, in a ZooKeeper that has lost it. False when it
-    is another one there. `secret`: "" when it is not in ZooKeeper.
+    """Write the cluster's id and secret, as this server knows them, into a ZooKeeper that lost
+    them. Returns False if it has another id. An empty `secret` is one from the configuration.
     """
     there = [_made_once(keeper, CLUSTER_PATH, cluster) == cluster]
     if secret:
@@ -38,17 +37,17 @@ def put_back(keeper: Keeper, cluster: str, secret: str) -> bool:
 
 
 def _made_once(keeper: Keeper, path: str, mine: str) -> str:
-    """The text at `path`; `mine` if nobody was faster.
+    """The text at `path`, which is `mine` if this is the first call on any server.
 
-    Creating is the only write and it is never repeated blindly: after an unknown outcome the
-    next round reads first, and a create that lands late is what that round finds.
+    The only write is a create, which is not repeated blindly: after an unknown outcome the next
+    round reads first, and finds a create that landed late.
     """
     for _ in range(ATTEMPTS_MAX):
         found = _text(keeper, path)
         if found is not None:
             return found
         for node, data in ((ROOT, b""), (path, mine.encode())):
-            with suppress(Refused, OutcomeUnknown):  # somebody else's, or maybe ours: read it
+            with suppress(Refused, OutcomeUnknown):  # then the next round reads what is there
                 keeper.multi([Create(node, data)])
         keeper.sync(path)
     raise Conflict(f"ZooKeeper's {path} could not be made in {ATTEMPTS_MAX} attempts")

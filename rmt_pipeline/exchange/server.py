@@ -1,9 +1,8 @@
-"""Hands a server's parts to its peers over HTTP (spec §12). `wire` has the format.
+"""Sends a server's parts to its peers over HTTP (spec §12). The format is in `wire`.
 
-Every byte is hashed while it is sent and compared with the manifest. A part that no longer
-matches is never completed on the wire: the answer breaks off before the file's hash, so that no
-reader can take it for whole, and the part is reported as broken. A peer that goes away, or is
-slow, says nothing about the part; it may come again for the rest.
+Every byte is hashed while it is sent and compared with the manifest. If a file does not match, the
+answer breaks off before the file's hash, so that no reader can take the part for whole, and the
+part is reported as broken. A peer that disconnects or is slow may come again for the rest.
 """
 
 import asyncio
@@ -28,33 +27,34 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store.manifest import Manifest, PartFile
 from rmt_pipeline.store.part_store import PartStore
 
-SENDS_MAX = 64  # at the same time, over all tables; one more is answered with 429
-SEND_TIMEOUT_S = 300.0  # of one piece, to a peer that does not read; then its slot is another's
+SENDS_MAX = 64  # at the same time, over all tables; further requests are answered with 429
+SEND_TIMEOUT_S = 300.0  # of one piece, to a peer that does not read; it loses its slot then
 SMALL_ANSWER_BYTES = wire.TOGETHER_PART_BYTES_MAX  # verified before the first byte is sent
 
 FindStore = Callable[[str], PartStore | None]
-"""The parts of the replica with this ZooKeeper path, if this server has it.
+"""The part store of the replica with this ZooKeeper path; None if this server does not have it.
 
-May raise Unavailable while the replica is starting or the server stopping, or while its sends are
-stopped by hand. Asked again before each piece of a large answer."""
+May raise Unavailable while the replica starts, the server stops, or sends are stopped by hand.
+Called again before each piece of a large answer.
+"""
 
 OnBroken = Callable[[str, PartName, Corruption], None]
-"""Told a replica's ZooKeeper path, a part of it, and what is wrong; from any thread."""
+"""Called from any thread with a replica's ZooKeeper path, a broken part of it, and the error."""
 
 OnAnswer = Callable[[int, int], None]
-"""Told the status and the bytes of each answer that was begun; from the event loop's thread."""
+"""Called from the event loop's thread with the status and size of each answer that was begun."""
 
 
 BandwidthOf = Callable[[str], Bandwidth | None]
-"""What all answers of the replica with this ZooKeeper path share; None is no limit."""
+"""The limit that all answers of the replica with this ZooKeeper path share; None: no limit."""
 
 
 def _nobody(_status: int, _size: int) -> None:
-    """Nobody counts."""
+    """For callers that do not count answers."""
 
 
 def _any(_endpoint: str) -> None:
-    """No limit."""
+    """For servers without a limit of bandwidth."""
 
 
 class Broken(Exception):
@@ -63,7 +63,7 @@ class Broken(Exception):
 
 @dataclass(slots=True)
 class Exchange:
-    """What all requests share."""
+    """The state that all requests share."""
 
     find_store: FindStore
     on_broken: OnBroken
@@ -72,7 +72,7 @@ class Exchange:
     bandwidth_of: BandwidthOf = _any
     send_timeout_s: float = SEND_TIMEOUT_S
     sends: int = field(default=0, init=False)
-    """Answers being sent now. Touched by the event loop's thread only."""
+    """How many answers are being sent. Only the event loop's thread changes it."""
 
     async def answer(self, request: Request) -> Response:
         response = await self._answer(request)
@@ -92,7 +92,7 @@ class Exchange:
             rest = _Rest.asked(request)
             outgoing = await run_in_threadpool(self._prepare, endpoint, parts, rest)
         except MissingPart as error:
-            if error.part is not None:  # removed a moment ago; or promised, and gone
+            if error.part is not None:  # just removed, or promised and lost: have it checked
                 await run_in_threadpool(self.report, endpoint, parts[0], error)
             return _refusal(404, str(error))
         except Corruption as error:
@@ -108,7 +108,7 @@ class Exchange:
                 self.sends -= 1
 
     def _asked(self, request: Request) -> tuple[str, tuple[PartName, ...]] | Response:
-        """The replica's path and the parts, or the refusal. Nothing in a request is trusted."""
+        """The replica's path and the parts that are asked for, or a refusal."""
         query = request.query_params
         endpoint, text = query.get("endpoint", ""), query.get("part", "")
         parts = wire.parts_asked(text, query.get("parts", ""))
@@ -124,7 +124,7 @@ class Exchange:
         return endpoint.removeprefix(wire.ENDPOINT_PREFIX), parts
 
     def _prepare(self, endpoint: str, parts: Sequence[PartName], rest: "_Rest") -> Response:
-        """Runs in a thread. Raises MissingPart, Corruption, Unavailable."""
+        """The answer. Runs in a thread. Raises MissingPart, Corruption, Unavailable."""
         if len(parts) > 1:
             return self._prepare_together(endpoint, parts)
         return self._prepare_one(endpoint, parts[0], rest)
@@ -152,9 +152,10 @@ class Exchange:
         raise AssertionError("an ExitStack does not swallow")
 
     def _prepare_together(self, endpoint: str, parts: Sequence[PartName]) -> Response:
-        """What is large, missing or broken is left out: whoever asks for it alone
-        gets it, or is told. It goes chunk by chunk: where sends are limited, who had to wait for
-        all before the first byte would give up. Raises Unavailable.
+        """The answer with several small parts. Large, missing and broken ones are left out; a
+        request for one of them alone gets the part or the reason. The answer is sent in chunks,
+        because under a bandwidth limit a peer would give up if the first byte came last. Raises
+        Unavailable.
         """
         store = self.find_store(endpoint)
         answers: list[bytes] = []
@@ -188,20 +189,22 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """What a peer asks for that was cut off: the answer of this ETag from byte `first` on."""
+    """A request for the rest of an answer that broke off: the one with this ETag, from byte
+    `first`.
+    """
 
     first: int
     etag: str
 
     @classmethod
     def asked(cls, request: Request) -> "_Rest":
-        """From byte 0 when all is asked for, or it can't be told what."""
+        """What the request asks for; all, from byte 0, if it names no range that is understood."""
         first = wire.first_byte_asked(request.headers.get("range", ""))
         return cls(first, request.headers.get("if-range", ""))
 
 
 class _Stream(Response):
-    """An answer that is sent chunk by chunk; that of a part alone is read from disk meanwhile."""
+    """An answer that is sent chunk by chunk, and read from the disk meanwhile."""
 
     def __init__(
         self,
@@ -225,7 +228,7 @@ class _Stream(Response):
             start = {"type": "http.response.start", "headers": self.raw_headers}
             await self._send(send, {**start, "status": self.status_code})
             while (piece := await run_in_threadpool(self._next)) is not None:
-                if gone.done():  # uvicorn swallows what is sent to nobody
+                if gone.done():  # the peer has gone; uvicorn would discard what is sent
                     return
                 body = {"type": "http.response.body", "body": piece, "more_body": True}
                 await self._send(send, body)
@@ -243,8 +246,8 @@ class _Stream(Response):
             self._exchange.sends -= 1
 
     async def _send(self, send: Send, message: Message) -> None:
-        """Raises Broken when the peer takes nothing for too long. (A TimeoutError of the disk is
-        an OSError as others are, and is not raised here.)
+        """Send one message. Raises Broken if the peer takes nothing for SEND_TIMEOUT_S. (Errors of
+        the disk, TimeoutError among them, are not raised here.)
         """
         limit_s = self._exchange.send_timeout_s
         try:
@@ -254,8 +257,8 @@ class _Stream(Response):
             raise Broken(f"the peer has read nothing for {limit_s} s") from error
 
     def _next(self) -> bytes | None:
-        """None at the end. Raises what `_pieces` raises; Unavailable when the server is stopping,
-        or sends are stopped by hand: then the answer breaks off, as the original's does.
+        """The next piece; None at the end. Raises what `_pieces` raises, and Unavailable when the
+        server stops or sends are stopped by hand: the answer breaks off then, as the original's.
         """
         self._exchange.find_store(self._asked[0])
         return next(self._pieces, None)
@@ -270,14 +273,14 @@ def exchange_app(
     sends_max: int = SENDS_MAX,
     bandwidth_of: BandwidthOf = _any,
 ) -> ASGIApp:
-    """The ASGI application for `POST /` of peers whom `guard` admits."""
+    """The ASGI application that answers `POST /` of peers that `guard` admits."""
     exchange = Exchange(find_store, on_broken, on_answer, sends_max, bandwidth_of)
     app = Starlette(routes=[Route("/", exchange.answer, methods=["POST"])])
     return guarded(app, guard, lambda: on_answer(401, 0))
 
 
 def _small_answer(store: PartStore, part: PartName, most: int) -> bytes:
-    """The answer to a part alone; nothing if it has more bytes, or is not to be had."""
+    """The whole answer for one part; empty if it has more than `most` bytes or can't be read."""
     with suppress(Corruption, OSError), store.pin([part]):
         manifest = store.manifest(part)
         text = manifest.encode()
@@ -289,10 +292,10 @@ def _small_answer(store: PartStore, part: PartName, most: int) -> bytes:
 def _pieces(
     store: PartStore, part: PartName, manifest: Manifest, text: bytes, first: int
 ) -> Iterator[bytes | int]:
-    """The answer in pieces of bounded size. Raises Corruption before a wrong file's hash.
+    """The answer in pieces of bounded size. Raises Corruption before the hash of a wrong file.
 
-    Of files that end before byte `first` only the length; that in which it is, is read from its
-    beginning, since its hash is sent at its end.
+    For files that end before byte `first` it yields just their length. The file that contains that
+    byte is read from its beginning, because the hash at its end covers all of it.
     """
     head = wire.encode_head(text, manifest.files)
     yield head
@@ -309,8 +312,8 @@ def _pieces(
 
 
 def _from(first: int, pieces: Iterator[bytes | int]) -> Iterator[bytes]:
-    """What comes from byte `first` on. What is left out before it are empty pieces: whoever sends
-    them can look in between whether anybody listens.
+    """The bytes from `first` on. Pieces before it become empty ones, so that the sender can check
+    in between whether the peer is still there.
     """
     left = first
     for piece in pieces:
@@ -329,7 +332,7 @@ def _file_pieces(store: PartStore, part: PartName, file: PartFile) -> Iterator[b
                 raise Corruption(f"{part}/{file.name} is longer than its {file.size} bytes")
             digest.update(chunk)
             yield chunk
-    except MissingPart as error:  # it is pinned and its manifest is there: the file was lost
+    except MissingPart as error:  # the part is pinned and has its manifest, so a file was lost
         raise Corruption(str(error)) from error
     if left:
         raise Corruption(
@@ -348,7 +351,7 @@ async def _disconnected(receive: Receive) -> None:
 
 
 def _status_and_headers(first: int, size: int, etag: str) -> tuple[int, dict[str, str]]:
-    """Of an answer of `size` bytes, from byte `first` on."""
+    """For an answer of `size` bytes that is sent from byte `first` on."""
     headers = {
         "content-type": "application/octet-stream",
         "content-length": str(size - first),

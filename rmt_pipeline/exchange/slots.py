@@ -1,4 +1,4 @@
-"""How many parts a process fetches at the same time, and whose they are."""
+"""How many parts a process fetches at the same time."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -7,12 +7,14 @@ from threading import Semaphore
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import Conflict
 
-CANCEL_LOOK_S = 0.2  # while one waits for a slot
+CANCEL_LOOK_S = 0.2  # between looks whether a fetch that waits for a slot was cancelled
 
 
 class FetchSlots:
-    """Of all tables of a process. What a replica has lost, or lacks as one that is cloned, leaves
-    some of them to what is inserted meanwhile. Thread-safe.
+    """The fetches that may run at once, over all tables of a process. Thread-safe.
+
+    Parts that a replica lost, or lacks as a clone, may not take all slots: some are kept for parts
+    that are inserted meanwhile.
     """
 
     def __init__(self, at_once_max: int) -> None:
@@ -21,7 +23,7 @@ class FetchSlots:
 
     @contextmanager
     def taken(self, is_cancelled: Callable[[], bool], *, recovers: bool) -> Iterator[None]:
-        """Waits for one. Raises Conflict when it was cancelled meanwhile."""
+        """Hold a slot; waits for one. Raises Conflict if the fetch is cancelled meanwhile."""
         with ExitStack() as taken:
             for slots in (self._recoveries, self._all) if recovers else (self._all,):
                 while not slots.acquire(timeout=CANCEL_LOOK_S):

@@ -1,4 +1,4 @@
-"""What goes over the wire when a part is fetched (spec §12). Made and parsed here only.
+"""The format of a part on the wire (spec §12). Only this module writes and parses it.
 
 The request is `POST /?endpoint=DataPartsExchange:<replica path>&part=<name>&
 client_protocol_version=<n>` with `Authorization: Bearer <secret>`; the answer to it:
@@ -10,20 +10,20 @@ client_protocol_version=<n>` with `Authorization: Bearer <secret>`; the answer t
     varint length, name; u64 bytes; the bytes; 16-byte hash
 
 Integers are little-endian, a hash is the first half of SHA-256. The answer ends right there.
-All sizes are known in advance, so there is a Content-Length, and an answer that was cut is
-never taken for a whole one. The reader trusts nothing: every size and name has a bound.
+All sizes are known in advance, so there is a Content-Length, and an answer that broke off is never
+taken for a whole one. The reader trusts nothing: every size and name has a bound.
 
-The same part gives the same bytes, which the answer's ETag stands for. So whoever was cut off
-asks for the rest, with `Range: bytes=<n>-` and `If-Range: <that ETag>`; the answer is 206 from
-byte n on, or all of it when the part is another one by now.
+The same part always gives the same bytes, and the answer's ETag identifies them. After an answer
+broke off, the reader asks for the rest with `Range: bytes=<n>-` and `If-Range: <that ETag>`. The
+answer is 206 from byte n on, or the whole part if it is another one by now.
 
-Small parts are asked for together: the request has `parts=<name>,<name>…` too. The answer to that
-says so in its header `server_parts`; for each of these names, in their order, it has:
+Small parts are asked for together: the request also has `parts=<name>,<name>…`. The answer then has
+the header `server_parts`, and for each of these names, in their order:
 
     u64  bytes of the answer to that part alone; that answer
 
-No bytes: that part is not sent here, and whoever asks for it alone is told why. A server that knows
-nothing of this sends `part` alone, and no such header.
+A size of 0 means that the part is not sent; a request for it alone tells why. A server that does
+not know `parts` sends `part` alone, without that header.
 """
 
 import hashlib
@@ -47,8 +47,8 @@ MANIFEST_BYTES_MAX = 64 << 20
 NAME_BYTES_MAX = 255
 FILES_MAX = 100_000
 TOGETHER_HEADER = "server_parts"
-PARTS_TOGETHER_MAX = 64  # their names are in the request's first line
-TOGETHER_BYTES_MAX = 4 << 20  # of all that are sent together: a server has them in memory
+PARTS_TOGETHER_MAX = 64  # their names must fit into the request line
+TOGETHER_BYTES_MAX = 4 << 20  # of an answer with several parts, held in memory
 TOGETHER_PART_BYTES_MAX = 1 << 20
 
 _HEAD = struct.Struct("<QQQ")
@@ -60,7 +60,7 @@ _CONTENT_RANGE = re.compile(
 )
 
 ReadExactly = Callable[[int], bytes]
-"""Gives exactly that many bytes of the answer, or raises."""
+"""Returns exactly that many bytes of the answer, or raises."""
 
 
 def request_target(endpoint: str, *parts: PartName) -> str:
@@ -76,7 +76,7 @@ def request_target(endpoint: str, *parts: PartName) -> str:
 
 
 def parts_asked(part: str, parts: str) -> tuple[PartName, ...] | None:
-    """Of a request's `part` and `parts`; None when they are none that anybody sends."""
+    """The parts that a request asks for by `part` and `parts`; None if these are malformed."""
     names = (parts or part).split(",", PARTS_TOGETHER_MAX)
     found = tuple(name for text in names if (name := PartName.try_parse(text)) is not None)
     is_whole = len(found) == len(names) <= PARTS_TOGETHER_MAX
@@ -84,12 +84,12 @@ def parts_asked(part: str, parts: str) -> tuple[PartName, ...] | None:
 
 
 def encode_together(answers: Sequence[bytes]) -> bytes:
-    """Each as its part alone would be answered, or nothing."""
+    """One answer with several parts; each item is the answer for that part alone, or empty."""
     return b"".join(piece for one in answers for piece in (_SIZE.pack(len(one)), one))
 
 
 def read_size(read: ReadExactly) -> int:
-    """Of the next part of those that are sent together. Raises Corruption beyond its bound."""
+    """The size of the next part in an answer with several. Raises Corruption beyond its bound."""
     (size,) = _SIZE.unpack(read(_SIZE.size))
     if size > TOGETHER_PART_BYTES_MAX:
         raise Corruption(
@@ -100,39 +100,41 @@ def read_size(read: ReadExactly) -> int:
 
 
 def etag_of(manifest_text: bytes) -> str:
-    """The manifest has the hash of every file, so it tells all of the answer's bytes."""
+    """The ETag of an answer. The manifest has the hash of every file, so it identifies
+    all bytes.
+    """
     return f'"{hash_of(manifest_text).hex()}"'
 
 
 def range_headers(first: int, etag: str) -> dict[str, str]:
-    """Of a request for what the answer with this ETag has from byte `first` on."""
+    """The headers of a request for the answer with this ETag from byte `first` on."""
     return {"range": f"{RANGE_UNIT}={first}-", "if-range": etag}
 
 
 def first_byte_asked(range_text: str) -> int:
-    """Of a `Range`; 0 when it is none that is understood, as if there were none (RFC 9110)."""
+    """The first byte of a `Range`; 0, as if there were none, if it is not understood (RFC 9110)."""
     found = _RANGE.fullmatch(range_text)
     return int(found[1]) if found else 0
 
 
 def content_range(first: int, size: int) -> str:
-    """What an answer of 206 says of itself; `size` is that of the whole answer."""
+    """The `Content-Range` of a 206 answer; `size` is that of the whole answer."""
     return f"{RANGE_UNIT} {first}-{size - 1}/{size}"
 
 
 def first_byte_sent(content_range_text: str) -> int | None:
-    """Of a `Content-Range`; None when it is none that is understood."""
+    """The first byte of a `Content-Range`; None if it is not understood."""
     found = _CONTENT_RANGE.fullmatch(content_range_text)
     return int(found[1]) if found else None
 
 
 def short_hash(digest: "hashlib._Hash") -> bytes:
-    """A SHA-256, cut to the HASH_BYTES that go over the wire."""
+    """A SHA-256, cut to HASH_BYTES, as it goes over the wire."""
     return digest.digest()[:HASH_BYTES]
 
 
 def hash_of(data: bytes) -> bytes:
-    """The hash of these bytes as it goes over the wire."""
+    """The hash of these bytes, as it goes over the wire."""
     return short_hash(hashlib.sha256(data))
 
 
@@ -144,22 +146,22 @@ def encode_head(manifest_text: bytes, files: Sequence[PartFile]) -> bytes:
 
 
 def encode_file_head(file: PartFile) -> bytes:
-    """What comes before a file's bytes in the stream: its name and its size in bytes."""
+    """What precedes a file's bytes: its name and its size in bytes."""
     name = file.name.encode("ascii")
     assert len(name) <= NAME_BYTES_MAX, f"{file.name} is longer than any file name"
     return varint(len(name)) + name + _SIZE.pack(file.size)
 
 
 def answer_bytes(manifest_text: bytes, files: Sequence[PartFile]) -> int:
-    """How many bytes an answer has with this manifest and these files, heads of files included."""
+    """The size in bytes of the answer with this manifest and these files."""
     heads = sum(len(encode_file_head(file)) for file in files)
     contents = sum(file.size + HASH_BYTES for file in files)
     return _HEAD.size + len(manifest_text) + HASH_BYTES + heads + contents
 
 
 def read_head(read: ReadExactly) -> tuple[Manifest, bytes]:
-    """What stands before the data files, and its text. Raises Corruption when it contradicts itself
-    or passes a bound.
+    """The manifest that precedes the data files, and its text. Raises Corruption if it contradicts
+    itself or passes a bound.
     """
     files_bytes, files, manifest_bytes = _HEAD.unpack(read(_HEAD.size))
     if manifest_bytes > MANIFEST_BYTES_MAX or files > FILES_MAX:
@@ -192,7 +194,7 @@ def read_file_head(read: ReadExactly, expected: PartFile) -> None:
 
 
 def safe_file_name(name: bytes) -> str:
-    """A plain name that stays in its directory, else Corruption (there: INSECURE_PATH)."""
+    """`name` as a file name without any path, else Corruption (the original: INSECURE_PATH)."""
     text = name.decode("ascii", "replace")
     if len(name) > NAME_BYTES_MAX or not _NAME.fullmatch(text) or text.startswith("."):
         raise Corruption(
