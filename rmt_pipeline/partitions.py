@@ -1,6 +1,6 @@
-"""What a table can do with its partitions and parts as a whole (spec §9).
+"""The commands of a table on whole partitions and parts (spec §9).
 
-What a call needs beyond this is imported when it is made, for start-up time.
+Imports inside methods keep the start of a process fast.
 """
 
 from abc import ABC, abstractmethod
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Partitions(ABC):
-    """The commands on partitions and parts: a face of `Table`."""
+    """The commands on partitions and parts; `Table` inherits them."""
 
     store: PartStore
     frozen_parts: "FrozenParts"
@@ -47,23 +47,23 @@ class Partitions(ABC):
     @property
     @abstractmethod
     def replica(self) -> Replica:
-        """With a living session. Raises ZooKeeperUnreachable."""
+        """The replica, with a live session. Raises ZooKeeperUnreachable."""
 
     @abstractmethod
     def _run(self, insertion: Insertion, query: QuerySettings) -> InsertResult:
-        """Until it is done, or was tried often enough."""
+        """Run an insertion, with retries."""
 
     @abstractmethod
     def _pinned(
         self, partition: str | None, query: QuerySettings
     ) -> AbstractContextManager[Sequence[tuple[PartName, Manifest]]]:
-        """What a reader reads of the partition (None: of all), whole; it stays while this is open.
+        """The active parts of the partition (None: of all), checked, which stay while this is open.
         Raises as `Table.snapshot`.
         """
 
     @abstractmethod
     def _new_peers(self) -> AbstractContextManager[Peers]:
-        """To fetch parts with, from any replica of any table."""
+        """What fetches parts, from any replica of any table."""
 
     def _living(self) -> Replica:
         return self.replica
@@ -71,8 +71,9 @@ class Partitions(ABC):
     def note_command(
         self, command: str, kind: PartEventType, parts: Sequence[PartName]
     ) -> None:
-        """For who looks, of what is done, and leaves nothing in the log that would say so. Without
-        ZooKeeper nothing is noted: what needs none is no error then.
+        """Note a finished command in `system.part_log` that leaves no entry in the log, such as
+        FREEZE. Nothing is noted, and nothing raised, while ZooKeeper is away: these commands do not
+        need it.
         """
         if not parts:
             return
@@ -93,12 +94,12 @@ class Partitions(ABC):
         detach: bool = False,
         settings: Mapping[str, Any] | QuerySettings | None = None,
     ) -> tuple[PartName, ...]:
-        """DROP PARTITION of these ids, at one moment; None: of all there are. With `detach`, each
-        replica keeps its parts in `detached/` (spec §9.2). What was dropped, as ranges of blocks;
-        one that never had a row is not among it.
+        """DROP PARTITION of these partition ids, in one transaction; None: of all partitions. With
+        `detach` each replica keeps its parts in `detached/` (spec §9.2). Returns the ranges of
+        blocks that were dropped; a partition that never had a row gives none.
 
-        Their rows can be inserted again. Waits as `alter_sync` says. Raises BadPartition for
-        what is no id, TableIsReadOnly, CannotAssignDrop; Unfinished when waiting ended first;
+        The rows can be inserted again afterwards. Waits as `alter_sync` says. Raises BadPartition
+        for a malformed id, TableIsReadOnly, CannotAssignDrop; Unfinished when waiting ended first;
         OutcomeUnknown.
         """
         query = query_settings(settings)
@@ -111,7 +112,7 @@ class Partitions(ABC):
         detach: bool = False,
         settings: Mapping[str, Any] | QuerySettings | None = None,
     ) -> None:
-        """DROP PART: this active part and no other (spec §9.4). As `drop_partitions` otherwise.
+        """DROP PART: this active part and no other (spec §9.4). Otherwise as `drop_partitions`.
 
         Raises NoSuchPart, PartIsLocked.
         """
@@ -120,7 +121,9 @@ class Partitions(ABC):
     def truncate(
         self, *, settings: Mapping[str, Any] | QuerySettings | None = None
     ) -> tuple[PartName, ...]:
-        """TRUNCATE TABLE: every row goes, what is inserted meanwhile stays or is cancelled."""
+        """TRUNCATE TABLE: drop every row. An insert under way meanwhile stays whole or is
+        cancelled.
+        """
         return self.drop_partitions(None, settings=settings)
 
     def attach(
@@ -130,11 +133,11 @@ class Partitions(ABC):
         part: PartName | None = None,
         settings: Mapping[str, Any] | QuerySettings | None = None,
     ) -> Attached:
-        """ATTACH PARTITION (an id) or PART, from this replica's `detached/`; with neither, all of
-        it (spec §9.5). Each part gets a new block number, on every replica; one that is damaged
-        stays where it is. The same part is attached once, unless `insert_deduplicate` is 0.
+        """ATTACH PARTITION (an id) or PART from this replica's `detached/`; all of it if neither is
+        given (spec §9.5). Each part gets a new block number and comes to every replica. A damaged
+        part stays where it is. The same part is attached once, unless `insert_deduplicate` is 0.
 
-        Raises BadDetachedPart; what `insert` raises.
+        Raises BadDetachedPart, and what `insert` raises.
         """
         query = query_settings(settings)
         return attach(
@@ -157,22 +160,26 @@ class Partitions(ABC):
         settings: Mapping[str, Any] | QuerySettings | None = None,
         run_id: str = "",
     ) -> "ReplaceResult":
-        """Put these rows in the place of others, in one commit: a backfill. Readers see the old
-        rows or the new ones; a run that fails leaves the old ones.
+        """Replace rows by these, in one commit: a backfill. Readers see the old rows or the new
+        ones, never a mix. If it fails, the old rows stay.
 
-        What is replaced: `partition`, by id, one or several, which get exactly these rows; or what
-        `where` holds for, which must hold for the new rows too; or the `whole` table; or, with none
-        of these, the partitions that the rows are in. `data` and `columns` as for `insert`.
+        One of these says which rows are replaced:
 
-        Said again it changes nothing: with a `token` until what it brought is replaced or dropped,
-        without one while just these rows are there. Of two at once one comes after the other.
-        Inserts into what is replaced come before, and go, or after, and stay; one that is being
-        committed just then is cancelled as a whole.
+        partition  one or several partition ids, which then have exactly the new rows
+        where      a condition, which must hold for the new rows too
+        whole      the whole table
+        (none)     the partitions that the new rows are in
 
-        Raises BadValue, RowsOutside and other UserErrors; EmptySource for no rows at all (unless
-        `allow_replace_partition_from_empty_source`); PartsDoNotFit, TableIsReadOnly, Unavailable:
-        nothing was changed. OutcomeUnknown: say it again. Unfinished: it has happened here, and the
-        others that `alter_sync` waits for are late.
+        `data` and `columns` are as for `insert`. Repeating the call changes nothing: with a `token`
+        until its rows are replaced or dropped, without one as long as exactly these rows are there.
+        Two replacements at once happen one after the other. Of inserts at the same time, those that
+        come before are replaced and those that come after stay; one that is being committed at that
+        moment is cancelled as a whole.
+
+        Raises BadValue, RowsOutside and other UserErrors; EmptySource if there are no rows at all
+        (unless `allow_replace_partition_from_empty_source`); PartsDoNotFit, TableIsReadOnly,
+        Unavailable: in all these cases nothing was changed. OutcomeUnknown: repeat the call.
+        Unfinished: it is done here, but replicas that `alter_sync` waits for are late.
         """
         from rmt_pipeline.replica.partitions.overwrite import (  # noqa: PLC0415  pyarrow
             Overwrite,
@@ -199,13 +206,13 @@ class Partitions(ABC):
         settings: Mapping[str, Any] | QuerySettings | None = None,
     ) -> Taken:
         """REPLACE PARTITION (an id) FROM another table of this server, of the same columns and
-        keys: hard links, no copies (spec §9.6). Here readers see the old rows or the new ones from
-        the moment it returns; others follow, waited for as `alter_sync` says.
+        keys, by hard links (spec §9.6). Readers of this replica see the old rows or the new ones;
+        the other replicas follow, and are waited for as `alter_sync` says.
 
-        Raises CannotReplace naming the difference; EmptySource unless
-        `allow_replace_partition_from_empty_source` is set; Unavailable when the source has yet to
-        get rows for longer than `receive_timeout`; PartsDoNotFit, TableIsReadOnly, Unfinished,
-        OutcomeUnknown.
+        Raises CannotReplace, which names a difference of the tables; EmptySource unless
+        `allow_replace_partition_from_empty_source` is set; Unavailable when this replica of the
+        source lacks rows for longer than `receive_timeout`; PartsDoNotFit, TableIsReadOnly,
+        Unfinished, OutcomeUnknown.
         """
         return self._between(source, self, partition, settings).replace()
 
@@ -216,8 +223,8 @@ class Partitions(ABC):
         *,
         settings: Mapping[str, Any] | QuerySettings | None = None,
     ) -> Taken:
-        """ATTACH PARTITION (an id) FROM another table: as `replace_partition`, but what is here
-        stays. The same part of the source comes once, unless `insert_deduplicate` is 0.
+        """ATTACH PARTITION (an id) FROM another table: as `replace_partition`, but the partition's
+        present rows stay. The same part of the source comes once, unless `insert_deduplicate` is 0.
         """
         return self._between(source, self, partition, settings).attach()
 
@@ -228,9 +235,9 @@ class Partitions(ABC):
         *,
         settings: Mapping[str, Any] | QuerySettings | None = None,
     ) -> Taken:
-        """MOVE PARTITION (an id) TO another TABLE: out of here and into there in one commit, so it
-        has happened or not, and said again it moves nothing twice (spec §9.7). Raises as
-        `replace_partition`; nothing to move is no error.
+        """MOVE PARTITION (an id) TO another TABLE, in one commit that changes both tables: repeated
+        after a crash it moves nothing twice (spec §9.7). Raises as `replace_partition`, but an
+        empty partition is no error.
         """
         return self._between(self, destination, partition, settings).move()
 
@@ -251,19 +258,20 @@ class Partitions(ABC):
         )
 
     def plan_undo(self, insert_id: str) -> UndoPlan:
-        """What `undo` would take away, or why it can't. Raises UnknownInsert."""
+        """What `undo` would remove, or why it can't. Raises UnknownInsert."""
         return plan_undo(self.replica, insert_id)
 
     def undo(
         self, insert_id: str, *, settings: Mapping[str, Any] | QuerySettings | None = None
     ) -> Undone:
-        """Exactly the rows of this insert go, on every replica, and its ids with them: it can be
-        inserted again. Rows that an earlier insert had brought already are that one's, and stay.
-        Waits as `alter_sync` says.
+        """Remove exactly the rows of this insert from every replica, with its ids, so that it can
+        be inserted again. Rows that were duplicates of an earlier insert belong to that one and
+        stay. Waits as `alter_sync` says.
 
-        Raises, and nothing was changed: UnknownInsert; CannotUndo when rows of it were merged with
-        others, which nothing tells apart; PartIsLocked while something is made of its parts (try
-        again). Unfinished: it is done, and others are late. OutcomeUnknown: say it again.
+        Raises, without having changed anything: UnknownInsert; CannotUndo when its rows were merged
+        with others and can't be told apart; PartIsLocked while its parts are being merged or
+        mutated (try again). Unfinished: it is done here, and other replicas are late.
+        OutcomeUnknown: repeat the call.
         """
         return undo_insert(self._living, insert_id, query_settings(settings), EventWaker)
 
@@ -274,10 +282,10 @@ class Partitions(ABC):
         name: str = "",
         settings: Mapping[str, Any] | QuerySettings | None = None,
     ) -> "list[InSnapshot]":
-        """FREEZE [PARTITION (an id)] [WITH NAME]: hard links of this replica's active parts below
-        `shadow/` in the server's data directory, all or none, every byte compared with its hash
-        before (spec §9.9). They stay until `unfreeze`, whatever becomes of the table. Without a
-        name the snapshot is called by a number.
+        """FREEZE [PARTITION (an id)] [WITH NAME]: hard-link this replica's active parts below
+        `shadow/` in the server's data directory, all or none, after every file was compared with
+        its hash (spec §9.9). They stay until `unfreeze`, whatever happens to the table. Without a
+        name the snapshot gets a number.
 
         Raises DirectoryAlreadyExists for a part that was frozen under the name before,
         BadSnapshotName, SnapshotIsBusy, DiskFull; and as `snapshot`. Then nothing was frozen.
@@ -289,8 +297,8 @@ class Partitions(ABC):
         return frozen
 
     def unfreeze(self, name: str, partition: str | None = None) -> "list[InSnapshot]":
-        """UNFREEZE [PARTITION (an id)] WITH NAME: what the snapshot has of this table is removed;
-        what that was. Nothing happens when there is no such snapshot. Raises as `freeze`.
+        """UNFREEZE [PARTITION (an id)] WITH NAME: remove what the snapshot has of this table, which
+        is returned; nothing if there is no such snapshot. Raises as `freeze`.
         """
         unfrozen = self.frozen_parts.unfreeze(name, partition)
         self.note_command("UNFREEZE PARTITION", "UnfreezePart", [one.part for one in unfrozen])
@@ -303,8 +311,8 @@ class Partitions(ABC):
         *,
         settings: Mapping[str, Any] | QuerySettings | None = None,
     ) -> None:
-        """CLEAR COLUMN [IN PARTITION (an id)]: on every replica, the rows that are there get the
-        column's default. Waits as `alter_sync` says. Raises BadPartition; what an ALTER does.
+        """CLEAR COLUMN [IN PARTITION (an id)]: give the present rows the column's default value, on
+        every replica. Waits as `alter_sync` says. Raises BadPartition, and what an ALTER raises.
         """
         from rmt_pipeline.replica.alter.request import request_alter  # noqa: PLC0415  start-up
 
@@ -315,7 +323,7 @@ class Partitions(ABC):
             self.note_cleared(clear)
 
     def note_cleared(self, clear: ClearColumn) -> None:
-        """Of an ALTER that is in the log."""
+        """Note a CLEAR COLUMN that is in the log in `system.part_log`."""
         with suppress(RmtError):  # ZooKeeper went away
             replica, wanted = self.replica, clear.partition_id
             parts = active_parts(replica.keeper, replica.paths)
@@ -330,11 +338,11 @@ class Partitions(ABC):
         part: PartName | None = None,
         settings: Mapping[str, Any] | QuerySettings | None = None,
     ) -> "FetchedInto":
-        """FETCH PARTITION (an id), or PART, FROM a path: parts of the table at that path in
-        ZooKeeper come from its replicas into `detached/` here, from where `attach` takes them
-        (spec §9.8). All of one moment, or none; said again after it was cut off it goes on.
+        """FETCH PARTITION (an id), or PART, FROM a path: fetch parts of the table at that path in
+        ZooKeeper into this replica's `detached/`, from where `attach` takes them (spec §9.8). They
+        are those of one moment, all or none. Repeated after it was cut off, it goes on.
 
-        Raises CannotFetch naming the difference of the tables, UnknownTable, BadZooKeeperPath,
+        Raises CannotFetch, which names a difference of the tables, UnknownTable, BadZooKeeperPath,
         BadPartition, DetachedPartitionExists, DetachedPartExists, NoSuchPartition,
         NoReplicaHasPart, NoActiveReplicas, TooManyRetries, FetchIsRunning, DiskFull.
         """
@@ -349,8 +357,8 @@ class Partitions(ABC):
     def drop_detached(
         self, partition: str | None = None, *, name: str | None = None
     ) -> tuple[str, ...]:
-        """DROP DETACHED PARTITION (an id), or PART (the directory's name); with neither, all that
-        is detached here. Their names. Raises BadDetachedPart when there is none of the name.
+        """DROP DETACHED PARTITION (an id), or PART (a directory's name); everything in `detached/`
+        if neither is given. Returns the names. Raises BadDetachedPart for a name that is not there.
         """
         removed = drop_detached(self.replica, partition, name)
         parts = [one.part for one in map(parse_detached, removed) if one is not None]

@@ -1,11 +1,11 @@
-"""The Python face of one table on one server: insert, read, optimize, follow.
+"""The Python interface of one table on one server: insert, read, optimize, mutate, replicate.
 
 with ServerContext.open("rmt.toml", "r1") as server:
     flights = server.table("flights")
     flights.insert(arrow_table, token="flights/2013-01-01")
     flights.dataset().to_table()
 
-What a call needs beyond this is imported when it is made, for start-up time.
+Imports inside methods keep the start of a process fast: pyarrow alone takes longer than the rest.
 """
 
 import warnings
@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     from rmt_pipeline.syntax.mutation import Command
 
 BLOCKS_ALWAYS_TOGETHER = (
-    100  # of one partition: they fit into a commit, however long their names
+    100  # of one partition; so many fit into one commit, however long their names are
 )
 SNAPSHOT_ROUNDS_MAX = 20  # a part may be merged away and removed while it is being pinned
 BROKEN_POLL_S = 0.1
@@ -96,7 +96,7 @@ BROKEN_POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class ActivePart:
-    """A part of the table as it is now, and its manifest: rows, bytes, bounds of its keys."""
+    """An active part, and its manifest: rows, bytes, bounds of its keys."""
 
     name: PartName
     manifest: Manifest
@@ -104,18 +104,24 @@ class ActivePart:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A consistent set of parts; nobody removes their files while it is open."""
+    """The active parts of one moment, whose files are kept while it is open. `files` are absolute
+    paths.
+    """
 
     parts: tuple[ActivePart, ...]
     files: tuple[str, ...]
 
 
 class ReadWithoutZooKeeper(UserWarning):
-    """What was read may be a little old."""
+    """ZooKeeper could not be reached, so the answer may lack what was inserted or
+    changed lately.
+    """
 
 
 class Table(Partitions):
-    """One table of one server: a replica. Thread-safe; made by `ServerContext.table`."""
+    """One table of one server, which is a replica of it. Thread-safe. Get it from
+    `ServerContext.table`.
+    """
 
     def __init__(
         self,
@@ -131,9 +137,10 @@ class Table(Partitions):
         clock: Clock,
         new_waker: Callable[[], Waker] = EventWaker,
     ) -> None:
-        """`replica` gives a Replica with a living session, `reader` one for who would rather read
-        what was known last than wait long for it, `current` the definition as ALTERs have
-        left it by now (None: nobody alters it), `why_read_only` asks the server of this replica.
+        """`replica` returns a Replica with a live ZooKeeper session. `reader` does so for reads: it
+        gives up sooner, so that a read can go on from what was known last. `current` returns the
+        definition after all ALTERs so far; None if the table is never altered. `why_read_only`
+        asks the server why the replica takes no writes.
         """
         self._definition = definition
         self._current = current
@@ -148,12 +155,14 @@ class Table(Partitions):
 
     @property
     def definition(self) -> TableDefinition:
-        """What the table is now. Take it once for what has to fit together."""
+        """The definition as of now. An ALTER may change it between two calls, so take it once per
+        task.
+        """
         return self._definition if self._current is None else self._current()
 
     @property
     def replica(self) -> Replica:
-        """With a living session. Raises ZooKeeperUnreachable."""
+        """The replica, with a live session. Raises ZooKeeperUnreachable."""
         return self._replica()
 
     # --- writing ---
@@ -170,23 +179,28 @@ class Table(Partitions):
         on_rows: Callable[[int, int], None] | None = None,
         now_s: float | None = None,
     ) -> InsertResult:
-        """Insert rows exactly once: into all their partitions or none; of so many partitions that
-        they are committed some at a time (hundreds), into all of them in the end.
+        """Insert rows exactly once, into all of their partitions or none.
 
-        `data`: pyarrow Table, RecordBatch(Reader) or Dataset, pandas DataFrame, list of dicts, or a
-        `compute.inputs` file. `token` names the insert; without one, the same rows are the same
-        insert. `quorum`: so many replicas have the rows when it is answered, or the majority
-        (instead of the setting `insert_quorum`).
+        Rows of so many partitions that one transaction can't hold them (hundreds) are committed
+        some partitions at a time. If that is cut off, repeating the insert adds what is missing.
 
-        Raises BadValue and other UserErrors (nothing was inserted), TooFewLiveReplicas and
-        UnsatisfiedQuorum among them; OutcomeUnknown when ZooKeeper was away for all retries, or
-        the quorum was not reached in time (retry with the same data or token: it is safe);
-        QuorumFailed when the rows were there and are no more; ReplicaDropped, and TableIsReadOnly
-        when its server says that somebody has to do something about it, at once. Else a read-only
-        table is tried again (`insert_keeper_max_retries`), with a warning, StillTrying.
+        data     pyarrow Table, RecordBatch, RecordBatchReader or Dataset, pandas DataFrame, list of
+                 dicts, or a file from `compute.inputs`
+        columns  names of the columns that the data have, in order; all of the table's by default
+        token    names the insert: another one with the same token adds nothing. Without a token the
+                 same rows are the same insert
+        quorum   how many replicas must have the rows before this returns, or "auto" for the
+                 majority; overrides the setting `insert_quorum`
+        run_id   the Dagster run, for the part ledger
+        on_rows  called with the numbers of rows and bytes read so far
+        now_s    the value of `now()` in column defaults, seconds since the epoch
 
-        `on_rows` is told the rows and bytes that have come in, as they do. `now_s` is what `now()`
-        is in defaults, when that is not this moment.
+        Raises BadValue and other UserErrors, TooFewLiveReplicas and UnsatisfiedQuorum among them:
+        nothing was inserted. OutcomeUnknown: ZooKeeper was away for all retries, or the quorum was
+        not reached in time; it is safe to repeat the insert with the same data or token.
+        QuorumFailed: the rows were in the table, and were taken out again. ReplicaDropped, and
+        TableIsReadOnly if the server says that a person has to act: raised at once. Any other
+        read-only table is tried again (`insert_keeper_max_retries`), with the warning StillTrying.
         """
         from rmt_pipeline.compute.inputs.conform import conform  # noqa: PLC0415
         from rmt_pipeline.compute.insert import blocks  # noqa: PLC0415  pyarrow
@@ -194,7 +208,7 @@ class Table(Partitions):
         query = query_settings(settings)
         if quorum is not None:
             query = replace(query, insert_quorum=str(quorum))
-        Quorum.of(query)  # nonsense is an error before anything is staged
+        Quorum.of(query)  # raises for a senseless value, before anything is staged
         token = token or query.insert_deduplication_token
         definition, created_s = self.definition, self._clock.now_s()
         tables = conform(
@@ -238,8 +252,8 @@ class Table(Partitions):
         settings: Mapping[str, Any] | QuerySettings | None = None,
         run_id: str = "",
     ) -> InsertResult:
-        """Insert the rows of a Spark DataFrame, as one insert: each task writes its parts on this
-        host, and this process commits them. As `insert` otherwise.
+        """Insert the rows of a Spark DataFrame as one insert. Its tasks write parts on this host,
+        and this process commits them all together. Otherwise as `insert`.
         """
         from rmt_pipeline.compute.insert.spark import stage_dataframe  # noqa: PLC0415  start-up
 
@@ -257,9 +271,10 @@ class Table(Partitions):
         settings: Mapping[str, Any] | QuerySettings | None = None,
         run_id: str = "",
     ) -> InsertResult:
-        """Insert the rows of Parquet files as one insert. The tasks of this Spark session, which
-        must be able to open them, read them themselves: three times as fast as `insert_spark` of
-        a DataFrame of the same files. Raises IncorrectData for a file that is not Parquet.
+        """Insert the rows of Parquet files as one insert. The tasks of this Spark session read the
+        files themselves, so they must be able to open them. It is three times as fast as
+        `insert_spark` with a DataFrame of the same files. Raises IncorrectData for a file that is
+        not Parquet.
         """
         from rmt_pipeline.compute.insert.spark import stage_parquet  # noqa: PLC0415  start-up
 
@@ -286,9 +301,9 @@ class Table(Partitions):
     def stage_plan(
         self, token: str, query: QuerySettings, run_id: str = ""
     ) -> tuple["StagePlan", Slowed]:
-        """What tasks of somebody else's scheduler need to stage rows of one insert, which `commit`
-        is for then, and how it was slowed down. Raises what is to be known before: nonsense in
-        settings, too many parts.
+        """For inserts whose rows are staged by tasks of another scheduler: what these tasks need,
+        and for how long the insert was slowed down. `commit` then commits what they staged. Raises
+        for wrong settings and for too many parts.
         """
         from rmt_pipeline.compute.insert.stage import StagePlan  # noqa: PLC0415  start-up
 
@@ -323,16 +338,18 @@ class Table(Partitions):
         return block_ids.insert_id_of_parts(token, deduplicate=deduplicate)
 
     def _window(self, settings: TableSettings, token: str) -> int:
-        """How many ids such an insert is looked for among; 0: it is always a new one. A table of
-        one copy knows inserts by their rows when that is asked for, as the original's do; by a
-        token always: who names an insert means it.
+        """How many of the latest inserts this one is compared with; 0: it is always new. A table
+        that is not replicated compares by rows only if `non_replicated_deduplication_window` is
+        set, as in the original, but always by tokens.
         """
         if self._definition.engine.is_private and not token:
             return settings.non_replicated_deduplication_window
         return settings.replicated_deduplication_window
 
     def pipeline(self, in_flight: int = 4) -> InsertPipeline:
-        """Inserts that overlap: `with table.pipeline() as inserts: inserts.insert(rows)`."""
+        """Inserts that overlap in time: `with table.pipeline() as inserts:
+        inserts.insert(rows)`.
+        """
         return InsertPipeline(self.insert, in_flight)
 
     def commit(
@@ -343,7 +360,9 @@ class Table(Partitions):
         settings: QuerySettings | None = None,
         run_id: str = "",
     ) -> InsertResult:
-        """Commit parts that are staged in this table's store as one insert (design §5)."""
+        """Commit parts that are staged in this table's store, as one insert (design §5). Raises as
+        `insert`.
+        """
         query = settings or QuerySettings()
         try:
             replica = self._replica_to_write()
@@ -383,8 +402,8 @@ class Table(Partitions):
         replica: Replica,
         waits: QuorumWait,
     ) -> Sequence[StagedPart]:
-        """A partition in more blocks than one commit takes is made of fewer, larger ones: so many
-        tasks of Spark had rows of it, or so small were the blocks that were asked for.
+        """Join the blocks of a partition that has more of them than one commit takes: many Spark
+        tasks had rows of it, or `max_insert_block_size` is small.
         """
         counts = Counter(part.manifest.partition_id for part in staged)
         if max(counts.values(), default=0) <= BLOCKS_ALWAYS_TOGETHER:
@@ -395,8 +414,9 @@ class Table(Partitions):
         return blocks.joined(staged, together, self.store, self.definition, query)
 
     def _run(self, insertion: Insertion, query: QuerySettings) -> InsertResult:
-        """Until it is done, or was tried often enough. One session serves all tables of this
-        process: it is not ended for an answer that did not come.
+        """Run the insertion, with retries, until it is done or `insert_keeper_max_retries` is used
+        up. The session stays open after an answer that did not come: all tables of the process use
+        it.
         """
         what = f"INSERT into {self.definition.full_name}"
         tries = Tries(what, query, self._clock, self._why_read_only)
@@ -426,21 +446,23 @@ class Table(Partitions):
         )
 
     def inserts(self, insert_ids: Sequence[str] | None = None) -> list[InsertReport]:
-        """What became of these inserts, or of all that are remembered, the latest first. One that
-        is not among them is not in the table, or older than its deduplication window.
+        """What became of these inserts, or of all that are remembered, the latest first. An insert
+        that is missing from the result is not in the table, or older than the deduplication window.
         """
         return insert_reports(self.replica, insert_ids)
 
     # --- reading ---
 
     def parts(self) -> list[ActivePart]:
-        """The active parts, sorted by name: maximal ones of what the replica promises."""
+        """The active parts, sorted by name: those of the replica's parts that no other one
+        contains.
+        """
         replica = self.replica
         found = []
         for name in parts_now(replica.keeper, replica.paths, replica.memory.queue).current:
             try:
                 found.append(ActivePart(name, self.store.manifest(name)))
-            except Corruption as error:  # promised, and not to be read: it is fetched again
+            except Corruption as error:  # have it fetched again
                 suspect(replica, error)
         return found
 
@@ -448,11 +470,11 @@ class Table(Partitions):
     def snapshot(
         self, settings: Mapping[str, Any] | QuerySettings | None = None
     ) -> Iterator[Snapshot]:
-        """The active parts, pinned: their files stay while this is open, and every byte of them
-        was compared with its hash since somebody wrote to it.
+        """The active parts, pinned: their files stay while this is open. Every file was compared
+        with its hash since it was last written to.
 
-        A part that is broken or gone is fetched again, and waited for, `broken_parts_wait_ms` at
-        most. Then raises MissingPart, or Corruption, which name the part.
+        A part that is broken or missing is fetched again. This waits for it for at most
+        `broken_parts_wait_ms`, and then raises Corruption or MissingPart, which name the part.
         """
         query = query_settings(settings)
         with ExitStack() as pinned:
@@ -477,11 +499,11 @@ class Table(Partitions):
         told: Corruption | None = None
         read = sequential_parts if query.select_sequential_consistency else readable_parts
         while True:
-            pinned.close()  # what was pinned in vain
+            pinned.close()  # from the round before
             try:
                 replica = self._reader()
-                # What another process was told that it inserted is here, whichever server of the
-                # ensemble each of the two asks.
+                # Another process may have inserted through another server of the ensemble: make
+                # sure that ours knows all that was acknowledged before this read began.
                 replica.keeper.sync(replica.table.root)
                 require_promises(replica)
                 found = read(replica).of_partition(partition)
@@ -491,9 +513,9 @@ class Table(Partitions):
             except (Unavailable, ReplicaRetired, ZooKeeperIsOlder) as error:
                 if isinstance(error, ReplicaRetired) and rounds_left:
                     rounds_left -= 1
-                    continue  # with a new session, if there is one to be had
+                    continue  # with a new session, if one can be opened
                 if query.select_sequential_consistency:
-                    raise  # what was there last is not what this reader asked for
+                    raise  # this reader wants no older state
                 return self._seen_last(pinned, query, error, partition)
             try:
                 pinned.enter_context(self.store.pin(found.active))
@@ -517,8 +539,8 @@ class Table(Partitions):
         error: RmtError,
         partition: str | None,
     ) -> Snapshot:
-        """While ZooKeeper is away, or has lost what it knew: the parts that were active when the
-        server looked last, with a warning. Raises `error` when nobody has noted them; MissingPart,
+        """While ZooKeeper is away, or lost the table: the parts that were active when the server
+        last looked, with a warning. Raises `error` if these are not noted on the disk; MissingPart,
         Corruption.
         """
         seen = self.store.marks.active_seen()
@@ -527,7 +549,7 @@ class Table(Partitions):
         known = PartSet(seen.parts)
         lacking = [part for part in self.store.marks.given_up() if not known.containing(part)]
         found = ReadableParts(seen.parts, tuple(lacking)).of_partition(partition)
-        # Absent, or dropped since: nobody can tell now.
+        # Such a part is lost, or was dropped since: without ZooKeeper that is not known.
         if found.absent and not query.skip_broken_parts:
             raise absent_error(f"{self.definition.full_name}", found.absent) from error
         age_s = max(0.0, self._clock.now_s() - seen.seen_s)
@@ -553,8 +575,8 @@ class Table(Partitions):
         return Snapshot(parts, files)
 
     def require_whole(self, snapshot: Snapshot) -> None:
-        """Once more, after its files were read: raises Corruption when one of them was written to
-        meanwhile and is broken. What was read of it is not to be believed.
+        """Check the files once more after they were read. Raises Corruption if one was written to
+        meanwhile and is broken: then what was read of it may be wrong.
         """
         for part in snapshot.parts:
             try:
@@ -563,7 +585,7 @@ class Table(Partitions):
                 raise self._suspected(self._reader, error) from error
 
     def _suspected(self, replica: Callable[[], Replica], error: Corruption) -> Corruption:
-        """What to tell who wanted to read a part that can't be read."""
+        """Have a part that can't be read checked; the error for the reader."""
         try:
             problem = suspect(replica(), error)
         except RmtError as failure:
@@ -577,7 +599,7 @@ class Table(Partitions):
     def files(self) -> list[str]:
         """Absolute paths of the active parts' Parquet files, in part and key order.
 
-        They are not pinned: a merge may remove them `old_parts_lifetime` later.
+        They are not pinned: once a merge has replaced them, they go after `old_parts_lifetime`.
         """
         with self.snapshot() as snapshot:
             return list(snapshot.files)
@@ -608,14 +630,14 @@ class Table(Partitions):
         timeout_s: float = 300.0,
         from_replicas: Collection[str] = (),
     ) -> None:
-        """SYSTEM SYNC REPLICA: wait until what is in the log now is carried out here; with
-        `from_replicas`, what comes from them.
+        """SYSTEM SYNC REPLICA: wait until what is in the log now is carried out here. With
+        `from_replicas`, only what comes from these.
         """
         sync_replica(self.replica, mode, timeout_s, EventWaker(), from_replicas)
 
     def check(self, wanted: Callable[[PartName], bool] | None = None) -> Iterator[CheckedPart]:
-        """CHECK TABLE: read every byte of the active parts (that are `wanted`). What is broken is
-        given up, and fetched again.
+        """CHECK TABLE: read every byte of the active parts, or of those that are `wanted`. A broken
+        part is given up, and fetched again.
         """
         return checked_parts(self.replica, wanted)
 
@@ -628,10 +650,10 @@ class Table(Partitions):
         deduplicate_by: tuple[str, ...] = (),
         settings: Mapping[str, Any] | QuerySettings | None = None,
     ) -> list[PartName]:
-        """OPTIMIZE TABLE (spec §6.7): the parts that the assigned merges make.
+        """OPTIMIZE TABLE (spec §6.7). Returns the parts that the assigned merges make.
 
-        Waits as `alter_sync` says. Raises CannotAssignOptimize with the reason if nothing was
-        assigned and `optimize_throw_if_noop` is set; Unfinished when waiting ended first.
+        Waits for them as `alter_sync` says. Raises CannotAssignOptimize with the reason if nothing
+        was assigned and `optimize_throw_if_noop` is set; Unfinished when waiting ended first.
         """
         wanted = OptimizeRequest(partition, final, deduplicate, deduplicate_by)
         return optimize(self._replica, wanted, query_settings(settings), EventWaker)
@@ -642,12 +664,12 @@ class Table(Partitions):
         *,
         settings: Mapping[str, Any] | QuerySettings | None = None,
     ) -> str:
-        """ALTER TABLE … `DELETE WHERE …`, `UPDATE c = … WHERE …`, several with commas between
-        (spec §7): the mutation's id.
+        """ALTER TABLE … `DELETE WHERE …` or `UPDATE c = … WHERE …`, or several, separated by commas
+        (spec §7). Returns the mutation's id.
 
-        Waits as `mutations_sync` says. Raises a UserError before anything is written for what
-        the commands may not do; Unfinished when waiting ended first; MutationUnsettled when nobody
-        answered often enough: `mutations` tells whether it is there.
+        Waits for it as `mutations_sync` says. Raises a UserError, before anything is written, for
+        commands that are not allowed; Unfinished when waiting ended first; MutationUnsettled when
+        ZooKeeper did not answer often enough: `mutations` then tells whether the mutation exists.
         """
         from rmt_pipeline.replica.mutations import request  # noqa: PLC0415  pyarrow
         from rmt_pipeline.syntax.mutation import parse_commands  # noqa: PLC0415
@@ -663,13 +685,14 @@ class Table(Partitions):
     # --- mutations ---
 
     def mutations(self) -> "list[MutationReport]":
-        """Every mutation there is, as this replica sees it."""
+        """All mutations of the table, and how far they are on this replica."""
         from rmt_pipeline.replica.mutations.request import mutation_reports  # noqa: PLC0415
 
         return mutation_reports(self.replica)
 
     def kill_mutation(self, mutation_id: str, *, wait_s: float = 0.0) -> KillReport:
-        """KILL MUTATION (spec §7.8): it is gone, and where it has taken hold `wait_s` later.
+        """KILL MUTATION (spec §7.8). Reports, `wait_s` seconds later, which replicas have stopped
+        it.
 
         Raises UnknownMutation, TableIsReadOnly.
         """
@@ -687,7 +710,7 @@ class Table(Partitions):
         on_flush: Callable[[Flush], None],
         should_stop: Callable[[], bool],
     ) -> WorkSummary:
-        """Work one pool of this replica's queue; see `replica.work.worker.work`."""
+        """Work off one pool of this replica's queue; see `replica.work.worker.work`."""
         return work(
             self._replica,
             tools,
@@ -708,13 +731,13 @@ def _told(tables: Iterator[Any], on_rows: Callable[[int, int], None]) -> Iterato
 
 
 def _told_by(insertion: Insertion) -> str:
-    """Without an identity it has no record, and nobody can tell."""
+    """How to find out what became of an insert. Without an identity it has no record."""
     insert_id = insertion.identity.insert_id
     return f"; `rmt inserts {insert_id}` tells what became of it" if insert_id else ""
 
 
 def _remedy(insertion: Insertion) -> str:
-    """For who does not know whether the rows are in."""
+    """What to do when it is not known whether the rows are in the table."""
     if insertion.identity.insert_id:
         return (
             "Insert the same data again (or with the same token): if it landed, that is answered "
