@@ -1,7 +1,7 @@
-"""One server seen from any process of its host: its tables, its ZooKeeper session, its catalog.
+"""One server as any process of its host sees it: its tables, its ZooKeeper session, its catalog.
 
-What a table, a session or an exchange of parts needs is imported with the first of it, for
-start-up time: a statement without a table waits for none of them.
+Imports inside methods keep the start of a process fast: a statement without a table needs neither
+ZooKeeper nor pyarrow.
 """
 
 import socket
@@ -46,15 +46,15 @@ if TYPE_CHECKING:
     from rmt_pipeline.zookeeper.keeper import LivingKeeper
 
 
-READ_PATIENCE_S = 3.0  # then a reader goes on from what the server last knew
-AWAY_S = 5.0  # for so long no reader waits again
+READ_PATIENCE_S = 3.0  # for ZooKeeper; then a reader goes on from what the server last knew
+AWAY_S = 5.0  # after a wait in vain, readers do not wait again for so long
 
 
 class ServerContext:
-    """What a process of this host needs to act for one server. Connects when it first must.
+    """What a process needs to act for one server of its host. It connects when it first has to.
 
-    Nothing here is the truth: that is in ZooKeeper, in the catalog and in the part directories, so
-    any number of processes may have a context of one server at once.
+    It holds no state of its own: the truth is in ZooKeeper, in the catalog and in the directories
+    of parts. So any number of processes may have a context of the same server at once.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ServerContext:
         clock: Clock | None = None,
         purpose: str = "client",
     ) -> None:
-        """`purpose` names this process in claims, e.g. `worker`. Raises BadConfiguration."""
+        """`purpose` describes this process in claims, e.g. `worker`. Raises BadConfiguration."""
         self.config = config
         self.server: ServerConfig = config.server(server)
         self.clock = clock or SystemClock()
@@ -88,7 +88,9 @@ class ServerContext:
     def open(
         cls, config: str | Path | Config | None, server: str, *, purpose: str = "client"
     ) -> Self:
-        """`config`: a file, a Config, or None for RMT_CONFIG and the embedded default."""
+        """`config`: a file, a Config, or None for the file that RMT_CONFIG names, else
+        the default.
+        """
         loaded = config if isinstance(config, Config) else load_config(config)
         return cls(loaded, server, purpose=purpose)
 
@@ -99,7 +101,7 @@ class ServerContext:
         self.close()
 
     def close(self) -> None:
-        """End the session, if there is one. The context may be used again."""
+        """End the ZooKeeper session, if there is one. The context may be used again."""
         with self._lock:
             keeper, self._keeper = self._keeper, None
             self._replicas.clear()
@@ -107,8 +109,9 @@ class ServerContext:
             keeper.close()
 
     def keeper(self, patience_s: float | None = None) -> "LivingKeeper":
-        """A living session; a new one when the last is over. Raises ZooKeeperUnreachable, also when
-        none answered within `patience_s`; who has so little patience is told at once for a while.
+        """A live session; a new one if the last has ended. Raises ZooKeeperUnreachable. With
+        `patience_s` it raises after so many seconds without an answer, and for AWAY_S after that
+        immediately.
         """
         with self._lock:
             if self._keeper is not None and not self._keeper.is_retired:
@@ -136,7 +139,7 @@ class ServerContext:
             return self._keeper
 
     def use(self, keeper: "LivingKeeper") -> None:
-        """Act in this session from now on (the server's, which holds `is_active`)."""
+        """Use this session from now on: the server's own, which holds `is_active`."""
         with self._lock:
             self._keeper = keeper
             self._replicas.clear()
@@ -144,11 +147,11 @@ class ServerContext:
     def peers(
         self, definition: TableDefinition, should_stop: Callable[[], bool] = lambda: False
     ) -> "HttpPeers":
-        """To fetch parts of a table from the other servers. The caller closes it.
+        """What fetches parts of a table from the other servers. The caller closes it.
 
-        All its fetches share the table's `max_replicated_fetches_network_bandwidth`, and with those
-        of other tables what `[exchange]` says. They end when fetches are stopped by hand, and when
-        `should_stop`.
+        Its fetches share the table's `max_replicated_fetches_network_bandwidth`, and with those of
+        other tables the limits of `[exchange]`. They end when fetches are stopped by hand, and when
+        `should_stop` says so.
         """
         from rmt_pipeline.exchange.bandwidth import Bandwidth  # noqa: PLC0415  start-up
         from rmt_pipeline.exchange.client import (  # noqa: PLC0415  start-up
@@ -183,8 +186,8 @@ class ServerContext:
         return HttpPeers(client, slots=slots)
 
     def secret(self) -> str:
-        """What this server shows the others: the one that is configured now, else that in
-        ZooKeeper.
+        """The secret that this server shows to others: the configured one, else that
+        in ZooKeeper.
         """
         from rmt_pipeline.exchange.secret import exchange_secret  # noqa: PLC0415  start-up
 
@@ -195,7 +198,7 @@ class ServerContext:
 
     @property
     def errors(self) -> "ErrorCounts":
-        """Those that statements ended with, in whichever process of this host."""
+        """The errors by which statements ended, in all processes of this host."""
         from rmt_pipeline.store.disk import LocalDisk  # noqa: PLC0415  start-up
         from rmt_pipeline.store.tally import ErrorCounts  # noqa: PLC0415  start-up
 
@@ -204,7 +207,7 @@ class ServerContext:
     # --- tables ---
 
     def table(self, name: str, database: str = "default") -> "Table":
-        """Raises UnknownTable, UnknownDatabase."""
+        """The table of this name. Raises UnknownTable, UnknownDatabase."""
         return self.table_of(self.catalog.definition(database, name))
 
     def tables(self) -> "list[Table]":
@@ -233,7 +236,7 @@ class ServerContext:
         return control.why_read_only(told, self.server, self.current(definition))
 
     def shadow(self) -> "Shadow":
-        """What FREEZE has kept on this server."""
+        """The snapshots that FREEZE made on this server."""
         from rmt_pipeline.store.disk import LocalDisk  # noqa: PLC0415  start-up
         from rmt_pipeline.store.frozen import Shadow  # noqa: PLC0415  start-up
 
@@ -244,14 +247,16 @@ class ServerContext:
         return self.shadow().of_table(str(directory.relative_to(self.catalog.data)))
 
     def current(self, definition: TableDefinition) -> TableDefinition:
-        """What ALTERs have made of the table by now; a dropped one stays as it was."""
+        """The table's definition after all ALTERs so far; of a dropped table, the one that is
+        given.
+        """
         with suppress(UnknownTable):
             return self._same(definition)
         return definition
 
     def _same(self, definition: TableDefinition) -> TableDefinition:
-        """As `current`, also when it was renamed. Raises UnknownTable when another table has the
-        name by now; TableDetached: nobody works on it then.
+        """As `current`, also if it was renamed. Raises UnknownTable if another table has the name
+        by now; TableDetached, since nothing may work on a detached table.
         """
         version, key = self.catalog.version(), definition.uuid or definition.full_name
         with self._lock:
@@ -268,9 +273,10 @@ class ServerContext:
     def replica(
         self, definition: TableDefinition, patience_s: float | None = None
     ) -> "Replica":
-        """With the definition of now. Raises ZooKeeperUnreachable; UnknownTable when the table was
-        dropped and created again: what somebody still remembers of the old one is not true of the
-        new one, which may be at the same place in ZooKeeper.
+        """The table's replica, with its current definition and a live session. Raises
+        ZooKeeperUnreachable; UnknownTable if the table was dropped and created again, because the
+        new one may have the same path in ZooKeeper, and what is remembered of the old one would be
+        wrong there.
         """
         from rmt_pipeline.replica.replica import Memory, Replica  # noqa: PLC0415  start-up
 
@@ -298,7 +304,7 @@ class ServerContext:
             return replica
 
     def store_named(self, database: str, name: str) -> "PartStore | None":
-        """Of a table of this server; None when there is none."""
+        """The part store of a table of this server; None if there is no such table."""
         try:
             return self.store(self.catalog.definition(database, name))
         except (UnknownTable, UnknownDatabase):
@@ -316,8 +322,9 @@ class ServerContext:
             return store
 
     def expanded(self, definition: TableDefinition) -> TableDefinition:
-        """With the server's macros in the engine's ZooKeeper path and replica name filled in, and
-        what was typed beside it, but for {database} and {table}: a renamed table stays where it is.
+        """The definition with the macros replaced in the engine's ZooKeeper path and replica name.
+        The text as it was typed is kept beside them, with {database} and {table} replaced in it
+        too, so that a renamed table stays where it is.
         """
         macros = self.server.macros_for(definition.database, definition.name)
         engine = definition.engine
@@ -348,11 +355,12 @@ class ServerContext:
     def create_table(
         self, definition: TableDefinition, *, if_not_exists: bool = False, called: str = ""
     ) -> bool:
-        """CREATE TABLE: nodes in ZooKeeper, then the catalog. False: it was there, detached or not,
-        and that is fine. `called`: what it is called at first, at the path of its own name.
+        """CREATE TABLE: make the nodes in ZooKeeper, then add the table to the catalog. Returns
+        False if it existed (attached or not) and `if_not_exists` was given. `called` is a temporary
+        name for the catalog; paths are made from the real one.
 
-        The server makes the replica active when it notices the new table; `wait_active` waits.
-        Raises TableAlreadyExists, MetadataMismatch, ReplicaAlreadyExists.
+        The server makes the replica active when it notices the new table; `wait_active` waits for
+        that. Raises TableAlreadyExists, MetadataMismatch, ReplicaAlreadyExists.
         """
         from rmt_pipeline.replica.life.create import create_replica  # noqa: PLC0415  start-up
 
@@ -365,7 +373,7 @@ class ServerContext:
             raise
         self._finish_drop(definition.database, called or definition.name)
         definition = self.expanded(replace(definition, uuid=self.new_uuid(definition)))
-        if called:  # that name is not used again: nobody need note that it was
+        if called:  # a temporary name is used only once, so no mark is needed that it was used
             own = f"{home_directory(definition)}~{definition.uuid}"
             definition = replace(definition, name=called, directory=own)
         self._remove_dropped(definition.engine.root)
@@ -377,17 +385,17 @@ class ServerContext:
         return True
 
     def new_uuid(self, definition: TableDefinition) -> str:
-        """Of a table that is created: what tells it from every other one that has had its name."""
+        """A uuid for a new table, which tells it from all others that ever have its name."""
         del definition
         return self.ids.new_id()
 
     def drop_table(self, database: str, name: str, *, sync: bool = True) -> None:
-        """DROP TABLE: the local name first, so that nobody works on it; then ZooKeeper, then the
-        bytes. What was cut off is finished by the next DROP or CREATE of that name, or by the
-        server. Raises UnknownTable, Conflict (another process is at it).
+        """DROP TABLE: remove the name, so that nothing works on the table any more, then its nodes
+        in ZooKeeper, then its files. A drop that is cut off is finished by the server, or by the
+        next DROP or CREATE of that name. Raises UnknownTable; Conflict if another process drops it.
 
-        Without `sync` only the name goes now; the server removes the rest `drop_delay_s` later, and
-        `undrop_table` brings the table back until then. CREATE of the same replica does not wait.
+        Without `sync` only the name goes now. The server removes the rest after `drop_delay_s`, and
+        until then `undrop_table` brings the table back. A CREATE of the same replica does not wait.
         """
         from rmt_pipeline.replica.life.drop import (  # noqa: PLC0415  start-up
             drop_table,
@@ -406,23 +414,23 @@ class ServerContext:
     def detach_table(
         self, database: str, name: str, *, permanently: bool = False
     ) -> TableDefinition:
-        """DETACH TABLE: no process of this host works on it any more, and its server stops serving
-        it as soon as it notices. Its parts stay, and its replica keeps its place in ZooKeeper.
-        Raises UnknownTable.
+        """DETACH TABLE: no process of this host works on it any more, and the server stops serving
+        it as soon as it notices. The parts and the replica in ZooKeeper stay. Raises UnknownTable.
         """
         definition = self.catalog.detach(database, name, permanently=permanently)
         self._forget(definition)
         return definition
 
     def attach_table(self, database: str, name: str) -> None:
-        """ATTACH TABLE: it is again what it was. Raises UnknownTable, TableAlreadyExists."""
+        """ATTACH TABLE: bring a detached table back. Raises UnknownTable, TableAlreadyExists."""
         self.catalog.attach(database, name)
 
     def attach_replica(self, definition: TableDefinition) -> None:
-        """ATTACH TABLE with a definition: a replica that is in ZooKeeper, and no table's here yet.
+        """ATTACH TABLE with a definition: add a table whose replica exists in ZooKeeper, but which
+        this server's catalog lacks.
 
-        Raises UnknownTable when there is none; ReplicaAlreadyExists: two tables of one server that
-        are one replica would each think that the other's parts are lost.
+        Raises UnknownTable if there is no such replica; ReplicaAlreadyExists if another table of
+        this server is that replica, since each of the two would take the other's parts for lost.
         """
         from rmt_pipeline.replica.life.create import at_version  # noqa: PLC0415  start-up
         from rmt_pipeline.zookeeper.paths import TablePaths  # noqa: PLC0415  start-up
@@ -444,41 +452,42 @@ class ServerContext:
                 "only what a DROP that was cut off has left of it: CREATE TABLE makes one"
             )
         applied = int(version[0] or b"0")
-        for name in creations or ():  # by it the catalog finds where its parts are
+        for name in creations or ():  # the catalog finds the table's directory by it
             definition = definition.with_creation(name)
         self.catalog.add(at_version(self.keeper(), table, definition, applied))
 
     def restore(self, definition: TableDefinition) -> "Restored":
-        """SYSTEM RESTORE REPLICA. Raises what `life.restore` does."""
+        """SYSTEM RESTORE REPLICA. Raises what `replica.life.restore` raises."""
         from rmt_pipeline.replica.life.restore import restore  # noqa: PLC0415  start-up
 
         return restore(self.replica(definition), self._creator(definition))
 
     def undrop_table(self, database: str, name: str, uuid: str = "") -> None:
-        """UNDROP TABLE: the last one that was dropped under that name, or the one with this uuid.
-        Raises UnknownTable, UnknownDatabase, TableAlreadyExists.
+        """UNDROP TABLE: bring back the last table that was dropped under that name, or the one with
+        this uuid. Raises UnknownTable, UnknownDatabase, TableAlreadyExists.
         """
         from rmt_pipeline.replica.life.detach import forget_note  # noqa: PLC0415  start-up
         from rmt_pipeline.zookeeper.paths import ReplicaPaths  # noqa: PLC0415  start-up
 
         self._finish_drop(database, name)
         last = self.catalog.to_take_back(database, name, uuid)
-        # First the note, so that nobody takes the replica for given up. Who dies now, or is
-        # refused after all, leaves a dropped table: its server notes it again.
+        # The note goes first, so that other servers do not take the replica for given up. If this
+        # process dies now, or is refused below, the table stays dropped, and its server notes that
+        # again.
         forget_note(self.keeper(), ReplicaPaths(last.definition.engine.root))
         self.catalog.take_back(database, name, last.definition.uuid)
 
     def rename_tables(self, *moves: tuple[FullName, FullName]) -> None:
-        """RENAME TABLE: each (database, name) and its new one, in turn, all or none. Replicas and
-        parts stay where they are; who works on them finds the table under its new name.
-        Raises UnknownTable, UnknownDatabase, TableAlreadyExists.
+        """RENAME TABLE: each move is a (database, name) and a new one. They happen in turn, all or
+        none. Replicas and parts stay where they are, and running work finds the table under its new
+        name. Raises UnknownTable, UnknownDatabase, TableAlreadyExists.
         """
         for _, new in moves:
             self._finish_drop(*new)
         self.catalog.rename_tables(moves)
 
     def exchange_tables(self, one: FullName, other: FullName) -> None:
-        """EXCHANGE TABLES: nobody sees one name without a table. Raises UnknownTable."""
+        """EXCHANGE TABLES: swap two names in one step. Raises UnknownTable."""
         self.catalog.exchange_tables(one, other)
 
     def rename_database(self, old: str, new: str) -> None:
@@ -488,7 +497,7 @@ class ServerContext:
         self.catalog.rename_database(old, new)
 
     def _remove_dropped(self, root: str) -> None:
-        """A table that was dropped gives its replica to a new one at once. Raises Conflict."""
+        """Remove a dropped table whose replica a new table is about to get. Raises Conflict."""
         from rmt_pipeline.replica.life.drop import remove_dropped  # noqa: PLC0415  start-up
 
         for one in self.catalog.dropped():
@@ -498,19 +507,21 @@ class ServerContext:
     def _whose(
         self, error: ReplicaAlreadyExists, definition: TableDefinition
     ) -> ReplicaAlreadyExists:
-        """With the table of this server that has the replica: it may have been renamed."""
+        """The error, with the name of this server's table that has the replica: it may
+        be renamed.
+        """
         for one in self._tables_at(definition.engine.root):
             return ReplicaAlreadyExists(f"{error}. Here it is {one.full_name}'s")
         return error
 
     def _tables_at(self, root: str) -> list[TableDefinition]:
-        """Those of this server that are the replica at this path, detached ones too."""
+        """Tables of this server, detached ones too, whose replica has this path."""
         detached = [one.definition for one in self.catalog.detached()]
         tables = [*self.catalog.definitions(), *detached]
         return [one for one in tables if one.engine.root == root]
 
     def _finish_drop(self, database: str, name: str) -> bool:
-        """False when no drop of that name was cut off."""
+        """Finish a drop of that name that was cut off; False if there is none."""
         if not self.catalog.is_dropping(database, name):
             return False
         from rmt_pipeline.replica.life.drop import resume_drop  # noqa: PLC0415  start-up
@@ -518,7 +529,7 @@ class ServerContext:
         return resume_drop(self.catalog, self.keeper(), database, name, self._last_store)
 
     def _last_store(self, definition: TableDefinition) -> "PartStore":
-        """Of a table that is being dropped: nobody remembers it."""
+        """The part store of a table that is being dropped. It is not cached."""
         self._forget(definition)
         store = self.store(definition)
         self._forget(definition)
@@ -534,5 +545,7 @@ class ServerContext:
 
 
 def with_names(text: str, definition: TableDefinition) -> str:
-    """With the macros filled in that another name of the table would fill in otherwise."""
+    """`text` with {database} and {table} replaced, which would mean something else
+    after a RENAME.
+    """
     return text.replace("{database}", definition.database).replace("{table}", definition.name)

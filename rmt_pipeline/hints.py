@@ -1,4 +1,4 @@
-"""What was learnt before, kept to save requests; shared by the threads of a process."""
+"""What was read before, kept to save requests; shared by the threads of a process."""
 
 import threading
 from collections.abc import Hashable, Iterable, Mapping
@@ -9,11 +9,12 @@ V = TypeVar("V")
 
 
 class Hints(Generic[K, V]):
-    """A hint is never an answer: whoever asks gets a dictionary of his own, of what is known of the
-    keys that he names, and has to find out the rest by himself. What other threads learn or forget
-    afterwards changes nothing in it. So a hint may be forgotten at any time, by anybody; and it
-    may be learnt only if it stays true for ever, or if whoever acts on it is refused when it
-    is not true any more. Thread-safe.
+    """A cache that may forget anything at any time. Thread-safe.
+
+    A lookup returns a dictionary of its own with the keys that are known; the caller reads the
+    others itself. What other threads learn or forget afterwards does not change that dictionary, so
+    a decision never mixes two states. A value may be learnt only if it stays true for ever, or if
+    an action that relies on it is refused once it is no longer true.
     """
 
     def __init__(self) -> None:
@@ -21,7 +22,7 @@ class Hints(Generic[K, V]):
         self._found: dict[K, V] = {}
 
     def of(self, keys: Iterable[K]) -> dict[K, V]:
-        """Of these keys, those that are known, in their order."""
+        """The values of those keys that are known, in the order of `keys`."""
         with self._lock:
             found = self._found
             return {key: found[key] for key in keys if key in found}
@@ -33,7 +34,9 @@ class Hints(Generic[K, V]):
         return len(self._found)
 
     def learn(self, found: Mapping[K, V], *, most: int | None = None) -> None:
-        """With `most`: when more than so many are known, the oldest ones are forgotten."""
+        """Remember these values. With `most`, the oldest are forgotten when there are more than
+        that.
+        """
         with self._lock:
             self._found.update(found)
             if most is not None and len(self._found) > most:
@@ -41,7 +44,7 @@ class Hints(Generic[K, V]):
                     del self._found[key]
 
     def forget(self, keys: Iterable[K]) -> None:
-        """Nothing happens to those that are not known."""
+        """Forget these keys, known or not."""
         with self._lock:
             for key in keys:
                 self._found.pop(key, None)

@@ -1,12 +1,12 @@
-"""Tables as a Spark data source: what a Spark program that is none of ours reads and writes.
+"""Tables as a Spark data source, for reading and writing from any Spark program.
 
     spark.dataSource.register(RmtDataSource)
     spark.read.format("rmt").options(server="r1").load("default.orders")
     frame.write.format("rmt").options(server="r1", token=day).mode("append").save("orders")
 
-Tasks read and write parts on the server's host; Spark's driver commits what all of them wrote as
-one insert. A stream's micro-batch is an insert with the token `<token>/<batch id>`: one that Spark
-carries out again after a crash is a duplicate.
+Tasks read and write parts on the server's host, and Spark's driver commits everything that they
+wrote as one insert. A micro-batch of a stream is an insert with the token `<token>/<batch id>`, so
+that one that Spark repeats after a crash is known as a duplicate.
 """
 
 import warnings
@@ -44,14 +44,14 @@ from rmt_pipeline.table import Table
 FORMAT = "rmt"
 _OWN_OPTIONS = ("config", "server", "token", "path")
 _SPARKS_OPTIONS = ("checkpointlocation", "queryname")
-"""Of streams; Spark hands them on."""
+"""Options of streams, which Spark passes on to the data source."""
 _BATCH_ID = "streaming.sql.batchId"
-"""Spark tells each task of a stream's micro-batch which one it is of."""
+"""The property by which Spark tells a task the number of its micro-batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which table, as the options say. Every other option is a setting of the insert."""
+    """The table that the options name. All other options are settings of the insert."""
 
     config: str
     server: str
@@ -61,7 +61,7 @@ class Target:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "Target":
-        """Raises UserError for options that lack or are none."""
+        """Raises UserError for a missing or unknown option."""
         given = {name.lower(): value for name, value in options.items()}
         for name, what in (("server", 'option("server", "r1")'), ("path", 'load("orders")')):
             if not given.get(name):
@@ -85,9 +85,12 @@ class Target:
 
 
 class RmtDataSource(DataSource):  # type: ignore[misc]
-    """Options: `server`, of rmt.toml; `config`, the file (else RMT_CONFIG, else ./rmt.toml, else
-    the default); `token`, which names an insert, and without which equal rows are the same insert;
-    settings of inserts, e.g. `insert_quorum`. The path is the table.
+    """The data source `rmt`. The path is the table. Options:
+
+    server  a server of rmt.toml, which runs on this host
+    config  the rmt.toml; else the one that RMT_CONFIG names, else ./rmt.toml, else the default
+    token   names an insert; without it equal rows are the same insert
+    (other) settings of inserts, e.g. `insert_quorum`
     """
 
     @classmethod
@@ -117,9 +120,7 @@ class RmtDataSource(DataSource):  # type: ignore[misc]
 
 
 class InsertSlowed(UserWarning):
-    """An insert waited before it began, because the table has many parts. On the standard error of
-    Spark's driver.
-    """
+    """An insert was slowed down because the table has too many parts. Spark's driver prints it."""
 
 
 def _plan(options: Mapping[str, str], *, overwrite: bool) -> tuple[Target, StagePlan, Slowed]:
@@ -140,8 +141,8 @@ class _Part(InputPartition):  # type: ignore[misc]
 
 
 class RmtReader(DataSourceReader):  # type: ignore[misc]
-    """The parts of one moment; a task for each. Their files are there for `old_parts_lifetime` more
-    at least.
+    """Reads the active parts of one moment, each in a task. Their files stay for at least
+    `old_parts_lifetime` after a merge replaced them.
     """
 
     def __init__(self, target: Target, schema: Any) -> None:
@@ -155,7 +156,7 @@ class RmtReader(DataSourceReader):  # type: ignore[misc]
             return [_Part(part.source, columns) for part in found]
 
     def read(self, partition: _Part) -> Iterator[pa.RecordBatch]:
-        pa.set_cpu_count(1)  # Spark counts one core per task; Arrow would take them all
+        pa.set_cpu_count(1)  # Spark plans one core per task; Arrow would take all of them
         wanted = [column for column in partition.columns if column.name in self._schema.names]
         for rows in converted_rows(partition.source, wanted):
             yield from rows.select(self._schema.names).cast(self._schema).to_batches()
@@ -163,18 +164,18 @@ class RmtReader(DataSourceReader):  # type: ignore[misc]
 
 @dataclass(frozen=True, slots=True)
 class _Staged(WriterCommitMessage):  # type: ignore[misc]
-    """Of one task. One that finds a wrong value says so and does not fail: Spark would carry it out
-    again, and end the others without asking what they have staged.
+    """What a task staged. A task that finds a wrong value reports it here instead of failing: Spark
+    would repeat it, and end the other tasks, whose staged parts would be left behind.
     """
 
     results: tuple[StageResult, ...]
 
 
 class _Writer:
-    """What batches and streams have in common."""
+    """What writers of batches and of streams have in common."""
 
     def __init__(self, target: Target, plan: StagePlan, slowed: Slowed) -> None:
-        """`slowed`: before it was planned."""
+        """`slowed`: for how long the insert was slowed down before it was planned."""
         self._target = target
         self._plan = plan
         self._slowed = slowed
@@ -195,7 +196,7 @@ class _Writer:
         return self._slowed
 
     def _abort(self, messages: Sequence[_Staged | None]) -> None:
-        """What a task that Spark ended has staged, is left for the sweep."""
+        """Remove what tasks staged. What a task that Spark ended had staged is left to clean-up."""
         store = self._plan.store()
         for message in messages:
             for result in message.results if message else ():
@@ -219,8 +220,8 @@ class RmtWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
 
 
 class RmtStreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """The same for each micro-batch of a stream. The batch's number is part of the insert's token:
-    one that Spark runs again after a crash is known as a duplicate, and goes in once.
+    """Writes each micro-batch of a stream as one insert, whose token ends with the batch's number:
+    a batch that Spark repeats after a crash is a duplicate.
     """
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Staged:
@@ -229,7 +230,7 @@ class RmtStreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[mis
         batch_id = context.getLocalProperty(_BATCH_ID)
         assert batch_id is not None, "this task is one of a micro-batch"
         plan = self._plan
-        if plan.insert_id:  # else inserts are not told apart
+        if plan.insert_id:  # else deduplication is off
             named = insert_id_of_parts(self._token(int(batch_id)), deduplicate=True)
             plan = replace(plan, insert_id=named)
         return _Staged(tuple(stage_task(plan, iterator)))
@@ -242,7 +243,9 @@ class RmtStreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[mis
         self._abort(messages)
 
     def _throttled(self, table: Table) -> Slowed:
-        """Planned once, for all batches: each waits by itself."""
+        """The stream is planned only once, so each batch waits here if the table has too many
+        parts.
+        """
         return throttle_insert(table.replica, self._target.settings)
 
     def _token(self, batch_id: int) -> str:

@@ -1,5 +1,5 @@
-"""The ambient world as parameters: clock, ids and account. The only module that may ask the real
-ones.
+"""Clock, random ids and account, as objects that are passed in. No other module may ask the real
+ones, so that a simulation can replace them.
 """
 
 import getpass
@@ -15,7 +15,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time. The only source of it: a simulation has its own."""
+    """The only source of time."""
 
     def now_s(self) -> float:
         """Seconds since the epoch, UTC: for create_time and lifetimes, never for correctness."""
@@ -29,10 +29,10 @@ class Clock(Protocol):
 
 
 class IdSource(Protocol):
-    """Chance. The only source of it: a simulation has its own."""
+    """The only source of chance."""
 
     def new_id(self) -> str:
-        """A name nobody else will ever make: 32 lower-hex characters."""
+        """A unique name: 32 lower-case hexadecimal digits."""
         ...
 
 
@@ -57,8 +57,8 @@ class RandomIds:
 
 
 def account() -> str:
-    """The name of the account that runs this, or its number where it has none, as in a container
-    under a user of its own. What of it is no UTF-8 is a question mark.
+    """The name of the account that runs this process, or its number if it has none, as in some
+    containers. Bytes that are not UTF-8 become question marks.
     """
     try:
         return getpass.getuser().encode(errors="replace").decode()
@@ -68,10 +68,10 @@ def account() -> str:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ctrl-C comes when the block is over: for what can't be interrupted without harm."""
+    """Delay Ctrl-C until the block ends, for what can't be interrupted without harm."""
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield  # it is the main thread that Python interrupts
+        yield  # Python interrupts the main thread only
         return
     asked = threading.Event()
 
@@ -89,12 +89,12 @@ def uninterrupted() -> Iterator[None]:
 
 
 class Waker(Protocol):
-    """Something a watch can wake and a loop can wait for."""
+    """Something that a loop waits for and a watch wakes."""
 
     def wake(self) -> None: ...
 
     def wait_s(self, timeout_s: float) -> bool:
-        """True when woken; clears the signal. False after `timeout_s` seconds."""
+        """Wait. True when woken, which is forgotten then; False after `timeout_s` seconds."""
         ...
 
 
@@ -114,14 +114,14 @@ class EventWaker:
 
 
 class Signal:
-    """Whether something may have changed since it was taken last. It begins as changed.
+    """Whether something may have changed since the signal was last taken. It begins as changed.
 
-    A watch fires it, from any thread. Whoever looks takes it *before* he reads: what changes after
-    that fires it again. One and the same is given to each read, so that a watch keeps it once.
+    Watches fire it from any thread. A loop takes it *before* it reads, so that a change after the
+    read fires it again. The same signal is passed to every read, and a watch keeps it only once.
     """
 
     def __init__(self, waker: Waker | None = None) -> None:
-        """With a waker, whoever waits for it is woken too."""
+        """Firing also wakes `waker`, if there is one."""
         self._waker = waker
         self._is_fired = True
 
@@ -135,17 +135,17 @@ class Signal:
         return self._is_fired
 
     def renew(self) -> None:
-        """As if it had never been taken; nobody is woken."""
+        """Count as changed again, as at the beginning, without waking anything."""
         self._is_fired = True
 
     def take(self) -> bool:
-        """Whether it was fired; from now on it was not. For one thread."""
+        """Whether it was fired; resets it. Only one thread may call this."""
         if not self._is_fired:
-            return False  # and nothing is written: it may be fired at this very moment
+            return False  # without writing: a watch may be firing it at this moment
         self._is_fired = False
         return True
 
 
 def in_a_thread(run: Callable[[], None]) -> None:
-    """Begin `run` beside the caller. It does not keep the process from ending."""
+    """Start `run` in a thread that does not keep the process from ending."""
     threading.Thread(target=run, name="rmt-work", daemon=True).start()
