@@ -1,1 +1,1 @@
-"""A table as other programs' tables: Delta and Iceberg, over the files of its parts."""
+"""Exports of a table as a Delta or an Iceberg table, over the files of its parts."""

@@ -1,4 +1,4 @@
-"""What a table's columns are for programs that know Delta and Iceberg tables but not this one."""
+"""How a table's columns appear in a Delta or Iceberg table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,12 +19,14 @@ _DIGITS = 16
 
 
 class NotExportable(UserError):
-    """A column whose values no Delta or Iceberg table holds as they are. Nothing was exported."""
+    """A column whose values no Delta or Iceberg table can hold as they are. Nothing
+    was exported.
+    """
 
 
 def exported_columns(definition: TableDefinition, wanted: Sequence[str]) -> tuple[Column, ...]:
-    """Those that are named, or all that parts have. Raises NotExportable; UserError for a name
-    that is none.
+    """The columns that are named, or all that are stored in parts. Raises NotExportable; UserError
+    for an unknown name.
     """
     stored = {column.name: column for column in stored_columns(definition)}
     for name in wanted:
@@ -44,7 +46,7 @@ def exported_columns(definition: TableDefinition, wanted: Sequence[str]) -> tupl
 
 
 def _problem(kind: DataType) -> str:
-    """Why its values are not what a reader would take them for; empty when they are."""
+    """Why a reader would misunderstand values of this type; empty if it would not."""
     if kind.family == "AggregateFunction":
         return "a state of an aggregate function means something to this program alone"
     if kind.wide_bytes:
@@ -55,15 +57,16 @@ def _problem(kind: DataType) -> str:
 
 
 def exported_schema(columns: Sequence[Column]) -> pa.Schema:
-    """All may be NULL, as in every such table that others write to."""
+    """The Arrow schema of the export. All columns may be NULL, as these formats usually have it."""
     return pa.schema(
         [pa.field(column.name, _signed(parse_type(column.type).arrow)) for column in columns]
     )
 
 
 def _signed(kind: pa.DataType) -> pa.DataType:
-    """Neither Delta nor Iceberg has unsigned integers: as the next wider ones. There is none for 64
-    bits that all readers take: `FileCounts.of` looks that no value is too large.
+    """The type without unsigned integers, which neither Delta nor Iceberg has: the next wider
+    signed one. For 64 bits all readers know no wider one, so `_require_signed` checks the values
+    instead.
     """
     if pa.types.is_list(kind):
         return pa.list_(pa.field("element", _signed(kind.value_type)))
@@ -77,13 +80,13 @@ def _signed(kind: pa.DataType) -> pa.DataType:
 
 
 def digest_of(*values: object) -> str:
-    """Of what these are, in the name of a directory."""
+    """A short digest of these values, for the name of a directory."""
     return hash_16(f"{value!r}\n".encode() for value in values).hex()[:_DIGITS]
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the names of columns mean in the files of a version. With `others`, a file may have a
+    """What the names of columns in the files of an export mean. With `others` a file may have a
     column under the name that it had before a RENAME, as long as no name means two columns.
     """
 
@@ -91,9 +94,9 @@ class Names:
     columns: tuple[Column, ...]
     others: bool
     meant: dict[str, str]
-    """Columns of the table by the names that files have them by."""
+    """The table's column for each name in files."""
     ignored: dict[str, str]
-    """Types of what files have beside them."""
+    """The type of each further column of files, which the export leaves out."""
 
     @classmethod
     def of(
@@ -103,18 +106,17 @@ class Names:
         return cls(definition, columns, others, own, {})
 
     def conversion(self, part: Manifest) -> str:
-        """All that the rows of such bytes depend on when they are written as the table is now. Its
-        version alone is not enough: a table that was dropped and made again under its name may have
-        the same parts at the same version, and other defaults.
+        """What the rows of a part depend on when it is rewritten with the table's current columns.
+        The version of the metadata alone is not enough: a table that was dropped and created again
+        may have the same parts at the same version, but other defaults.
         """
         stored = stored_as(self.definition, part.columns, part.metadata_version)
         written = [column.name for column in self.columns]
         return digest_of(self.definition.columns, stored, written)
 
     def takes(self, part: Manifest) -> bool:
-        """Whether a reader finds in the part's files, as they are, what the table has: and then
-        its names mean what they mean there. Not so when an ALTER's mutation has still to rewrite
-        it, or it lacks a column that is not NULL in such rows.
+        """Whether the part's files can be exported as they are. They can't if an ALTER's mutation
+        has still to rewrite the part, or if it lacks a column whose default is not NULL.
         """
         version = part.metadata_version
         found = {one.column: one for one in stored_as(self.definition, part.columns, version)}

@@ -1,8 +1,8 @@
-"""A version of a Delta table over files that are there: `_delta_log` in the export's directory.
+"""The Delta form of an export: `_delta_log` in its directory, over the linked files of parts.
 
-Files are named relative to it, so the directory may be read from wherever it is mounted. A Delta
-table has one name for a column in all its files (column mapping too), and NULL for one that a file
-lacks.
+The log names files relative to the directory, so it may be read from wherever it is mounted. In a
+Delta table a column has the same name in all files (also with column mapping), and a file that
+lacks a column has NULL there.
 """
 
 import json
@@ -20,7 +20,7 @@ _OF_FILES = ("path", "num_records", "size_bytes")
 
 
 class DeltaExport:
-    """One table, opened while its export's lock is held."""
+    """The Delta table of one export, opened while the export's lock is held."""
 
     old_names = False
 
@@ -32,7 +32,7 @@ class DeltaExport:
         self._table: Any = DeltaTable(files.directory) if found else None
 
     def live(self) -> dict[str, ExportedFile]:
-        """The files that the version of now has, by their paths."""
+        """The files of the current version, by their paths."""
         if self._table is None:
             return {}
         actions = self._table.get_add_actions()
@@ -40,23 +40,23 @@ class DeltaExport:
         return {found[0]: ExportedFile(*found) for found in zip(*columns, strict=True)}
 
     def is_as(self, names: Names) -> bool:
-        """Whether the table has these columns."""
+        """Whether the Delta table has these columns."""
         wanted = Schema.from_arrow(exported_schema(names.columns))
         return self._table is not None and self._table.schema() == wanted
 
     def generation(self, names: Names, /) -> str:
-        """A name for the files of exports with these columns: with others, files have other paths.
+        """A name for exports with these columns, which is part of the files' paths.
 
-        The library removes all paths in the commit that has other columns, and no commit of a Delta
-        table may both add and remove one: readers which take its actions in their order (Spark's)
-        would not find the file.
+        When columns change, the library removes all present paths in the same commit. A commit that
+        both adds and removes one path confuses readers that apply its actions in order, as Spark
+        does: they would not find the file. So the new files need other paths.
         """
         return digest_of([(one.name, one.type) for one in exported_schema(names.columns)])
 
     def commit(
         self, names: Names, added: Sequence[ExportedFile], removed: Collection[str]
     ) -> str:
-        """A new version, in one commit; what it is called."""
+        """Make a new version in one commit; returns its name."""
         schema = Schema.from_arrow(exported_schema(names.columns))
         adds = [self._add(file) for file in added]
         if self._table is None:
@@ -69,7 +69,7 @@ class DeltaExport:
                     "delta.deletedFileRetentionDuration": f"interval {self._lease_s:.0f} seconds"
                 },
             )
-        elif not self.is_as(names):  # other columns: they come with a list of all files
+        elif not self.is_as(names):  # a change of columns lists all files anew
             if self.live().keys() - removed:
                 raise UserError(
                     f"somebody else gave {self._files.directory} other columns: remove it, and "
@@ -101,11 +101,13 @@ class DeltaExport:
         return AddAction(file.path, file.size_bytes, {}, self._now_ms, True, counts)
 
     def place(self) -> str:
-        """What a reader opens."""
+        """The path that a reader opens."""
         return self._files.directory
 
     def forget(self, lease_s: float) -> None:
-        """The log of old versions is checkpointed and removed by the library's own commits."""
+        """Nothing to do: the library's commits make checkpoints and remove the log of
+        old versions.
+        """
 
     def close(self) -> None:
         self._table = None

@@ -1,17 +1,17 @@
 """The files of an export, on the disk of its server.
 
 exports/<table's directory>/<format>/
-    _lock                              held by whoever brings it up to date
-    data/<part>-<hash>/data-….parquet  second names for the files of a part: no byte is copied
-    _retired/<part>-<hash>             since when no version has it, in seconds
-    _tmp_<id>/                         being made
-    _delta_log/ or metadata/           the format's own
+    _lock                              held by the process that refreshes the export
+    data/<part>-<hash>/data-….parquet  hard links to the files of a part: no byte is copied
+    _retired/<part>-<hash>             the time (s) since which no version has it
+    _tmp_<id>/                         in the making
+    _delta_log/ or metadata/           files of the format
 
-1. A part's files have their second names before a version names them, and keep them until
-   `lease_s` after the last version that does has been replaced: who reads a version is not
-   disturbed by merges, mutations, DROP or clean-up, which know the table's own directory only.
-2. Of whoever dies in between, what has no version's name is retired, and goes in its time.
-3. Names that begin with `_` are hidden from those that clean up such tables (VACUUM).
+1. A part's files are linked before a version names them, and the links stay until `lease_s` after
+   the last such version was replaced. So readers of a version are not disturbed by merges,
+   mutations, DROP or clean-up, which work in the table's own directory only.
+2. If a refresh dies in between, links that no version names are retired by the next one.
+3. Names that begin with `_` are ignored by programs that clean up such tables (VACUUM).
 """
 
 from collections.abc import Collection, Iterator
@@ -42,11 +42,11 @@ _UNSIGNED_64 = "Int(bitWidth=64, isSigned=false)"
 
 
 class ExportIsBusy(Conflict):
-    """Another process brings the same export up to date. Nothing was changed."""
+    """Another process refreshes the same export. Nothing was changed."""
 
 
 class ExportedFile(NamedTuple):
-    """`path` is below the export's directory."""
+    """A Parquet file of an export; `path` is relative to the export's directory."""
 
     path: str
     rows: int
@@ -55,7 +55,7 @@ class ExportedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ExportFiles:
-    """Of one table in one format. `root`: its directory on the server's disk."""
+    """The files of a table's export in one format. `root` is its directory on the server's disk."""
 
     disk: Disk
     root: str
@@ -68,7 +68,7 @@ class ExportFiles:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Nobody else changes it meanwhile. Raises ExportIsBusy."""
+        """Hold the export's lock. Raises ExportIsBusy if another process has it."""
         lock_file = layout.join(self.root, _LOCK)
         self.disk.make_directory(self.root)
         self.disk.append(lock_file, b"")
@@ -86,8 +86,8 @@ class ExportFiles:
             lock.release()
 
     def has(self, name: str) -> bool:
-        """Whether a part that was written anew is here, also of one who died or of an older
-        version.
+        """Whether a rewritten part of this name is here, perhaps left by a refresh that died or by
+        an older version.
         """
         return (
             self.disk.size(layout.join(self.root, _DATA, name, layout.data_file(0))) is not None
@@ -96,8 +96,8 @@ class ExportFiles:
     def has_links(
         self, store: PartStore, part: PartName, manifest: Manifest, name: str
     ) -> bool:
-        """Whether a part has its names here, all of them, and of the files that it has now: one
-        that was broken, and fetched again, has others. What is no link has the same bytes.
+        """Whether all of the part's files are linked here, and to the files that it has now: a part
+        that was broken and fetched again has other ones. A file that is no link was copied.
         """
         for file in manifest.files:
             place = layout.join(self.root, _DATA, name, file.name)
@@ -112,8 +112,8 @@ class ExportFiles:
         return True
 
     def files(self, name: str, columns: Collection[str]) -> list[ExportedFile]:
-        """Of a part that has its names here; `columns`: what is exported, as the files call it.
-        Raises NotExportable.
+        """The files of a linked or rewritten part. `columns` are the exported ones, by their names
+        in the files. Raises NotExportable.
         """
         found = []
         for file in self.disk.list(layout.join(self.root, _DATA, name)):
@@ -127,7 +127,7 @@ class ExportFiles:
         return found
 
     def link(self, store: PartStore, part: PartName, manifest: Manifest, name: str) -> None:
-        """Second names for the files of a part that the caller has pinned. Raises MissingPart."""
+        """Link the files of a part that the caller has pinned. Raises MissingPart."""
         with self._made(name) as directory:
             for file in manifest.files:
                 source = layout.join(store.root, str(part), file.name)
@@ -137,8 +137,8 @@ class ExportFiles:
                     raise MissingPart(f"{part} has lost a file: {error}", part=part) from error
 
     def write(self, rows: Iterator[pa.Table], schema: pa.Schema, name: str) -> None:
-        """A file of these columns of the rows, for a part whose own files are not what the table
-        is now.
+        """Write rows to a file of the export, for a part whose own files can't be exported as they
+        are (`Names.takes`).
         """
         with self._made(name) as directory:
             path = self.disk.local_path(layout.join(directory, layout.data_file(0)))
@@ -150,7 +150,9 @@ class ExportFiles:
 
     @contextmanager
     def _made(self, name: str) -> Iterator[str]:
-        """A directory that gets its name when all is in it, and safe. What was there goes."""
+        """A temporary directory, which gets its name once its files are durable, replacing an old
+        one.
+        """
         directory = layout.join(self.root, _TMP + self.ids.new_id())
         self.disk.make_directory(directory)
         yield directory
@@ -161,7 +163,7 @@ class ExportFiles:
         self.disk.fsync_directory(layout.join(self.root, _DATA))
 
     def retire(self, keep: Collection[str], lease_s: float) -> list[str]:
-        """What the version of now does not have goes when its lease is over; which went."""
+        """Remove directories that no version has had for `lease_s`; returns their names."""
         now_s, gone = self.clock.now_s(), []
         self.disk.make_directory(layout.join(self.root, _RETIRED))
         for name in self.disk.list(layout.join(self.root, _DATA)):
@@ -179,7 +181,7 @@ class ExportFiles:
         return gone
 
     def _remove(self, name: str) -> None:
-        """Never half of it: whoever dies leaves a directory that the next one removes."""
+        """Remove a directory. If this dies halfway, the next refresh removes the rest."""
         gone = layout.join(self.root, _TMP + self.ids.new_id())
         with suppress(FileNotFoundError):
             self.disk.rename(layout.join(self.root, _DATA, name), gone)
@@ -192,15 +194,15 @@ class ExportFiles:
 
 
 def name_of(part: PartName, manifest: Manifest, kind: str) -> str:
-    """Of a part's directory here. A part of the same name with other bytes has another one; as
-    has one that was converted, in what `kind` says.
+    """The name of a part's directory in the export. It differs for a part of the same name with
+    other bytes, and for one that was rewritten in the way that `kind` says.
     """
     of_bytes = manifest.files_hash.hex()[:_HASH_DIGITS]
     return "-".join(filter(None, [str(part), of_bytes, kind]))
 
 
 def _require_signed(footer: pq.FileMetaData, path: str, columns: Collection[str]) -> None:
-    """Raises NotExportable for an integer that is larger than other programs have them."""
+    """Raises NotExportable for an unsigned 64-bit value that no signed one can hold."""
     for place in range(footer.num_columns):
         column = footer.schema.column(place)
         is_wide = str(column.logical_type) == _UNSIGNED_64

@@ -1,8 +1,8 @@
-"""A snapshot of an Iceberg table over files that are there: `metadata/` in the export's directory,
-and a row in the server's SQL catalog, `exports/iceberg.db`.
+"""The Iceberg form of an export: `metadata/` in its directory, over the linked files of parts, and
+a row in the server's SQL catalog, `exports/iceberg.db`.
 
-Iceberg knows columns by numbers, and files without numbers by a mapping from names: a file from
-before a RENAME is read as it is. What it names, it names by absolute paths.
+Iceberg identifies columns by numbers, and maps the names in files to them: a file from before a
+RENAME is read as it is. All paths in its metadata are absolute.
 """
 
 import re
@@ -31,7 +31,7 @@ IGNORED_FROM = 1_000_000
 """Iceberg's own reserved numbers begin at 2,147,483,447."""
 
 _KEPT = {
-    "write.metadata.delete-after-commit.enabled": "false",  # the lease says when, not the number
+    "write.metadata.delete-after-commit.enabled": "false",  # the lease decides when
     "write.metadata.previous-versions-max": "20",
 }
 _NUMBER = re.compile(r"\b\d+: ", re.ASCII)
@@ -40,7 +40,9 @@ _VERSION = "rmt.metadata-version"
 
 
 class IcebergExport:
-    """One table, opened while its export's lock is held. `catalog`: the file of the server's."""
+    """The Iceberg table of one export, opened while the export's lock is held. `catalog` is the
+    file of the server's SQL catalog.
+    """
 
     old_names = True
 
@@ -50,7 +52,7 @@ class IcebergExport:
         root = f"file://{Path(catalog).parent}"
         self._catalog = SqlCatalog("rmt", uri=f"sqlite:///{catalog}", warehouse=root)
         self._table: Any = None
-        with suppress(NoSuchTableError, FileNotFoundError):  # its directory may be gone
+        with suppress(NoSuchTableError, FileNotFoundError):  # the directory may be gone
             found = self._catalog.load_table(name)
             if found.location() == self._location:
                 self._table = found
@@ -60,7 +62,7 @@ class IcebergExport:
         return f"file://{self._files.directory}"
 
     def live(self) -> dict[str, ExportedFile]:
-        """The files that the snapshot of now has, by their paths."""
+        """The files of the current snapshot, by their paths."""
         found = {}
         for full, file in self._live().items():
             path = full.removeprefix(f"{self._location}/")
@@ -73,7 +75,7 @@ class IcebergExport:
         return {task.file.file_path: task.file for task in self._table.scan().plan_files()}
 
     def is_as(self, names: Names) -> bool:
-        """Whether the table has these columns, under all the names that files have them by."""
+        """Whether the Iceberg table has these columns, and knows all their names in files."""
         if self._table is None:
             return False
         schema = self._table.schema()
@@ -83,13 +85,13 @@ class IcebergExport:
         return bool(self._table.properties.get(_MAPPING) == _mapping(schema, names))
 
     def generation(self, _: Names, /) -> str:
-        """None: files stay when columns become others."""
+        """Empty: files keep their paths when columns change."""
         return ""
 
     def commit(
         self, names: Names, added: Sequence[ExportedFile], removed: Collection[str]
     ) -> str:
-        """A new snapshot, in one commit; what it is called."""
+        """Make a new snapshot in one commit; returns its name."""
         if self._table is None:
             self._create(names)
         assert self._table is not None
@@ -111,7 +113,7 @@ class IcebergExport:
 
     def _create(self, names: Names) -> None:
         self._catalog.create_namespace_if_not_exists(self._name[0])
-        with suppress(NoSuchTableError):  # of a table whose directory was another one
+        with suppress(NoSuchTableError):  # left by a table with another directory
             self._catalog.drop_table(self._name)
         fields = [
             types.NestedField(1000 + place, name, kind, required=False)
@@ -119,13 +121,13 @@ class IcebergExport:
         ]
         self._table = self._catalog.create_table(
             self._name,
-            Schema(*fields),  # the catalog gives the numbers
+            Schema(*fields),  # the catalog assigns the numbers
             location=self._location,
         )
 
     def _alter(self, change: Any, names: Names) -> None:
-        """What ALTERs did since: a renamed column keeps its number, one of another type has a new
-        one, so that older snapshots are still read as they were.
+        """Follow the table's ALTERs. A renamed column keeps its number; one of another type gets a
+        new number, so that older snapshots are still read as they were.
         """
         fields = {
             field.name: field.field_type for field in change.table_metadata.schema().fields
@@ -135,7 +137,7 @@ class IcebergExport:
         for one in names.definition.history:
             new = one.renamed_to
             if one.version > since and new and one.column in fields and new not in fields:
-                with change.update_schema() as update:  # one update knows no name that it made
+                with change.update_schema() as update:  # one for each: it sees no new name
                     update.rename_column((one.column,), new)
                 fields[new] = fields.pop(one.column)
         with change.update_schema(allow_incompatible_changes=True) as update:
@@ -165,13 +167,13 @@ class IcebergExport:
         )
 
     def place(self) -> str:
-        """What a reader opens."""
+        """The path that a reader opens."""
         assert self._table is not None
         return str(self._table.metadata_location)
 
     def forget(self, lease_s: float) -> None:
-        """Snapshots that were replaced so long ago that their files may be gone can't be read: they
-        are shown no more, and what lists their files goes.
+        """Expire snapshots that were replaced more than `lease_s` ago, since their files may be
+        gone, and remove the metadata that lists them.
         """
         assert self._table is not None
         self._forget_metadata(lease_s)
@@ -196,7 +198,7 @@ class IcebergExport:
                 path.unlink(missing_ok=True)
 
     def _forget_metadata(self, lease_s: float) -> None:
-        """What was the table's metadata until its lease was over: a reader opens it by its name."""
+        """Remove old metadata files, which readers open by name, when their lease is over."""
         until_s = self._files.clock.now_s() - lease_s
         found = []
         for path in Path(self._files.directory, "metadata").glob("*.metadata.json"):
@@ -212,7 +214,7 @@ class IcebergExport:
 
 
 def _wanted(names: Names) -> dict[str, Any]:
-    """Columns, and what they are in Iceberg; the numbers inside are given by who adds them."""
+    """The Iceberg type of each column; the caller assigns the numbers of nested fields."""
     numbers = count(1)
     schema = exported_schema(names.columns)
     return {field.name: _type(field.type, numbers) for field in schema}
@@ -247,13 +249,13 @@ def _type(kind: pa.DataType, numbers: Iterator[int]) -> Any:
 
 
 def _shape(kind: Any) -> str:
-    """The type without the numbers of what is in it."""
+    """The type as text, without the numbers of nested fields."""
     return _NUMBER.sub("", str(kind))
 
 
 def _mapping(schema: Any, names: Names) -> str:
-    """Which number has what a file calls so; what it has beside these has one that no column has:
-    pyiceberg wants one for each.
+    """The mapping from names in files to numbers of columns. Further columns of files get numbers
+    that no column has, because pyiceberg requires one for each.
     """
     called: dict[str, list[str]] = {}
     for name, column in sorted(names.meant.items()):

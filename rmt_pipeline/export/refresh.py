@@ -1,12 +1,12 @@
-"""A table's rows of now as a version of a Delta or an Iceberg table, over the files of its parts.
+"""Brings a Delta or Iceberg export up to date with the table's current rows.
 
-1. The parts are pinned, and every byte was compared with its hash since somebody wrote to it.
-2. Each gets second names in the export (`files`); one that a reader would not see as the table has
-   it, because an ALTER's mutation has still to rewrite it, is written there as the table has it.
-3. The format's own commit names the new ones, and no longer those that are gone, at once.
-4. What no version has had for `lease_s` goes.
+1. The active parts are pinned, and their files were checked since they were last written to.
+2. The files of each are linked into the export (`export.files`). A part that an ALTER's mutation
+   has still to rewrite is written there anew, with the table's current columns.
+3. One commit of the format adds the new files to its version, and removes those that are gone.
+4. Links that no version has had for `lease_s` are removed.
 
-Who dies in between is followed by one who finds the last version whole.
+A refresh that dies in between leaves the last version whole, and the next one goes on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,26 +34,26 @@ LEASE_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What the version of now has, and how it differs from the one before."""
+    """The current version of an export, and how it differs from the one before."""
 
     format: Format
     place: str
-    """What a reader opens: Delta's directory, or the file of Iceberg's metadata."""
+    """The path that a reader opens: Delta's directory, or Iceberg's metadata file."""
     version: str
-    """Empty when nothing has changed: then it is the one before."""
+    """Empty if nothing has changed since the version before."""
     parts: int
     rows: int
     size_bytes: int
     files_added: int
     files_removed: int
     converted: tuple[str, ...]
-    """Parts that were written anew for it."""
+    """Parts that were written anew for the export."""
     let_go: tuple[str, ...]
-    """Directories whose lease was over."""
+    """Directories that were removed because their lease was over."""
 
 
 class _Open(Protocol):
-    """A table of a format, as `DeltaExport` and `IcebergExport` are."""
+    """An open export in some format: `DeltaExport` or `IcebergExport`."""
 
     old_names: bool
 
@@ -76,15 +76,15 @@ def refresh(
     columns: Sequence[str] = (),
     lease_s: float = LEASE_S,
 ) -> Exported:
-    """Bring the export up to date: what a reader finds in it from then on.
+    """Bring the export up to date; returns what a reader finds in it from now on.
 
-    `columns`: none for all. `lease_s`: for so long the files of a version stay after the next one
-    took its place. Raises what `Table.snapshot` does; UserError for a column that is none, or that
-    is not to be had there, and when the library is missing; ExportIsBusy.
+    `columns` are the exported ones, all if empty. `lease_s` is for how long the files of a version
+    stay after it was replaced. Raises what `Table.snapshot` raises; UserError for an unknown column
+    or a missing library; NotExportable; ExportIsBusy.
     """
     disk = LocalDisk(server.server.data)
     home = server.catalog.table_directory(table.definition).relative_to(server.catalog.data)
-    # Readers of Delta take "%" in a path for a code; "~" is in no escaped name.
+    # Readers of Delta decode "%" in paths. "~" occurs in no escaped name, so it can stand for "%".
     root = f"{EXPORTS}/{str(home).replace('%', '~')}/{form}"
     files = ExportFiles(disk, root, server.clock, server.ids)
     with files.held(), table.snapshot() as snapshot:
@@ -134,7 +134,7 @@ class _Refresh:
         wanted: dict[str, ActivePart] = {}
         some = [
             part for part in parts if part.manifest.rows
-        ]  # Iceberg's lists hide empty files
+        ]  # Iceberg leaves empty files out of its lists
         for part in sorted(some, key=lambda part: -part.manifest.metadata_version):
             wanted[self._in_place(part, names, converted)] = part
         live = self.opened.live()
@@ -146,14 +146,14 @@ class _Refresh:
                 if name not in there
                 for file in self.files.files(name, names.meant)
             ]
-        except NotExportable:  # again and again, perhaps: what was linked is not to stay
+        except NotExportable:  # this may happen at every refresh: do not pile up links
             self.files.retire(there, self.lease_s)
             raise
         removed = [path for path in live if path.split("/")[1] not in wanted]
         version = ""
         if added or removed or not self.opened.is_as(names):
             version = self.opened.commit(names, added, removed)
-            for part in wanted.values():  # VACUUM takes what no version had yet
+            for part in wanted.values():  # a VACUUM may have removed new links
                 self._in_place(part, names, converted)
         let_go = self.files.retire(wanted, self.lease_s)
         self.opened.forget(self.lease_s)
@@ -171,7 +171,7 @@ class _Refresh:
         )
 
     def _in_place(self, part: ActivePart, names: Names, converted: list[str]) -> str:
-        """The part's files have names here; the name of their directory."""
+        """Link or rewrite the part's files; returns the name of their directory."""
         if names.takes(part.manifest):
             name = name_of(part.name, part.manifest, self.opened.generation(names))
             of_part = (self.table.store, part.name, part.manifest, name)
