@@ -1,1 +1,1 @@
-"""Processes that we start: none outlives us (`child`), and which ones there are."""
+"""Child processes: ZooKeeper, Spark and others. None outlives the process that started it."""

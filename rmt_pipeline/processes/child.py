@@ -1,9 +1,9 @@
-"""A process that we start, and that never outlives us.
+"""A child process that never outlives this one, even if this one is ended by `kill -9`.
 
-Whoever starts a JVM ends it, whatever happens to itself, `kill -9` included. So a child is started
-through a guardian (`guardian.py`), which holds one end of a socket of which we alone hold the
-other: when we end, in whatever way, the kernel closes ours, and the guardian kills the child and
-everything in its process group. The same on every system; nothing has to be called.
+A child is started through a guardian (`guardian.py`), which holds one end of a socket. Only this
+process holds the other end. When this process ends, in whatever way, the kernel closes that end,
+and the guardian kills the child and everything in its process group. This works on every system,
+and nothing has to be called for it.
 """
 
 import os
@@ -18,15 +18,15 @@ from typing import IO, Self
 from rmt_pipeline.protocol.errors import Unavailable
 
 _GUARDIAN = Path(__file__).with_name("guardian.py")
-_GUARDIAN_TIMEOUT_S = 60.0  # it is there in 15 ms on an idle machine
-_KILL_TIMEOUT_S = 10.0  # a process that is killed and does not end waits for a broken disk
+_GUARDIAN_TIMEOUT_S = 60.0  # it takes 15 ms on an idle machine
+_KILL_TIMEOUT_S = 10.0  # only a process that waits for a broken disk takes so long to die
 
 _our_ends: "weakref.WeakSet[socket.socket]" = weakref.WeakSet()
 
 
 def _close_copies() -> None:
-    """A fork of ours without an exec has a copy of every socket, and would keep our children
-    alive after us.
+    """Called in a fork: close its copies of the sockets, which would keep our children alive after
+    this process has ended.
     """
     for end in list(_our_ends):
         end.close()
@@ -36,7 +36,7 @@ os.register_at_fork(after_in_child=_close_copies)
 
 
 class Child:
-    """One command, running until it ends, `stop`, or the end of this process."""
+    """A running command. It runs until it ends by itself, is stopped, or this process ends."""
 
     def __init__(
         self,
@@ -47,12 +47,12 @@ class Child:
         cwd: Path | None = None,
         pass_fds: Sequence[int] = (),
     ) -> None:
-        """Starts it. `output`: where its standard output and error go, as `subprocess` has it
-        (None: where ours go). Its standard input ends when it must end. It leads a session of its
-        own: a Ctrl-C at the terminal is ours to handle.
+        """Start the command. `output` is where its standard output and error go, as for
+        `subprocess` (None: where ours go). The end of its standard input tells it that it must end.
+        It has a session of its own, so that a Ctrl-C at the terminal reaches only this process.
 
-        A command that does not exist ends with status 127. Raises Unavailable when this machine
-        starts no processes any more.
+        A command that does not exist ends with status 127. Raises Unavailable when the system can
+        start no further process.
         """
         ours, theirs = socket.socketpair()
         try:
@@ -76,24 +76,24 @@ class Child:
 
     @property
     def output(self) -> IO[bytes]:
-        """What it writes, if `output` was PIPE; it ends when everything in its group has ended. The
-        reader closes it, or the end of the context.
+        """What the command writes, if `output` was PIPE. It ends when everything in the command's
+        process group has ended. The reader closes it, or leaving the context does.
         """
         assert self._guardian.stdout is not None, "the child was not started with a pipe"
         return self._guardian.stdout
 
     def status(self) -> int | None:
-        """None while it runs; then its exit status, 128 and the number of the signal that ended
-        it, or less than zero when its guardian was killed.
+        """None while the command runs. Then its exit status; or 128 plus the number of the signal
+        that ended it; or a negative number if its guardian was killed.
         """
         return self._guardian.poll()
 
     def terminate(self) -> None:
-        """Ask it, and everything in its group, to end (SIGTERM)."""
+        """Ask the command, and everything in its process group, to end (SIGTERM)."""
         self._guardian.terminate()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Whether it has ended, at the latest after `timeout_s`."""
+        """Wait for the command to end, for at most `timeout_s`. Whether it has ended."""
         try:
             self._guardian.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -101,13 +101,13 @@ class Child:
         return True
 
     def stop(self, within_s: float) -> None:
-        """Ask it to end; after `within_s` end it by force. Idempotent."""
+        """Ask the command to end; after `within_s` seconds kill it. May be called twice."""
         self.terminate()
         self.wait(within_s)
         self.kill()
 
     def kill(self) -> None:
-        """End it and everything in its group by force, now. Idempotent."""
+        """Kill the command and everything in its process group. May be called twice."""
         self._ours.close()
         self.wait(_KILL_TIMEOUT_S)
 
@@ -120,7 +120,7 @@ class Child:
             self._guardian.stdout.close()
 
     def _read_pid(self, program: str) -> int:
-        """The command's, which the guardian says as soon as it has forked."""
+        """The command's process id, which the guardian writes as soon as it has forked."""
         self._ours.settimeout(_GUARDIAN_TIMEOUT_S)
         said = b""
         try:

@@ -1,4 +1,4 @@
-"""Several children who end together, and whose output is told line by line under their names."""
+"""Several children that end together, and whose output is printed line by line with their names."""
 
 import signal
 import subprocess
@@ -11,18 +11,20 @@ from typing import TextIO
 from rmt_pipeline.processes.child import Child
 from rmt_pipeline.system import SystemClock
 
-STOP_TIMEOUT_S = 5.0  # then by force
-LAST_WORDS_S = (
-    1.0  # what has ended has written: only a process of another group may still hold it
-)
-_COLOURS = (36, 33, 32, 35, 34, 31)  # of ANSI terminals
+STOP_TIMEOUT_S = 5.0  # then they are killed
+LAST_WORDS_S = 1.0  # to read the last output; a process of another group may keep the pipe open
+_COLOURS = (36, 33, 32, 35, 34, 31)  # ANSI codes
 
 
 class Group:
-    """`start` each, then `run`. For the main thread, but `tell`."""
+    """A group of children: `start` each, then `run`. Only `tell` and `wait_s` may be called from
+    other threads than the main one.
+    """
 
     def __init__(self, names: Sequence[str], out: TextIO) -> None:
-        """`names` of all who will speak, which is how wide their column is."""
+        """`names`: all that will appear in the output; the longest gives the width of
+        their column.
+        """
         self._out = out
         self._clock = SystemClock()
         self._width = max(map(len, names))
@@ -34,7 +36,7 @@ class Group:
         self.asked_to_end = False
 
     def start(self, name: str, command: Sequence[str], env: Mapping[str, str]) -> None:
-        """Raises Unavailable."""
+        """Start a child. Raises Unavailable."""
         child = Child(command, output=subprocess.PIPE, env=env)
         self._children[name] = child
         self.tell(name, f"{name} started (pid={child.pid})")
@@ -45,11 +47,11 @@ class Group:
         reader.start()
 
     def wait_s(self, seconds: float) -> bool:
-        """True as soon as the end begins. From any thread."""
+        """Wait; returns True at once when the group begins to end. From any thread."""
         return self._over.wait(seconds)
 
     def run(self) -> None:
-        """Until SIGINT, SIGTERM, or the end of the first child: then all end."""
+        """Run until SIGINT, SIGTERM, or until the first child ends; then end all of them."""
 
         def on_signal(number: int, frame: FrameType | None) -> None:
             del number, frame
@@ -66,7 +68,7 @@ class Group:
                 signal.signal(number, handler)
 
     def stop(self) -> None:
-        """All at once: each is asked, and all have the same time. Idempotent."""
+        """Ask all children to end, and kill those that have not after STOP_TIMEOUT_S."""
         self._over.set()
         for child in self._children.values():
             child.terminate()
@@ -79,8 +81,8 @@ class Group:
             reader.join(LAST_WORDS_S)
 
     def tell(self, name: str, line: str) -> None:
-        """From any thread."""
-        now = datetime.now().astimezone()  # noqa: TID251  for people
+        """Print a line under a name. From any thread."""
+        now = datetime.now().astimezone()  # noqa: TID251  printed for people
         prefix = f"{now:%H:%M:%S} {name:{self._width}} | "
         if self._out.isatty():
             prefix = f"\x1b[{self._colours.get(name, 0)}m{prefix}\x1b[0m"
@@ -89,7 +91,7 @@ class Group:
             self._out.flush()
 
     def _read(self, name: str, child: Child) -> None:
-        """Its output ends when everything in its group has ended."""
+        """Print a child's output until everything in its process group has ended."""
         try:
             with child.output as lines:
                 for line in lines:

