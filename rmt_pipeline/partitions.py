@@ -1,6 +1,6 @@
 """The commands of a table on whole partitions and parts (spec §9).
 
-Imports inside methods keep the start of a process fast.
+Imports inside methods are for start-up time.
 """
 
 from abc import ABC, abstractmethod

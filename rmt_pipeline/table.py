@@ -5,7 +5,7 @@ with ServerContext.open("rmt.toml", "r1") as server:
     flights.insert(arrow_table, token="flights/2013-01-01")
     flights.dataset().to_table()
 
-Imports inside methods keep the start of a process fast: pyarrow alone takes longer than the rest.
+Imports inside methods are for start-up time: pyarrow alone takes longer than all the rest.
 """
 
 import warnings
