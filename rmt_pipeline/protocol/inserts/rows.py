@@ -109,8 +109,6 @@ class InsertRows:
         """Of an insert that was committed as a whole the rows stay counted: nobody goes on with it
         because some were dropped.
         """
-        if not partitions:
-            return self
         record = self.record
         missing = tuple(one for one in record.missing if one.partition not in partitions)
         rows_in = record.rows_in
@@ -165,8 +163,6 @@ class Moved:
         return tuple(sorted(map(self._line, lines)))
 
     def _line(self, line: PartitionRows) -> PartitionRows:
-        if line.first == UNKNOWN_BLOCK:
-            return line
         now = self.part(PartName(line.partition, line.first, line.last, 0))
         held = now.block_min, now.block_max
         if held == (line.first, line.last):

@@ -168,6 +168,8 @@ def _comparisons(node: ast.Compare) -> Iterator[_Found]:
 def _operands(node: ast.BoolOp) -> Iterator[_Found]:
     neutral = isinstance(node.op, ast.And)
     for position, one in enumerate(node.values):
+        if isinstance(one, ast.Constant) and one.value == neutral:
+            continue  # `x or 0`: False is 0
         edit = _replace_at(node.values, position, ast.Constant(neutral))
         yield _found(node, "operand", f"without {_text(one)}", edit)
 

@@ -1,7 +1,9 @@
 """Ids of blocks and inserts (spec §2.3)."""
 
 from rmt_pipeline.protocol.inserts.ids import (
+    BY_ROWS,
     block_id,
+    insert_id_of_parts,
     insert_id_of_rows,
     insert_id_of_token,
     token_block_id,
@@ -30,6 +32,13 @@ def test_ids_never_change_from_one_version_to_the_next() -> None:
     """P6. They are kept in ZooKeeper: another hash would let a retry in again."""
     assert token_block_id("p", "token", 3) == "p_16877807421407444054_5171150746060585351"
     assert insert_id_of_token("token") == "token-757f4ba00a1879ffb8c06afd8804ecb7"
+
+
+def test_what_parts_say_of_their_insert() -> None:
+    assert insert_id_of_parts("token", deduplicate=True) == insert_id_of_token("token")
+    assert insert_id_of_parts("", deduplicate=True) == BY_ROWS
+    assert insert_id_of_parts("token", deduplicate=False) == ""
+    assert insert_id_of_parts("", deduplicate=False) == ""
 
 
 def test_an_insert_by_rows_and_one_by_token_can_not_meet() -> None:

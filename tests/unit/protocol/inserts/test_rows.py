@@ -117,6 +117,78 @@ def test_a_replacement_lacks_also_a_partition_of_which_nothing_is_left() -> None
     assert alone.after_loss(part("b_7_7_0"), "replace-").is_nothing
 
 
+def test_a_partition_without_rows_says_nothing_of_a_replacement() -> None:
+    """It had none to bring: the others stay."""
+    empty = line("b", 7, rows=0)
+    rows = InsertRows(replace(WHOLE.record, partitions=(*BLOCKS[:2], empty)))
+    left = rows.after_drop([drop_range("b", 9)], "replace-")
+    assert of(left) == [("a", 3), ("a", 4)]
+    assert rows.after_drop([drop_range("a", 9)], "replace-").is_nothing
+
+
+def test_an_insert_is_nothing_when_it_is_whole_and_has_no_line() -> None:
+    assert not WHOLE.is_nothing
+    empty = InsertRows(replace(WHOLE.record, partitions=()))
+    assert empty.is_nothing
+    assert not InsertRows(replace(empty.record, rows_in=5)).is_nothing
+
+
+def test_how_many_rows_are_lost_is_known_only_if_each_line_is_lost_whole() -> None:
+    both = InsertRows(replace(WHOLE.record, partitions=(line("a", 3, 4), *BLOCKS[2:])))
+    more = replace(both, batches=(InsertBatch((line("a", 5), line("a", 6))),))
+    left = more.after_loss(part("a_4_5_1"), "rows-")
+    assert left.record.missing == (MissingRows("a", 0),)
+    assert of(left) == [("a", 3), ("b", 7), ("a", 6)]
+
+
+LOST_BEFORE = replace(IN_PART, record=replace(IN_PART.record, missing=(MissingRows("c", 1),)))
+
+
+def test_of_an_insert_in_part_the_rows_that_go_are_counted_no_more() -> None:
+    """Those that are missing of a partition, too, and of no other one."""
+    assert LOST_BEFORE.after_drop([drop_range("a", 9)], "rows-").record.rows_in == 2
+    assert LOST_BEFORE.after_drop([drop_range("c", 9)], "rows-").record.rows_in == 5
+    left = LOST_BEFORE.after_drop([drop_range("b", 9)], "rows-").record
+    assert (left.rows_in, left.missing) == (4, (MissingRows("c", 1),))
+
+
+@pytest.mark.parametrize("kept", parts("c_0_9_3 c_2_9_999999999_999999999 d_0_9_999999999_9"))
+def test_what_is_missing_as_a_whole_goes_with_its_whole_partition_alone(kept) -> None:
+    assert LOST_BEFORE.after_drop([kept], "rows-") == LOST_BEFORE
+
+
+def test_lines_that_never_came_in_are_taken_out_of_the_count() -> None:
+    left = IN_PART.without_lines(BLOCKS[:1])
+    assert (of(left), left.record.rows_in) == ([("a", 4), ("b", 7)], 4)
+    assert IN_PART.without_lines(()) == IN_PART
+    assert IN_PART.without_lines(BLOCKS).record.rows_in == 0
+    few = replace(IN_PART, record=replace(IN_PART.record, rows_in=1))
+    assert few.without_lines(BLOCKS).record.rows_in == 0, "never less than none"
+    left = WHOLE.without_lines(BLOCKS[:1])
+    assert (of(left), left.record.rows_in) == ([("a", 4), ("b", 7)], 6), (
+        "nobody goes on with it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("known", "more", "both"), [(None, 3, 3), (None, 0, 0), (2, 3, 5), (2, 0, 0), (0, 3, 0)]
+)
+def test_counts_of_missing_rows_add_up_unless_one_is_unknown(known, more, both) -> None:
+    before = [MissingRows("b", 7)] + [MissingRows("a", known)] * (known is not None)
+    assert with_missing(before, MissingRows("a", more)) == (
+        MissingRows("a", both),
+        MissingRows("b", 7),
+    )
+
+
+def test_lines_of_parts_that_have_not_moved_keep_their_own_numbers() -> None:
+    own = BLOCKS[0]._replace(own_first=3, own_last=3)
+    moved = Moved.of([("a_4_4_0", part("a_9_9_0"))])
+    assert moved.lines([own]) == (own,)
+    [gone] = moved.lines([own._replace(first=4, last=4)])
+    assert (gone.first, gone.own_first, gone.own_last) == (9, UNKNOWN_BLOCK, UNKNOWN_BLOCK)
+
+
 def test_a_retry_with_every_block_that_is_in_brings_the_others() -> None:
     lines = [line("a", 3), line("a", 4), line("a", 9)._replace(row_hash=BLOCKS[0].row_hash)]
     there = [one.content for one in lines]

@@ -21,7 +21,7 @@ from rmt_pipeline.replica.upkeep import lost
 from rmt_pipeline.replica.upkeep.check import check_part, recover_parts
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
-from rmt_pipeline.zookeeper.keeper import Create, Delete
+from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.local_replicas import Replicas, partitioned
 from tests.support.lost_answers import allocates, before, faulty, logs
 from tests.support.mortal_disk import Died
@@ -416,6 +416,26 @@ def test_who_is_refused_at_the_end_of_a_replacement_takes_back_what_it_brought(t
         two.t.executor("r2", "fetch").step(None)
     assert on_disk(two.t, "r2") == ["1_0_0_0", "2_0_0_0"]
     assert rows(two.t, "r2") == [(1, 1), (2, 2)]
+
+
+def test_who_links_while_a_part_is_lost_looks_again_and_links_what_is_not(two):
+    """What was linked before is thrown away: perhaps it is the part that was lost."""
+    filled(two)
+    two.replace()
+    r2, lost = two.t["r2"], []
+    pull_log(r2)
+
+    def ends(op):
+        return isinstance(op, Create) and "/r2/parts/1_2_2_0" in op.path
+
+    def another_is_lost():
+        lost.append(r2.table.lost_part_count)
+        two.t.zookeeper.connect().multi([SetData(r2.table.lost_part_count)])
+
+    with before(r2.session, ends, another_is_lost):
+        two.t.executor("r2", "fetch").step(None)
+    assert len(lost) == 1
+    assert rows(two.t, "r2") == [(1, 10), (1, 11), (2, 2)]
 
 
 def test_what_a_crash_left_is_not_set_aside_by_a_clean_up(two):
