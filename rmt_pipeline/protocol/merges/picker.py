@@ -46,7 +46,7 @@ def _word(data: bytes, at: int) -> int:
 def _rotate(value: int, bits: int) -> int:
     """To the right; `value` may have more than 64 bits, or be negative."""
     value &= _ALL
-    return value >> bits | (value << 64 - bits) & _ALL if bits else value
+    return value >> bits | (value << 64 - bits) & _ALL
 
 
 def _shift_mix(value: int) -> int:

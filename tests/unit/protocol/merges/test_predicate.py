@@ -159,3 +159,13 @@ def test_runs_are_cut_where_no_merge_may_span_and_say_why() -> None:
     ]
     assert "becomes" not in found.boundaries[0].refusal.reason
     assert "is still being inserted" in found.boundaries[0].refusal.reason
+
+
+def test_a_partition_of_which_no_part_may_be_merged_has_no_run() -> None:
+    given = predicate("0_0_0 1_1_0", virtual="0_1_1")
+    found = mergeable_runs(given, part_set("0_0_0 1_1_0"))
+    assert found.runs == ()
+    assert [(one.left, one.right) for one in found.boundaries] == [
+        (part("0_0_0"), None),
+        (part("1_1_0"), None),
+    ]

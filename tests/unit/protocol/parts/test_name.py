@@ -1,5 +1,7 @@
 """Part names (spec §1)."""
 
+from itertools import product
+
 import pytest
 
 from rmt_pipeline.protocol.errors import Corruption
@@ -22,6 +24,7 @@ from tests.support.protocol import part, parts
         "all_0_0_0",
         "202105_7_7_0",
         "all_0_5_2_9",
+        "all_0_5_4294967295_4294967295",
         "-1_115_115_0_146",
         "3_0_1_999999999_999999999",
         "1_0_5_4294967295_999999999",
@@ -117,3 +120,28 @@ def test_names_sort_by_partition_and_blocks() -> None:
     assert sorted(parts("b_0_0_0 a_1_1_0 a_0_5_1 a_0_1_1")) == parts(
         "a_0_1_1 a_0_5_1 a_1_1_0 b_0_0_0"
     )
+
+
+SMALL = [
+    PartName(partition, first, last, level, mutation)
+    for partition, first, last, level, mutation in product(
+        "pq", range(3), range(3), (0, 1, 2, LEVEL_MAX), (0, 1)
+    )
+    if first <= last
+]
+
+
+def test_contains_and_disjoint_are_what_the_spec_says_of_any_two_small_parts() -> None:
+    """Said once more, with sets of blocks (spec §1.3, §1.4)."""
+    for one, other in product(SMALL, SMALL):
+        mine, theirs = (
+            {(part.partition, block) for block in range(part.block_min, part.block_max + 1)}
+            for part in (one, other)
+        )
+        if mine == theirs or one.level == LEVEL_MAX:
+            is_newer = one.level >= other.level
+        else:
+            is_newer = one.level > other.level
+        covers = mine >= theirs and is_newer and one.mutation >= other.mutation
+        assert one.contains(other) == covers, (one, other)
+        assert one.disjoint(other) == mine.isdisjoint(theirs), (one, other)
