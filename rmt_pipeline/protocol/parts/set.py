@@ -151,7 +151,7 @@ class PartSet:
         """
         mine = self._members.get(partition)
         theirs = other._members.get(partition)  # noqa: SLF001  of its own kind
-        return mine is theirs or (mine or []) == (theirs or [])
+        return mine is theirs or mine == theirs
 
     def partitions(self) -> list[str]:
         """The partitions that have members, sorted."""

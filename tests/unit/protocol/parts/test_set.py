@@ -1,9 +1,18 @@
 """Sets of maximal parts (spec §1.5)."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rmt_pipeline.protocol.errors import Corruption
-from rmt_pipeline.protocol.parts.set import Added, HasCovering, Intersects
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import (
+    Added,
+    HasCovering,
+    Intersects,
+    PartSet,
+    contained_in,
+)
 from tests.support.protocol import part, part_set, parts
 
 
@@ -88,3 +97,69 @@ def test_one_partition_can_be_replaced() -> None:
     held.replace_partition("c", [])
     assert held == part_set("a_0_0_0 b_0_1_1")
     held.check()
+
+
+ANY_PARTS = st.lists(
+    st.builds(
+        lambda partition, first, size, level: PartName(partition, first, first + size, level),
+        st.sampled_from("pq"),
+        st.integers(0, 6),
+        st.integers(0, 4),
+        st.integers(0, 3),
+    ),
+    max_size=12,
+)
+
+
+@given(ANY_PARTS, ANY_PARTS, ANY_PARTS)
+def test_a_set_and_its_copies_answer_as_a_plain_list_would(
+    before: list[PartName], after: list[PartName], asked: list[PartName]
+) -> None:
+    """Parts that overlap a member are refused, each by itself."""
+    one, plain = PartSet(), list[PartName]()
+    fill(one, plain, before)
+    other, other_plain = one.copy(), list(plain)
+    fill(other, other_plain, after)
+    other.replace_partition("q", one.in_partition("q"))
+    other_plain = [part for part in other_plain if part.partition == "p"]
+    other_plain += [part for part in plain if part.partition == "q"]
+    third, third_plain = other.copy(), list(other_plain)
+    fill(third, third_plain, asked)
+    for parts_, members in ((one, plain), (other, other_plain), (third, third_plain)):
+        parts_.check()
+        assert list(parts_) == sorted(members)
+        assert (len(parts_), parts_) == (len(members), PartSet(members))
+        for part_ in [*before, *after, *asked]:
+            assert (part_ in parts_) == (part_ in members)
+            overlapping = [member for member in sorted(members) if not member.disjoint(part_)]
+            assert parts_.intersecting(part_) == overlapping
+            covering = [member for member in overlapping if member.contains(part_)]
+            assert [parts_.containing(part_)] == (covering or [None])
+            covered = [member for member in overlapping if part_.contains(member)]
+            assert parts_.covered_by(part_) == covered
+    for partition in "pqr":
+        is_same = one.in_partition(partition) == third.in_partition(partition)
+        assert one.is_same_in(partition, third) == is_same
+
+
+def fill(parts_: PartSet, plain: list[PartName], more: list[PartName]) -> None:
+    for part_ in more:
+        overlapping = [member for member in plain if not member.disjoint(part_)]
+        if any(member.contains(part_) for member in overlapping):
+            assert isinstance(parts_.add(part_), HasCovering)
+        elif all(part_.contains(member) for member in overlapping):
+            assert parts_.add(part_) == Added(tuple(sorted(overlapping)))
+            plain[:] = [member for member in plain if member not in overlapping] + [part_]
+        else:
+            assert isinstance(parts_.add(part_), Intersects)
+
+
+@given(ANY_PARTS, ANY_PARTS)
+def test_what_one_of_parts_that_may_overlap_contains(some, asked) -> None:
+    is_contained = contained_in(some)
+    for part_ in [*some, *asked]:
+        assert is_contained(part_) == any(one.contains(part_) for one in some)
+
+
+def test_a_set_is_no_list() -> None:
+    assert PartSet(parts("0_0_0")) != parts("0_0_0")
