@@ -237,9 +237,7 @@ def _mutations_came_first(question: Question) -> str | None:
 def _alter_came_first(question: Question) -> str | None:
     """Rule 7: a mutation born from an ALTER runs on the metadata that this ALTER made."""
     assert isinstance(question.entry, MutatePart)
-    version = question.entry.alter_version
-    if version == -1:
-        return None
+    version = question.entry.alter_version  # -1: of no ALTER
     for node, other in question.state.alters.items():
         if other <= version:
             return f"{node}, which alters metadata to version {other}, comes first"

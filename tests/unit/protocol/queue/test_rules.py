@@ -8,6 +8,7 @@ from rmt_pipeline.protocol.background import Background, stopped_words
 from rmt_pipeline.protocol.log.entry import AttachPart
 from rmt_pipeline.protocol.merges.size_limits import GIB, MIB, SizeLimits
 from rmt_pipeline.protocol.queue.facts import Covered, Facts, Run, Wait
+from rmt_pipeline.protocol.queue.rules import is_shut
 from rmt_pipeline.protocol.queue.view import QueueView
 from tests.support.protocol import (
     TIME_S,
@@ -75,6 +76,91 @@ def test_done_goes_before_every_slot() -> None:
     assert reason(queue(get("1_1_0"), here="1_1_0"), 0, facts) == "done by all_1_1_0"
 
 
+# --- what holds a whole kind back -------------------------------------------------------------
+
+KINDS = (
+    "get",
+    "attach",
+    "merge",
+    "mutate",
+    "drop",
+    "drop part",
+    "replace",
+    "attach from",
+    "alter",
+)
+FETCHES, MERGES = set(KINDS[:2]), set(KINDS[2:4])
+STOPPED = {Background.REPLICATION_QUEUES: set(KINDS)} | {
+    Background.FETCHES: FETCHES,
+    Background.MERGES: MERGES,
+}
+
+
+@pytest.mark.parametrize("what", Background)
+@pytest.mark.parametrize(("kind", "given"), list(zip(KINDS, ONE_OF_EACH, strict=True)))
+def test_what_is_stopped_by_hand_keeps_its_kinds_and_no_others(kind, given, what) -> None:
+    entry, here = given
+    facts = Facts(stopped=frozenset({what}))
+    is_kept = kind in STOPPED.get(what, set())
+    assert reason(queue(entry, here=here), 0, facts) == (
+        stopped_words(what) if is_kept else None
+    )
+    assert is_shut(entry, facts) == is_kept
+
+
+@pytest.mark.parametrize(
+    ("facts", "kept"),
+    [
+        (Facts(), set()),
+        (Facts(fetches_busy=7, fetches_max=8, merges_busy=3.5, merges_max=4), set()),
+        (Facts(fetches_busy=8, fetches_max=8), FETCHES),
+        (Facts(merges_busy=4, merges_max=4), MERGES),
+        (Facts(recoveries_busy=6, recoveries_max=6), set()),
+    ],
+)
+def test_a_full_pool_keeps_its_kinds_and_no_others(facts: Facts, kept: set[str]) -> None:
+    shut = {
+        kind
+        for kind, (entry, _) in zip(KINDS, ONE_OF_EACH, strict=True)
+        if is_shut(entry, facts)
+    }
+    assert shut == kept
+
+
+def test_what_was_lost_has_fewer_slots_for_fetches_than_what_is_new() -> None:
+    lost = get("1_1_0", source="")
+    full = Facts(fetches_busy=6, recoveries_busy=6, recoveries_max=6)
+    words = "all 6 slots for fetches of what was lost are taken"
+    assert reason(queue(lost), 0, full) == words
+    assert reason(queue(get("1_1_0")), 0, full) is None
+    assert reason(queue(lost), 0, Facts(recoveries_busy=5, recoveries_max=6)) is None
+    stopped = Facts(stopped=frozenset({Background.FETCHES}))
+    assert reason(queue(lost), 0, stopped) == stopped_words(Background.FETCHES)
+    none = Facts(fetches_busy=8, fetches_max=8)
+    assert reason(queue(lost), 0, none) == "all 8 slots for fetches are taken"
+
+
+def test_what_runs_takes_its_slots_and_no_others() -> None:
+    lost = get("1_1_0", source="")
+    small = Facts(sizes={part("0_0_0"): MIB})
+    taken = {
+        "lost": (Facts().with_running(lost), Facts(fetches_busy=1, recoveries_busy=1)),
+        "ttl": (
+            Facts().with_running(merge("0_0_0 1_1_0", merge_type=2)),
+            Facts(merges_busy=1, ttl_merges_busy=1),
+        ),
+        "small": (
+            small.with_running(mutate("0_0_0", "0_0_0_5")),
+            dataclasses.replace(small, merges_busy=1 / 64),
+        ),
+    }
+    expected = [Facts(fetches_busy=1)] * 2 + [Facts(merges_busy=1)] * 2 + [Facts()] * 5
+    for kind, (entry, _), facts in zip(KINDS, ONE_OF_EACH, expected, strict=True):
+        taken[kind] = (Facts().with_running(entry), facts)
+    for kind, (found, facts) in taken.items():
+        assert found == facts, kind
+
+
 # --- rule 1 ----------------------------------------------------------------------------------
 
 
@@ -97,6 +183,13 @@ def test_a_drop_starts_over_work_that_it_covers() -> None:
     """P14. That work will not be able to publish."""
     assert reason(queue(get("1_1_0"), drop(5), claims={0: "1_1_0"}), 1) is None
     assert reason(queue(get("1_1_0"), replace(4, "5_5_0"), claims={0: "1_1_0"}), 1) is None
+
+
+@pytest.mark.parametrize("entry", [drop(5), replace(4, "9_9_0")])
+def test_a_drop_waits_for_work_that_it_does_not_cover(entry) -> None:
+    """P14. It has blocks of the range, and others beside them."""
+    view = queue(get("20_20_0"), entry, claims={0: "3_6_1"})
+    assert "queue-0000000000 is producing all_3_6_1, which overlaps" in (reason(view, 1) or "")
 
 
 def test_a_replacement_waits_for_work_on_its_new_parts() -> None:
@@ -208,6 +301,11 @@ def test_large_merges_wait_while_the_pool_is_busy() -> None:
     assert words.startswith("its sources have 2147483648 bytes, and with 31 of 32 slots taken")
     small = Facts(merges_busy=31, merges_max=32, sizes={part("0_0_0"): MIB})
     assert reason(queue(MERGE, here=HERE), 0, small) is None
+    one = Facts(merges_busy=31, merges_max=32, sizes={part("0_0_0"): GIB})
+    words = reason(queue(MERGE, here=HERE), 0, one) or ""
+    assert words.startswith("its sources have 1073741824 bytes"), (
+        "one that is not here has none"
+    )
 
 
 def test_an_idle_pool_runs_merges_of_any_size() -> None:
@@ -222,6 +320,10 @@ def test_a_mutation_needs_free_slots_and_disk() -> None:
     assert "at most 0 may start" in (reason(queue(MUTATION, here=HERE), 0, busy) or "")
     full = Facts(size_limits=SizeLimits(disk_free_bytes=100), sizes={part("0_0_0"): 91})
     assert "at most 90 may start" in (reason(queue(MUTATION, here=HERE), 0, full) or "")
+    fits = dataclasses.replace(full, sizes={part("0_0_0"): 90})
+    assert reason(queue(MUTATION, here=HERE), 0, fits) is None
+    nothing = Facts(size_limits=SizeLimits(disk_free_bytes=0))
+    assert "at most 0 may start" in (reason(queue(MUTATION, here=HERE), 0, nothing) or "")
 
 
 def test_mutations_of_small_parts_share_a_slot_and_others_do_not() -> None:
@@ -266,6 +368,9 @@ def test_an_alter_of_data_waits_for_mutations_that_were_decided_before_it() -> N
     )
     assert reason(queue(before, alter(3), here="0_0_0"), 1) is None
     assert reason(queue(alter(3, have_mutation=True), before, here="0_0_0"), 0) is None
+    others = [get("7_7_0"), merge("0_0_0 1_1_0"), drop_part("8_8_0"), alter(2)]
+    assert "comes first" in (reason(queue(*others, alter(3, have_mutation=True)), 4) or "")
+    assert reason(queue(*others[:3], alter(3, have_mutation=True)), 3) is None
     mine = mutate("0_0_0", "0_0_0_5", 2)
     assert reason(queue(mine, alter(3, have_mutation=True), here="0_0_0"), 1) is None
 
