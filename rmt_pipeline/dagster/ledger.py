@@ -44,8 +44,7 @@ LEVELS_TOLD = 3
 """Apart; a part that was merged more often is of the last of them."""
 
 SWEEPING = frozenset({"DROP_RANGE", "DROP_PART", "REPLACE_RANGE"})
-SWEPT_EVENTS_MAX = 20
-"""Of a flush, as of mutated parts: the flush's own event has all."""
+"""What a worker carries out that takes whole parts: it tells each partition of it."""
 
 MUTATED_EVENTS_MAX = 20
 """Of a flush: one for each mutated part; the flush's own event has a table of all parts."""
@@ -168,7 +167,7 @@ class Recorder:
         server: an event of each one's partition. Of what was asked for here, and done at once, the
         log sensor tells (`unrecorded`).
         """
-        swept = [part for part in made if part.kind in SWEEPING][:SWEPT_EVENTS_MAX]
+        swept = [part for part in made if part.kind in SWEEPING]
         mine = self.table.definition.engine.replica
         noted: set[str] = set()
         if any(part.source_replica == mine for part in swept):
@@ -179,15 +178,17 @@ class Recorder:
                 yield self._command_event(part)
 
     def _command_event(self, part: PartDone) -> dg.AssetObservation:
-        partition = part.part.partition
+        partition, command = part.part.partition, part.kind
+        if part.detaches:
+            command = "DETACH PARTITION" if part.part.is_drop_range else "DETACH PART"
         return dg.AssetObservation(
             names.partitions_key(self.name, self.server),
             partition=partition,
             description=(
-                f"{part.kind}, partition {partition}, asked for through {part.source_replica}"
+                f"{command}, partition {partition}, asked for through {part.source_replica}"
             ),
             metadata={
-                "command": part.kind,
+                "command": command,
                 "user": part.asked_by or "not known",
                 "asked for through": part.source_replica,
                 "seconds since": round(part.lag_s, 3),
@@ -232,6 +233,10 @@ class Recorder:
             ]
         )
         self._forget_empty(held)
+
+    def forget_empty(self, partitions: Iterable[str]) -> None:
+        """Those of these that have no rows here any more are none of the table's in Dagster."""
+        self._forget_empty(self._held(partitions, self.table.parts()))
 
     def _partitions(
         self, held: Mapping[str, Sequence[Manifest]]

@@ -122,11 +122,15 @@ class Doing:
         self.say("%s", text)
         return {"answer": text}
 
-    def done(self, command: str, table: Table, rows: Mapping[str, int]) -> None:
-        """Each partition's event. `rows`: how many more it has, or fewer. Of what is done at once,
-        on this server, the log sensor tells (`unrecorded`), whoever asked for it.
+    def recorder(self, table: Table) -> Recorder:
+        return Recorder(self.context, table, self.server.server.name)
+
+    def emptied(self, table: Table, gone: Sequence[ActivePart]) -> None:
+        """Partitions that have no rows any more leave Dagster's. The event of a drop is written by
+        the worker of each server that carries it out, and not here as well; of what is done here at
+        once the log sensor tells (`unrecorded`), whoever asked for it.
         """
-        Recorder(self.context, table, self.server.server.name).command(command, rows)
+        self.recorder(table).forget_empty({part.name.partition for part in gone})
 
 
 def _refuse_value(field: str, value: object, why: str) -> NoReturn:
@@ -202,7 +206,7 @@ def _drop_partitions(
         return _would(parts)
     run.say("these are %s on every replica: %s", what, _words(parts))
     table.drop_partitions(partitions, detach=detach, settings={"alter_sync": config.alter_sync})
-    run.done("DETACH PARTITION" if detach else "DROP PARTITION", table, _by_partition(parts))
+    run.emptied(table, parts)
     return _did(parts)
 
 
@@ -223,7 +227,7 @@ def _drop_part(run: Doing, config: forms.PartConfig) -> _Told:
         return _would(parts)
     settings = {"alter_sync": config.alter_sync}
     table.drop_part(parts[0].name, detach=config.detach, settings=settings)
-    run.done(command, table, _by_partition(parts))
+    run.emptied(table, parts)
     return _did(parts)
 
 
@@ -234,7 +238,7 @@ def _truncate(run: Doing, config: forms.TruncateConfig) -> _Told:
     if config.dry_run:
         return _would(parts)
     table.truncate(settings={"alter_sync": config.alter_sync})
-    run.done("TRUNCATE TABLE", table, _by_partition(parts))
+    run.emptied(table, parts)
     return _did(parts)
 
 
@@ -552,7 +556,7 @@ def _undo_insert(run: Doing, config: forms.UndoConfig) -> _Told:
     gone = [part for part in table.parts() if part.name in plan.parts]
     undone = table.undo(config.insert_id, settings={"alter_sync": config.alter_sync})
     run.say("%s", undone.words())
-    run.done(f"UNDO INSERT {config.insert_id}", table, _by_partition(gone))
+    run.recorder(table).command(f"UNDO INSERT {config.insert_id}", _by_partition(gone))
     return {"rows": undone.rows, "bytes": undone.size_bytes, "parts": _few(undone.parts)}
 
 

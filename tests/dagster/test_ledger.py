@@ -207,6 +207,29 @@ def test_a_partition_that_holds_nothing_leaves_dagster_s_partitions(tmp_path: Pa
         events.instance.dispose()
 
 
+def test_a_drop_or_detach_is_one_event_of_each_partition_on_each_server(tmp_path: Path) -> None:
+    """With its account, its parts, and as what it was asked for; however many partitions."""
+    partitions = [str(number) for number in range(30)]
+    with Replicas(tmp_path, define=by_tens) as replicas:
+        table = replicas.table("r1")
+        table.insert([{"n": 10 * number} for number in range(30)])
+        replicas.work_off()
+        table.drop_partitions(partitions[:29], detach=True, settings={"alter_sync": 0})
+        table.drop_part(PartName("29", 0, 0, 0), settings={"alter_sync": 0})
+        for name in ("r1", "r2"):
+            events = Events(dg.DagsterInstance.ephemeral())
+            ledger.Recorder(events, replicas.table(name), name).parts(replicas.work_off(name))
+            told = [one for one in events.events if isinstance(one, dg.AssetObservation)]
+            assert {one.asset_key for one in told} == {names.partitions_key("default.t", name)}
+            assert sorted(str(one.partition) for one in told) == sorted(partitions)
+            for one in told:
+                said = {key: value.value for key, value in one.metadata.items()}
+                command = "DROP_PART" if one.partition == "29" else "DETACH PARTITION"
+                assert (said["command"], said["user"]) == (command, "user of r1")
+                assert said["which went"] == f"{one.partition}_0_0_0"
+            events.instance.dispose()
+
+
 def test_replaced_and_moved_partitions_are_told_on_servers_that_others_asked(
     tmp_path: Path,
 ) -> None:

@@ -200,7 +200,7 @@ def test_a_partition_is_dropped_when_it_is_meant(world: World) -> None:
     told = world.told("drop_partitions", table="default.t", partitions=twice, dry_run=False)
     assert (told.get("dry run"), told["rows"]) == (None, 2)
     assert world.rows() == [(2, 3)]
-    assert world.events() == [("1", "DROP PARTITION", -2)]
+    assert world.events() == []  # whoever carries it out tells of it (`test_ledger`)
     assert world.partitions() == ["2"]
 
 
@@ -353,7 +353,7 @@ def test_what_is_detached_comes_back(world: World) -> None:
     assert world.told("attach_partition", table="t", dry_run=True)["parts"] == "1_0_0_0"
     assert world.told("attach_partition", table="t", partition="1")["rows"] == 1
     assert world.rows() == [(1, 1), (2, 2)]
-    assert world.events() == [("1", "DETACH PARTITION", -1)]
+    assert world.events() == []
     assert world.commands() == ["ATTACH PARTITION"]
 
 
@@ -372,11 +372,7 @@ def test_one_part_goes_and_then_all(world: World) -> None:
     assert world.told("drop_detached", table="t", partition="1")["which"] == "1_0_0_0"
     world.told("drop_detached", table="t", name="1_0_0_0", dry_run=False)
     assert "nothing of it" in world.failure("drop_detached", table="t", name="1_0_0_0")
-    assert [event[:2] for event in world.events()] == [
-        ("1", "DETACH PART"),
-        ("1", "TRUNCATE TABLE"),
-        ("2", "TRUNCATE TABLE"),
-    ]
+    assert world.events() == []
     assert world.commands() == ["DROP DETACHED PARTITION"]
 
 
@@ -492,7 +488,7 @@ def test_partitions_are_frozen(world: World) -> None:
     world.told("drop_partitions", table="t", partitions=["1"], dry_run=False)
     assert manifest.exists()
     assert world.commands() == ["FREEZE PARTITION", "FREEZE PARTITION"]
-    assert [event[1] for event in world.events()] == ["DROP PARTITION"]
+    assert world.events() == []
     unfreeze = {"table": "t", "name": "monday"}
     assert world.told("unfreeze", **unfreeze)["which"] == "1_0_0_0"
     assert manifest.exists()

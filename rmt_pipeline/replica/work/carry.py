@@ -213,6 +213,7 @@ class BatchCarrier:
                 bytes_in=swept.bytes_gone,
                 sources=swept.gone,
                 came=task.entry.new_parts if isinstance(task.entry, ReplaceRange) else (),
+                detaches=isinstance(task.how, DropHere) and task.how.entry.detach,
                 source_replica=task.entry.source_replica,
                 entry_id=task.entry.entry_id,
                 asked_by=task.entry.asked_by,

@@ -13,7 +13,8 @@ class PartDone:
     `part` is the range, and `sources` are the active parts that went.
 
     `came`: the parts that a replacement brings to all replicas, by their first names. `about`:
-    those that a command was about, and that neither came nor went: frozen ones, say.
+    those that a command was about, and that neither came nor went: frozen ones, say. `detaches`:
+    what went is in `detached/` now.
 
     `rows` and `size_bytes` are the part's; `rows_in` and `bytes_in` those of the sources that it
     was made of here. `asked_by`: the account that asked for a command. `differs`: what was
@@ -29,6 +30,7 @@ class PartDone:
     sources: tuple[PartName, ...] = ()
     came: tuple[PartName, ...] = ()
     about: tuple[PartName, ...] = ()
+    detaches: bool = False
     source_replica: str = ""
     entry_id: str = ""
     asked_by: str = ""
