@@ -480,6 +480,13 @@ MUTANTS: tuple[LineMutant, ...] = (
         IN_PART,
     ),
     LineMutant(
+        "clean up: what was dropped is forgotten though another replica has not heard of it",
+        f"{REPLICA}/upkeep/clean_up.py",
+        "for part in (*here, *elsewhere)):",
+        "for part in here):",
+        f"{RESTORE}::test_what_was_dropped_stays_so_however_long_another_replica_was_away",
+    ),
+    LineMutant(
         "restore: what was given up for a replica that is gone stays given up",
         f"{REPLICA}/life/restore.py",
         "if said[name].given_up_among not in ((), among)]",

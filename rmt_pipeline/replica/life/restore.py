@@ -101,7 +101,7 @@ class NothingToRestore(UserError):
 class Restored:
     """What one call did. `waits_for`: replicas that have yet to announce their parts; empty when
     the table is whole. `left_out`: parts of this disk that are not in the table, with the reason;
-    `given_up`: of all replicas, when this call opened the table. `joined`: the table was there
+    `given_up`: of all replicas, when this call `opened` the table. `joined`: the table was there
     already, and this replica clones another one.
     """
 
@@ -112,6 +112,7 @@ class Restored:
     given_up: tuple[str, ...] = ()
     waits_for: tuple[str, ...] = ()
     joined: bool = False
+    opened: bool = False
 
     def words(self) -> str:
         told = [f"{self.rows} rows in {self.parts} parts of this disk are in ZooKeeper"]
@@ -125,6 +126,11 @@ class Restored:
             told.append(
                 f"read-only until it is restored on {', '.join(self.waits_for)}, too; a replica "
                 "that is gone for good: SYSTEM DROP REPLICA"
+            )
+        if self.opened:
+            told.append(
+                "the table is open: a DROP or DETACH, a mutation or an ALTER that no replica had "
+                "carried out is not known any more: look at the rows, and say it again"
             )
         return "; ".join(told)
 
@@ -159,6 +165,7 @@ def restore(replica: Replica, creator: bytes) -> Restored:
         left_out=tuple((str(part), reason) for part, reason in disk.left_out),
         given_up=() if united is None else tuple(_words(united)),
         waits_for=waits_for,
+        opened=united is not None,
     )
 
 

@@ -406,9 +406,12 @@ def _covered_and_idle(replica: Replica, parts: Sequence[PartName]) -> list[PartN
 
 
 def _forget_dropped(replica: Replica) -> None:
-    """What says that a range was dropped goes once nothing inside is left, nobody is producing
+    """What says that a range was dropped goes once nothing inside is left here, nobody is producing
     anything there, and who does so all the same, without knowing that his session is over, has had
     as long as a staged directory has.
+
+    It stays as long as another replica promises a part inside, for that one has yet to hear of the
+    drop. If ZooKeeper lost the table now, no other disk would tell that these rows are to go.
     """
     oldest_s = replica.clock.now_s() - replica.settings.temporary_directories_lifetime
     old = [
@@ -419,9 +422,14 @@ def _forget_dropped(replica: Replica) -> None:
     if not old:
         return
     claimed = claims_and_parts(replica.keeper, replica.paths).claimed
+    names = replica.keeper.children(replica.table.replicas)
+    promised = replica.keeper.children_many(
+        [replica.table.replica(name).parts for name in names if name != replica.name]
+    )
+    elsewhere = [PartName.parse(name) for listed in promised for name in listed or ()]
     here = [*replica.store.parts(), *claimed]
     for one in old:
-        if not any(one.contains(part) for part in here):
+        if not any(one.contains(part) for part in (*here, *elsewhere)):
             replica.store.drops.forget(one)
 
 

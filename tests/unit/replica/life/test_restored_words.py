@@ -10,6 +10,14 @@ def test_who_restores_is_told_all_that_came_of_it():
     plain = Restored(parts=2, rows=5, inserts=0)
     assert plain.words() == "5 rows in 2 parts of this disk are in ZooKeeper"
     assert "; the rest is cloned from them" in replace(plain, joined=True).words()
+    assert (
+        replace(plain, opened=True)
+        .words()
+        .endswith(
+            "; the table is open: a DROP or DETACH, a mutation or an ALTER that no replica had carried "
+            "out is not known any more: look at the rows, and say it again"
+        )
+    )
     told = Restored(
         parts=2,
         rows=5,
