@@ -14,8 +14,8 @@ def test_who_restores_is_told_all_that_came_of_it():
         replace(plain, opened=True)
         .words()
         .endswith(
-            "; the table is open: a DROP or DETACH, a mutation or an ALTER that no replica had carried "
-            "out is not known any more: look at the rows, and say it again"
+            "; the table is open: a DROP or DETACH, a mutation or an ALTER that no replica had "
+            "carried out is not known any more: look at the rows, and say it again"
         )
     )
     told = Restored(
