@@ -484,7 +484,8 @@ MUTANTS: tuple[LineMutant, ...] = (
         f"{REPLICA}/upkeep/clean_up.py",
         "for part in (*here, *elsewhere)):",
         "for part in here):",
-        f"{RESTORE}::test_what_was_dropped_stays_so_however_long_another_replica_was_away",
+        "tests/unit/replica/life/test_restore_dropped.py"
+        "::test_what_was_dropped_stays_so_however_long_another_replica_was_away",
     ),
     LineMutant(
         "restore: what was given up for a replica that is gone stays given up",

@@ -1,0 +1,106 @@
+"""Partitions were dropped before ZooKeeper lost the table: what a replica had carried out stays so
+on all of them, and what only ZooKeeper knew is gone.
+"""
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
+from rmt_pipeline.store import layout
+from tests.support.restoring import Disaster
+
+
+@pytest.fixture
+def two(tmp_path):
+    with Disaster(tmp_path) as disaster:
+        yield disaster
+
+
+def test_a_dropped_partition_does_not_come_back_from_the_replica_that_had_not_heard(two):
+    two.insert("r1", 1)
+    two.step("r2", "fetch")
+    two.table("r1").drop_partitions(["all"], settings={"alter_sync": 0})
+    two.step("r1", "fetch")
+    two.step("r1")
+    assert two.values("r1") == Counter()
+    assert two["r1"].store.drops.ranges(), "r1 remembers what was dropped"
+    two.wipe()
+    two.restore("r2")
+    two.restore("r1")
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter()
+    assert two["r2"].store.detached() == ["ignored_all_0_0_0"]
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_what_was_dropped_stays_so_however_long_another_replica_was_away(two, heard):
+    """r1 has dropped it days ago. r2 was switched off all the time, or has `heard` of it."""
+    two.insert("r1", 1)
+    two.step("r2", "fetch")
+    two.table("r1").drop_partitions(["all"], settings={"alter_sync": 0})
+    two.step("r1", "fetch")
+    two.step("r1")
+    if heard:
+        two.step("r2", "fetch")
+        two.step("r2")
+    store = two["r1"].store
+    [dropped] = store.drops.ranges()
+    os.utime(Path(store.disk.local_path(""), layout.dropped(dropped)), (0, 0))
+    carry_out(two["r1"], plan_clean_up(two["r1"]))
+    assert store.drops.ranges() == ([] if heard else [dropped])
+    two.wipe()
+    two.restore("r2")
+    two.restore("r1")
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter()
+
+
+def test_a_drop_that_only_zookeeper_knew_is_gone_and_that_is_said(two):
+    two.insert("r1", 1)
+    two.step("r2", "fetch")
+    two.table("r1").drop_partitions(["all"], settings={"alter_sync": 0})
+    two.wipe()
+    assert "that no replica had carried out" not in two.restore("r2").words()
+    assert "that no replica had carried out is not known any more" in two.restore("r1").words()
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter([1])
+
+
+def test_what_was_dropped_between_two_restores_does_not_come_back(two):
+    """What is done unbound is not bound to the replica that the first restore made."""
+    two.insert("r1", 1)
+    two.wipe()
+    two.restore("r1")
+    two.restore("r2")
+    two.live_on()
+    two.table("r1").drop_partitions(["all"], settings={"alter_sync": 0})
+    two.step("r1", "fetch")
+    two.step("r1")
+    two.wipe()
+    two.restore("r2")
+    assert two.restore("r1").waits_for == ()
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter()
+    assert two.insert_again("r1", 1) == "inserted"
+
+
+def test_a_dropped_partition_goes_on_all_who_had_not_heard(tmp_path):
+    names = "r1", "r2", "r3"
+    with Disaster(tmp_path, names) as three:
+        three.insert("r1", 1)
+        for name in ("r2", "r3"):
+            three.step(name, "fetch")
+        three.table("r1").drop_partitions(["all"], settings={"alter_sync": 0})
+        three.step("r1", "fetch")
+        three.step("r1")
+        three.wipe()
+        for name in names:
+            three.restore(name)
+        three.live_on()
+        for name in names:
+            assert three.values(name) == Counter(), name
+        for name in ("r2", "r3"):
+            assert three[name].store.detached() == ["ignored_all_0_0_0"]
