@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Self
 
-from urllib3.exceptions import ReadTimeoutError
+from urllib3.exceptions import NewConnectionError, ReadTimeoutError
 
 from rmt_pipeline.catalog.entries import DetachedTable
 from rmt_pipeline.config import Config, ServerConfig
@@ -193,8 +193,12 @@ def run_reload(config: Config, name: str) -> int:
 def _server_words(server: ServerConfig, health: Health) -> str:
     if isinstance(health, Unavailable) and isinstance(health.__cause__, ReadTimeoutError):
         return f"does not answer at {server.advertised_address}: {FROZEN}"
-    if isinstance(health, Unavailable):
+    if isinstance(health, Unavailable) and isinstance(health.__cause__, NewConnectionError):
         return f"not running: nothing answers at {server.advertised_address} ({health})"
+    if isinstance(health, Unavailable):  # it is there, and does not speak with us
+        return (
+            f"something answers at {server.advertised_address}, but not this command: {health}"
+        )
     if not health.get("session"):
         return "running, without a ZooKeeper session; it is starting over"
     return f"running at {server.advertised_address}"

@@ -71,11 +71,13 @@ def why_read_only(
     told: Health, server: ServerConfig, definition: TableDefinition
 ) -> ReadOnlyReason | None:
     """Why a server's table takes no writes, by what the server says. None: it does take them."""
-    if isinstance(told, Unavailable):
+    if isinstance(told, Unavailable) and isinstance(told.__cause__, NewConnectionError):
         return ReadOnlyReason(
-            f"Server {server.name} does not answer: it does not run, or has too much to do "
-            f"({told}). Start it with `rmt serve --server {server.name}`"
+            f"Server {server.name} does not run ({told}). Start it with `rmt serve --server "
+            f"{server.name}`"
         )
+    if isinstance(told, Unavailable):
+        return ReadOnlyReason(f"Server {server.name} does not say why: {told}")
     if not told.get("session"):
         return ReadOnlyReason(
             f"Server {server.name} runs, and has no ZooKeeper session; it is starting over"

@@ -358,8 +358,14 @@ class LocalDisk:
         )
 
     def free_bytes(self) -> int:
-        found = os.statvfs(self.root)
-        return found.f_bavail * found.f_frsize
+        root = Path(self.root)
+        while True:
+            try:
+                found = os.statvfs(root)
+            except FileNotFoundError:  # somebody removed it: it is made again on the same disk
+                root = root.parent
+            else:
+                return found.f_bavail * found.f_frsize
 
     def lock(self, path: str, *, shared: bool) -> Lock | None:
         try:

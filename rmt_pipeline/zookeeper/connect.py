@@ -122,9 +122,14 @@ def connect(
 
 def unreachable(hosts: str, waited_s: float, because: str = "") -> ZooKeeperUnreachable:
     """What whoever waited in vain for any of the hosts is told, with the remedy."""
+    remedy = (
+        "look whether this is the ensemble's secureClientPort, and whether [zookeeper] ca signed "
+        "its certificates, and certificate is one that it asks for"
+        if because
+        else "start one with `rmt zookeeper`, or correct [zookeeper] hosts in rmt.toml"
+    )
     return ZooKeeperUnreachable(
-        f"no ZooKeeper answered at {hosts} within {waited_s:g} s{because}; start one with "
-        "`rmt zookeeper`, or correct [zookeeper] hosts in rmt.toml"
+        f"no ZooKeeper answered at {hosts} within {waited_s:g} s{because}; {remedy}"
     )
 
 

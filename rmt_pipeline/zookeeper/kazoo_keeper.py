@@ -556,9 +556,9 @@ def denied(path: str, who: str, problem: Exception) -> AccessDenied:
             "authentication of [zookeeper] in rmt.toml"
         )
     return AccessDenied(
-        f"ZooKeeper refuses {path} to {who}: the node's access list is for others. Set "
-        "[zookeeper] identity in rmt.toml to the user who made it, or have that user give it "
-        "to us (setAcl)"
+        f"ZooKeeper refuses {path} to {who}: the node's access list is for others, or for the same "
+        "user with another password. Set [zookeeper] identity in rmt.toml to the user who made it, "
+        "with the password of then, or have that user give it to us (setAcl)"
     )
 
 

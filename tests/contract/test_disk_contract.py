@@ -148,6 +148,13 @@ def test_free_space_is_a_number_of_bytes(disk: Disk) -> None:
     assert disk.free_bytes() > 0
 
 
+def test_of_a_directory_that_somebody_removed_the_free_space_is_still_known(
+    tmp_path: Path,
+) -> None:
+    """Its parts are fetched again. The worker that looks how large a merge may be ended with it."""
+    assert LocalDisk(tmp_path / "table" / "gone").free_bytes() > 0
+
+
 # What a crash of the host takes; only the fake can be asked.
 
 

@@ -64,6 +64,19 @@ def test_a_server_that_is_frozen_is_not_said_to_be_stopped(config, context, caps
     assert "default.t: not served: nobody can write to it" in out
 
 
+def test_a_server_that_takes_us_for_a_stranger_is_not_said_to_be_stopped(
+    config, context, capsys
+):
+    with Served(replace(config, monitoring=replace(config.monitoring, token=("other",)))):
+        assert run_status(
+            replace(config, exchange=replace(config.exchange, secret=("x",))), "r1"
+        )
+    out = capsys.readouterr().out
+    assert "server r1: something answers at " in out
+    assert "401: it takes us for a stranger" in out
+    assert "not running" not in out
+
+
 def test_of_several_zookeepers_one_that_is_frozen_is_not_waited_for(config, context, capsys):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(0)

@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 
 import pytest
+from urllib3.exceptions import NewConnectionError
 
 from rmt_pipeline.cli import queue
 from rmt_pipeline.protocol.background import Background
@@ -78,11 +79,13 @@ def test_one_that_is_not_there_is_told_from_one_that_waits(server):
 def test_of_a_server_that_is_stopped_it_says_so_beside_what_zookeeper_has(
     server, capsys, monkeypatch
 ):
-    monkeypatch.setattr(queue.control, "how_it_is", lambda *_: Unavailable("nobody answers"))
+    nobody = Unavailable("nobody answers")
+    nobody.__cause__ = NewConnectionError(None, "refused")
+    monkeypatch.setattr(queue.control, "how_it_is", lambda *_: nobody)
     assert queue.run_queue(server.config, "r1", "t") == 0
     shown = capsys.readouterr().out
     assert "queue-0000000000 GET_PART all_0_0_0" in shown
-    assert "Server r1 does not answer: it does not run" in shown
+    assert "Server r1 does not run (nobody answers)" in shown
     assert "rmt serve --server r1" in shown
 
 
