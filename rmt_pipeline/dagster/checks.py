@@ -5,6 +5,7 @@ to an asset of their own that nothing materializes: Dagster forgets what a check
 as its asset is materialized again, which parts are with each flush.
 """
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -109,12 +110,13 @@ def check_of(check_name: str, table: str, server: str) -> dg.AssetChecksDefiniti
 def _answer(
     passed: bool, found: Mapping[str, Any], remedy: str, *, warns: bool = False
 ) -> dg.AssetCheckResult:
-    """`found` is shown, and `remedy` when there is something to mend. What only `warns` is worth a
-    look, and no alarm.
+    """`found` is shown, and when the check has not passed, `remedy`, which says what to do: as the
+    message of the check and in its metadata. What only `warns` is worth a look, and no alarm.
     """
     return dg.AssetCheckResult(
         passed=passed,
         severity=dg.AssetCheckSeverity.WARN if warns else dg.AssetCheckSeverity.ERROR,
+        description=None if passed else remedy,
         metadata={**found, REMEDY: NOTHING_TO_DO if passed else remedy},
     )
 
@@ -123,9 +125,12 @@ def checks_schedule(server: str) -> dg.ScheduleDefinition:
     """Run the checks of all tables of a server in one run: those of assets with its tag, which no
     run of ours makes ("sources").
     """
-    of_server = dg.AssetSelection.tag(names.SERVER_TAG, server, include_sources=True)
+    with warnings.catch_warnings():  # not ours to read for who loads a location
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        of_server = dg.AssetSelection.tag(names.SERVER_TAG, server, include_sources=True)
     return dg.ScheduleDefinition(
         name=f"checks_{names.dagster_name(server)}",
+        description=f"Runs every asset check of the tables on server {server}, hourly.",
         cron_schedule=CHECKS_CRON,
         default_status=dg.DefaultScheduleStatus.RUNNING,
         job=dg.define_asset_job(
@@ -148,10 +153,12 @@ def _replicas_equal(asked: CheckQuestion) -> dg.AssetCheckResult:
             "partitions": len(comparison.held),
             "different": ", ".join(comparison.different[:SHOWN_MAX]) or "none",
         },
-        "wait for those that are behind: their queue says what for"
+        "Wait for the replicas that are behind; the check queue_age of each says what its queue "
+        "waits for"
         if comparison.behind
-        else f"`rmt check {asked.name}` on each of them: what is broken is fetched again",
-        # Those that are behind differ until they caught up.
+        else f"Run `rmt check {asked.name}` on each replica: it reads every byte, and a part that "
+        "is broken is fetched again from another replica",
+        # A replica that is behind differs until it has caught up.
         warns=bool(comparison.behind),
     )
 
@@ -170,8 +177,8 @@ def _queue_age(asked: CheckQuestion) -> dg.AssetCheckResult:
             "waiting": len(seen.waiting),
             "why they wait": "\n".join(reasons) or "none waits",
         },
-        f"the last tick of log_{names.dagster_name(asked.server)} says who works the queue; "
-        "of an entry that waits or fails, what is above",
+        f"Look at the last tick of the sensor log_{names.dagster_name(asked.server)}: it says "
+        "which run works the queue, or why none does. `why they wait` has the reason of each entry",
     )
 
 
@@ -187,14 +194,14 @@ def _parts_per_partition(asked: CheckQuestion) -> dg.AssetCheckResult:
         counts.get(fullest, 0) < delay,
         {
             "fullest partition": fullest or "none",
-            "its parts": counts.get(fullest, 0),
+            "parts of the fullest partition": counts.get(fullest, 0),
             "parts_to_delay_insert": delay,
             "parts": sum(counts.values()),
             "picture": dg.MetadataValue.md(_picture(fullest, held.get(fullest, []))),
             "parts over time": dg.MetadataValue.md(_history(asked.instance, partitions)),
         },
-        "larger inserts, fewer of them; the last tick of "
-        f"merges_{names.dagster_name(asked.server)} says why no merge is worth it",
+        "Insert more rows at a time, and less often. The last tick of the sensor "
+        f"merges_{names.dagster_name(asked.server)} says why nothing is merged",
     )
 
 
@@ -235,8 +242,9 @@ def _checksums(asked: CheckQuestion) -> dg.AssetCheckResult:
             "bytes verified": sum(found.size_bytes for found in checked),
             "broken": "\n".join(broken[:SHOWN_MAX]) or "none",
         },
-        f"they are fetched again: `rmt queue {asked.name}` shows it. More than one in "
-        "years is a disk to replace",
+        "Broken parts are fetched again from another replica by themselves; "
+        f"`rmt queue {asked.name}` shows how far that is. Check the disk: a healthy one "
+        "breaks none",
     )
 
 
@@ -250,7 +258,8 @@ def _stopped_by_hand(asked: CheckQuestion) -> dg.AssetCheckResult:
     return _answer(
         not stopped,
         {"stopped": ages or "nothing"},
-        "; ".join(f"SYSTEM START {what} {asked.name}" for what in stopped),
+        "When it should run again: "
+        + "; ".join(f"SYSTEM START {what} {asked.name}" for what in stopped),
         warns=True,
     )
 
@@ -260,8 +269,8 @@ def _delay(asked: CheckQuestion) -> dg.AssetCheckResult:
     return _answer(
         lag.seconds < DELAY_MAX_S,
         {"delay, seconds": round(lag.seconds, 1), "log entries behind": lag.entries},
-        f"the last tick of log_{names.dagster_name(asked.server)} says why nothing is "
-        f"fetched, `rmt queue {asked.name}` what each entry waits for",
+        f"Look at the last tick of the sensor log_{names.dagster_name(asked.server)}: it says why "
+        f"nothing is fetched. `rmt queue {asked.name}` shows what each entry waits for",
     )
 
 
@@ -276,8 +285,9 @@ def _detached(asked: CheckQuestion) -> dg.AssetCheckResult:
             "bytes": sum(one.size_bytes for one in found),
             "detached": dg.MetadataValue.table(records, schema=_DETACHED_SCHEMA),
         },
-        f"those that are safe to delete, {len(safe)} of {len(found)}: ALTER TABLE "
-        f"{asked.name} DROP DETACHED PART '…'; of each other one the table says why it is kept",
+        f"{len(safe)} of {len(found)} directories are safe to delete: launch the job "
+        f"drop_detached_{names.dagster_name(asked.server)}, or ALTER TABLE {asked.name} DROP "
+        "DETACHED PART '…'. The column `verdict` says why each other one should be kept",
         warns=True,
     )
 
@@ -309,9 +319,10 @@ def _lost(asked: CheckQuestion) -> dg.AssetCheckResult:
             "lost parts": first_of(sorted(lately), SHOWN_MAX, between=", ") or "none",
             "lost parts ever": len(ever),
         },
-        "insert again what had rows in them, as far as it is known: "
-        + (first_of(inserts, SHOWN_MAX, between=" ") or "it is not")
-        + f"; then tell acknowledge_lost_{names.dagster_name(asked.server)} that you have",
+        "Make these inserts, whose rows were lost, again: "
+        + (first_of(inserts, SHOWN_MAX, between=" ") or "(it is not known which)")
+        + f". Then launch the job acknowledge_lost_{names.dagster_name(asked.server)}, which makes "
+        "this check green",
     )
 
 
@@ -343,7 +354,8 @@ def _mutations(asked: CheckQuestion) -> dg.AssetCheckResult:
             "mutations": dg.MetadataValue.table(records, schema=_MUTATIONS_SCHEMA),
         },
         stopped
-        or f"wait (`rmt mutations {asked.name}` shows the pace); KILL MUTATION for one that fails",
+        or f"Wait; `rmt mutations {asked.name}` shows how far each one is. One that fails is taken "
+        "back with KILL MUTATION",
         warns=not any(one.report.failure or one.report.missing for one in unfinished),
     )
 
@@ -366,10 +378,11 @@ def _mutation_record(one: MutationProgress) -> dg.TableRecord:
 CHECKS: Mapping[str, _Check] = {
     "replicas_equal": _Check(
         _replicas_equal,
-        "Every replica holds the same rows of every partition, by row hashes.",
+        "All replicas hold the same rows: the row hashes of each partition are equal.",
     ),
     "queue_age": _Check(
-        _queue_age, f"No entry of the queue is older than {QUEUE_AGE_MAX_S} s."
+        _queue_age,
+        f"No entry has been in this replica's queue for more than {QUEUE_AGE_MAX_S} s.",
     ),
     "parts_per_partition": _Check(
         _parts_per_partition,
@@ -377,32 +390,32 @@ CHECKS: Mapping[str, _Check] = {
     ),
     "checksums": _Check(
         _checksums,
-        "The bytes of every active part are those that its manifest has hashes of. "
-        "What is broken is fetched again.",
+        "Reads every active part: its bytes must match the checksums in its manifest. A part that "
+        "is broken is fetched again from another replica.",
     ),
     "mutations": _Check(
         _mutations,
-        "Every mutation is finished on this server. One that only takes its time "
-        "is a warning, one with a part that fails is an error.",
+        "Every mutation is finished on this server. One that is still under way is a warning, one "
+        "that fails on a part is an error.",
     ),
     "stopped_by_hand": _Check(
         _stopped_by_hand,
-        "Nothing that the server does by itself is stopped with SYSTEM STOP.",
+        "No background work (merges, fetches, …) was stopped on this server with SYSTEM STOP.",
     ),
     "delay": _Check(
         _delay,
-        "What others have inserted is here: the oldest of what is missing is less than "
-        f"{DELAY_MAX_S:.0f} s old.",
+        "This replica is up to date: the oldest insert of other replicas that it lacks is less "
+        f"than {DELAY_MAX_S:.0f} s old.",
     ),
     "detached": _Check(
         _detached,
-        "Nothing is set aside in detached/: disk space that nobody reads and nobody "
-        "removes by itself, and rows that may be nowhere else.",
+        "The directory detached/ is empty. What is set aside there takes disk space until somebody "
+        "removes it, and may be the only copy of some rows.",
     ),
     "lost": _Check(
         _lost,
-        "No rows were lost on all replicas in the last "
-        f"{LOST_TOLD_S // DAY_S} days, but what acknowledge_lost has been told of. An empty part "
-        "stands for a part that was.",
+        f"In the last {LOST_TOLD_S // DAY_S} days no part was lost on every replica, except losses "
+        "that somebody has acknowledged with the job acknowledge_lost. An empty part takes the "
+        "place of a lost one.",
     ),
 }

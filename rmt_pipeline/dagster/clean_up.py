@@ -89,6 +89,7 @@ def clean_up_schedule(server: str, job: dg.JobDefinition) -> dg.ScheduleDefiniti
     """Starts the clean-up job regularly. It is on as soon as Dagster's daemon runs."""
     return dg.ScheduleDefinition(
         name=f"clean_up_{names.dagster_name(server)}",
+        description=f"Removes old parts, log entries and ids of the tables on server {server}.",
         cron_schedule=CLEAN_UP_CRON,
         default_status=dg.DefaultScheduleStatus.RUNNING,
         job=job,
@@ -130,10 +131,10 @@ def _observation(table: str, server: str, cleaned: CleanedUp) -> dg.AssetObserva
     """A removal, in the ledger of the parts."""
     return dg.AssetObservation(
         names.parts_key(table, server),
+        description=f"Clean-up: {cleaned.words()}",
         metadata={
-            "removed": len(cleaned.parts),
-            "parts": " ".join(map(str, cleaned.parts[:SHOWN_MAX])),
-            "in words": cleaned.words(),
+            "old parts removed": len(cleaned.parts),
+            "which": " ".join(map(str, cleaned.parts[:SHOWN_MAX])),
         },
     )
 

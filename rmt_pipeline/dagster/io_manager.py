@@ -118,12 +118,17 @@ class RmtIOManager(dg.ConfigurableIOManager):
             quorum = str((context.definition_metadata or {}).get(QUORUM_METADATA, self.quorum))
             write = _WRITERS[_way_of_writing(context, table, quorum)]
             settings = QuerySettings.of({"insert_quorum": quorum})
+            by_partition = _by_partition(context, obj)
             stored: list[_Stored] = []
             done: list[PartDone] = []
-            for keys, rows in _by_partition(context, obj):
+            for keys, rows in by_partition:
                 one = write(context, table, keys, rows, settings)
                 done += inserted(table, one.parts, one.kind)  # the next may replace these parts
                 stored.append(one)
+                if len(by_partition) > 1:  # each partition's event has its own figures
+                    context.step_context.add_asset_metadata(
+                        _figures([one]), context.asset_key, keys[0]
+                    )
             Recorder(_Log(context), table, self.server).parts(done)
             version = _row_hash(server, table, _stored_rows(context, _keys_of(context)))
             context.add_output_metadata(
@@ -389,17 +394,31 @@ def _metadata(table: Table, stored: Sequence[_Stored], server: str) -> EventMeta
         for column in definition.columns
     ]
     return {
-        "dagster/row_count": sum(one.rows for one in stored),
+        **_figures(stored),
         "dagster/column_schema": dg.TableSchema(columns=columns),
         "dagster/relation_identifier": definition.full_name,
         "dagster/uri": f"rmt://{server}{definition.engine.zookeeper_path}",
-        "rows duplicate": sum(one.rows_duplicate for one in stored),
+        "server": server,
+    }
+
+
+def _figures(stored: Sequence[_Stored]) -> EventMetadata:
+    """`dagster/row_count` counts the rows that the asset returned, whether they are new or were
+    there already: an asset that is materialized again has no fewer.
+    """
+    inserted_rows = sum(one.rows for one in stored)
+    duplicate_rows = sum(one.rows_duplicate for one in stored)
+    figures: EventMetadata = {
+        "dagster/row_count": inserted_rows + duplicate_rows,
+        "rows inserted": inserted_rows,
+        "rows duplicate": duplicate_rows,
         "rows replaced": sum(one.rows_replaced for one in stored),
         "parts": sum(len(one.parts) for one in stored),
         "in words": "; ".join(dict.fromkeys(one.words for one in stored)),
-        "insert id": " ".join(one.insert_id for one in stored),
-        "server": server,
     }
+    if insert_ids := " ".join(one.insert_id for one in stored if one.insert_id):
+        figures["insert id"] = insert_ids
+    return figures
 
 
 # --- loading ---

@@ -49,8 +49,10 @@ from dagster._utils.hosted_user_process import recon_job_from_origin
 from rmt_pipeline.processes.child import Child
 from rmt_pipeline.protocol.errors import Unavailable
 
-PROCESS_TAG = "rmt/process"
-"""Of a run that was forked: host, process and when that began, as `process_name` writes it."""
+PROCESS_TAG = ".dagster/rmt_process"
+"""Of a run that was forked: host, process and when that began, as `process_name` writes it. The UI
+hides tags that begin like this one.
+"""
 
 _ANSWER_TIMEOUT_S = 30.0  # a fork and its tag take milliseconds on an idle machine
 _END_TIMEOUT_S = 3.0  # for runs that end with the daemon

@@ -16,7 +16,7 @@ from rmt_pipeline.dagster.checks import checks_of, checks_schedule
 from rmt_pipeline.dagster.clean_up import clean_up_job, clean_up_schedule
 from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.dagster.instance import SERVERS_VARIABLE
-from rmt_pipeline.dagster.maintenance import maintenance_jobs
+from rmt_pipeline.dagster.maintenance import STORES_NOTHING, maintenance_jobs
 from rmt_pipeline.dagster.replicas import replica_asset, replica_specs
 from rmt_pipeline.dagster.sensors import sensors_of
 from rmt_pipeline.dagster.spark import SparkResource
@@ -152,6 +152,7 @@ def machinery(server: str) -> dg.Definitions:
         jobs=[*workers, clean_up, *maintenance_jobs(server)],
         schedules=[checks_schedule(server), clean_up_schedule(server, clean_up)],
         sensors=sensors_of(server, workers),
+        resources={STORES_NOTHING: dg.mem_io_manager},
     )
 
 

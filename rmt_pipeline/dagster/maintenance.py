@@ -45,6 +45,9 @@ NAMED_MAX = 20
 CHECKED_LOGGED_EVERY = 100
 ANSWER_SHOWN_MAX = 10_000
 """Characters of a statement's answer."""
+STORES_NOTHING = "rmt_stores_nothing"
+"""The jobs' own IO manager: with that of the location, every form would have its configuration."""
+_DO_IT = "To do it, launch the job again with `dry_run: false`"
 
 _Told = Mapping[str, Any]
 
@@ -157,7 +160,7 @@ def _optimize(run: Doing, config: forms.OptimizeConfig) -> _Told:
             "these" if whole else "some of these, those that are worth it most,",
             _words(parts),
         )
-        return _would(parts)
+        return _did(parts)
     run.say("asked for merges of %s; see `rmt merges` for how far they are", _words(parts))
     made = table.optimize(
         config.partition or None,
@@ -203,7 +206,7 @@ def _drop_partitions(
     what = "detached" if detach else "dropped"
     if config.dry_run:
         run.say("these would be %s on every replica: %s", what, _words(parts))
-        return _would(parts)
+        return _did(parts)
     run.say("these are %s on every replica: %s", what, _words(parts))
     table.drop_partitions(partitions, detach=detach, settings={"alter_sync": config.alter_sync})
     run.emptied(table, parts)
@@ -224,7 +227,7 @@ def _drop_part(run: Doing, config: forms.PartConfig) -> _Told:
     command = "DETACH PART" if config.detach else "DROP PART"
     run.say("%s, on every replica: %s", command, _words(parts))
     if config.dry_run:
-        return _would(parts)
+        return _did(parts)
     settings = {"alter_sync": config.alter_sync}
     table.drop_part(parts[0].name, detach=config.detach, settings=settings)
     run.emptied(table, parts)
@@ -236,7 +239,7 @@ def _truncate(run: Doing, config: forms.TruncateConfig) -> _Told:
     parts = table.parts()
     run.say("TRUNCATE TABLE, on every replica: %s", _words(parts))
     if config.dry_run:
-        return _would(parts)
+        return _did(parts)
     table.truncate(settings={"alter_sync": config.alter_sync})
     run.emptied(table, parts)
     return _did(parts)
@@ -250,7 +253,7 @@ def _clear_column(run: Doing, config: forms.ClearColumnConfig) -> _Told:
     parts = run.parts(table, config.partition)
     run.say("CLEAR COLUMN %s, on every replica: %s", config.column, _words(parts))
     if config.dry_run:
-        return _would(parts)
+        return _did(parts)
     settings = {"alter_sync": config.alter_sync}
     table.clear_column(config.column, config.partition or None, settings=settings)
     return _did(parts)
@@ -265,7 +268,7 @@ def _drop_table(run: Doing, config: forms.DropTableConfig) -> _Told:
     parts = table.parts()
     run.say("%s; other replicas, which keep theirs: %s", _words(parts), _few(sorted(others)))
     if config.dry_run:
-        return _would(parts)
+        return _did(parts)
     sync = " SYNC" if config.sync else ""
     run.sql(f"DROP TABLE {_sql_name(table.definition.full_name)}{sync}")
     return _did(parts)
@@ -287,7 +290,7 @@ def _statement(run: Doing, config: forms.StatementConfig) -> _Told:
         except RmtError as error:
             _refuse_value("statement", config.statement, f"{error.code}. {error}")
         run.say("a statement that can be read (%s); it was not carried out", kind)
-        return {"dry run": True, "kind": kind}
+        return {"kind": kind}
     return run.sql(config.statement)
 
 
@@ -312,7 +315,7 @@ def _drop_detached(run: Doing, config: forms.DropDetachedConfig) -> _Told:
         _refuse_value(field, wanted, "nothing of it is detached here")
     run.say("detached here, and nowhere else: %s", _few(meant))
     if config.dry_run:
-        return {"dry run": True, "detached": len(meant), "which": _few(meant)}
+        return {"detached": len(meant), "which": _few(meant)}
     removed = table.drop_detached(config.partition or None, name=config.name or None)
     return {"removed": len(removed), "which": _few(removed)}
 
@@ -355,7 +358,7 @@ def _replace_partition(run: Doing, config: forms.FromTableConfig) -> _Told:
     verb = "would go" if config.dry_run else "go"
     run.say("%s %s; in their place: %s", _words(going), verb, _words(coming))
     if config.dry_run:
-        return {**_would(going), "rows that would come": _rows(coming)}
+        return {**_did(going), "rows that would come": _rows(coming)}
     taken = table.replace_partition(
         config.partition, source, settings={"alter_sync": config.alter_sync}
     )
@@ -367,7 +370,7 @@ def _attach_partition_from(run: Doing, config: forms.AttachFromConfig) -> _Told:
     coming = run.parts_of(source, config.partition)
     run.say("these come beside what is there: %s", _words(coming))
     if config.dry_run:
-        return _would(coming)
+        return _did(coming)
     settings = {"alter_sync": config.alter_sync}
     taken = table.attach_partition(config.partition, source, settings=settings)
     if taken.already:
@@ -381,7 +384,7 @@ def _move_partition(run: Doing, config: forms.ToTableConfig) -> _Told:
     verb = "would move" if config.dry_run else "move"
     run.say("%s %s to %s", _words(parts), verb, to.definition.full_name)
     if config.dry_run:
-        return _would(parts)
+        return _did(parts)
     taken = table.move_partition(
         config.partition, to, settings={"alter_sync": config.alter_sync}
     )
@@ -420,7 +423,7 @@ def _unfreeze(run: Doing, config: forms.UnfreezeConfig) -> _Told:
         _refuse_value("name", config.name, "no snapshot of that name has anything of it here")
     run.say("the snapshot %s has %s", config.name, _few(parts))
     if config.dry_run:
-        return {"dry run": True, "parts": len(parts), "which": _few(parts)}
+        return {"parts": len(parts), "which": _few(parts)}
     table.unfreeze(config.name, config.partition or None)
     return {"parts": len(parts), "which": _few(parts)}
 
@@ -674,9 +677,7 @@ VERBS = (
 
 
 def maintenance_jobs(server: str) -> list[dg.JobDefinition]:
-    """The jobs of one server that a person starts, one per verb: DROP, ATTACH, FREEZE, KILL
-    MUTATION, …
-    """
+    """The jobs of one server that a person starts, one per verb: OPTIMIZE, DROP PARTITION, …"""
     return [_job(server, verb) for verb in VERBS]
 
 
@@ -687,6 +688,7 @@ def _job(server: str, verb: _Verb) -> dg.JobDefinition:
         name=f"work_{name}",
         description=verb.form.__doc__,
         config_schema=forms.schema_of(verb.form),
+        out=dg.Out(dg.Nothing, io_manager_key=STORES_NOTHING),
     )
     def work(context: dg.OpExecutionContext, engine: EngineResource) -> None:
         config = _filled_in(verb.form, context.op_config)
@@ -695,6 +697,9 @@ def _job(server: str, verb: _Verb) -> dg.JobDefinition:
                 told = verb.do(Doing(context, opened), config)
             except RmtError as error:
                 raise dg.Failure(f"{error.code}. {error}", allow_retries=False) from error
+            if getattr(config, "dry_run", False):
+                context.log.info("This was a dry run: nothing was changed. %s", _DO_IT)
+                told = {"dry run": True, **told}
             context.add_output_metadata(told)
 
     @dg.job(
@@ -727,10 +732,6 @@ def _filled_in(form: type[dg.Config], values: Mapping[str, Any]) -> dg.Config:
 def _sql_name(full_name: str) -> str:
     """As `table_named` reads it."""
     return ".".join(map(in_backticks, full_name.split(".", 1)))
-
-
-def _would(parts: Sequence[ActivePart]) -> _Told:
-    return {"dry run": True, **_did(parts)}
 
 
 def _did(parts: Sequence[ActivePart]) -> _Told:

@@ -232,8 +232,11 @@ class QueueWatch:
         reasons += [f"{name} is detached" for name in detached]
         if not statuses:
             reasons += [] if detached else [f"server {self.server.server.name} has no tables"]
-        tables = "1 table" if len(statuses) == 1 else f"{len(statuses)} tables"
-        return reasons or [f"{tables}: the queue is empty, nothing new in the log"]
+        one = "1 table: its queue is empty"
+        tables = (
+            one if len(statuses) == 1 else f"{len(statuses)} tables: their queues are empty"
+        )
+        return reasons or [f"{tables}, nothing new in the log"]
 
 
 def _ready(statuses: Mapping[str, QueueStatus | RmtError], pool: Pool) -> dict[str, int]:

@@ -11,7 +11,7 @@ import pytest
 
 from rmt_pipeline.dagster import checks, names
 from rmt_pipeline.dagster.checks import CHECKS, NOTHING_TO_DO, REMEDY, check_of
-from rmt_pipeline.dagster.maintenance import maintenance_jobs
+from rmt_pipeline.dagster.maintenance import STORES_NOTHING, maintenance_jobs
 from rmt_pipeline.protocol.nodes.records import LostPart
 from rmt_pipeline.replica.upkeep.compare import compare_replicas
 from rmt_pipeline.replica.upkeep.lag import Lag
@@ -104,7 +104,7 @@ def test_what_was_lost_is_said_for_a_week_with_the_inserts_to_repeat(session: Se
     passed, metadata = found("lost")["lost"]
     assert not passed
     assert metadata["lost parts"] == "8_0_0_0"
-    assert "insert again" in metadata[REMEDY]
+    assert "inserts, whose rows were lost, again" in metadata[REMEDY]
     assert "orders-2026-01-01" in metadata[REMEDY]
     assert "long ago" not in metadata[REMEDY]
 
@@ -114,7 +114,7 @@ def acknowledge(instance: dg.DagsterInstance, **form: str) -> dg.ExecuteInProces
     [job] = [job for job in maintenance_jobs(SERVER) if job.name == name]
     return job.execute_in_process(
         run_config={"ops": {f"work_{name}": {"config": {"table": TABLE, **form}}}},
-        resources={"engine": LocalEngine()},
+        resources={"engine": LocalEngine(), STORES_NOTHING: dg.mem_io_manager},
         instance=instance,
         raise_on_error=False,
     )
@@ -179,7 +179,7 @@ def test_too_many_parts_say_who_merges(session: Session) -> None:
         session.execute("INSERT INTO t SETTINGS insert_deduplicate = 0 VALUES (1)")
     severity, told = answered("parts_per_partition")
     assert severity is dg.AssetCheckSeverity.ERROR
-    assert (told["fullest partition"], told["its parts"]) == ("1", 2)
+    assert (told["fullest partition"], told["parts of the fullest partition"]) == ("1", 2)
     assert "merges_r1" in told[REMEDY]
 
 
@@ -188,7 +188,7 @@ def test_a_mutation_that_nobody_may_do_says_how_to_start_it(session: Session) ->
     session.execute("ALTER TABLE t DELETE WHERE n = 1 SETTINGS mutations_sync = 0")
     severity, told = answered("mutations")
     assert severity is dg.AssetCheckSeverity.WARN
-    assert told[REMEDY].startswith("wait")
+    assert told[REMEDY].startswith("Wait")
     session.execute("SYSTEM STOP MERGES t")
     _, told = answered("mutations")
     assert "stopped by hand on this server (SYSTEM START MERGES)" in told[REMEDY]
@@ -198,7 +198,7 @@ def test_a_mutation_that_nobody_may_do_says_how_to_start_it(session: Session) ->
     ("behind", "severity", "remedy"),
     [
         ((), dg.AssetCheckSeverity.ERROR, "rmt check"),
-        (("r2",), dg.AssetCheckSeverity.WARN, "wait for those that are behind"),
+        (("r2",), dg.AssetCheckSeverity.WARN, "Wait for the replicas that are behind"),
     ],
 )
 def test_replicas_that_differ_are_an_error_once_they_have_caught_up(

@@ -106,8 +106,9 @@ def test_whatever_holds_rows_is_stored_once(
             names.parts_key("default.stored", "r1"), limit=9
         )
         assert len(events.records) == 1, "the ledger has the insert once"
-    assert (first["dagster/row_count"], first["rows duplicate"]) == (3, 0)
-    assert (again["dagster/row_count"], again["rows duplicate"]) == (0, 3)
+    figures = ("dagster/row_count", "rows inserted", "rows duplicate")
+    assert [first[name] for name in figures] == [3, 3, 0]
+    assert [again[name] for name in figures] == [3, 0, 3]
     assert first["dagster/relation_identifier"] == "default.stored"
     columns = [column.name for column in first["dagster/column_schema"].columns]
     assert columns == ["day", "id", "amount"]
@@ -224,6 +225,31 @@ def test_a_day_that_was_corrected_takes_the_place_of_what_it_was(
     assert stored_rows(site) == [
         (day, number) for day in ("2026-01-05", "2026-01-06") for number in range(2)
     ]
+
+
+def test_each_partition_of_a_run_has_its_own_figures(
+    site: Site, io_manager: RmtIOManager
+) -> None:
+    """In Dagster's page of a day, its rows and the insert to undo are that day's."""
+    asset = stored(lambda days: {day: rows_of(day, int(day[-1])) for day in days})
+    span = {
+        "dagster/asset_partition_range_start": "2026-01-05",
+        "dagster/asset_partition_range_end": "2026-01-07",
+    }
+    with dg.instance_for_test() as instance:
+        result = materialize(io_manager, [asset], instance, tags=span)
+    told = {
+        str(event.partition): {name: value.value for name, value in event.metadata.items()}
+        for event in (
+            each.materialization for each in result.get_asset_materialization_events()
+        )
+        if event.asset_key == dg.AssetKey("stored")
+    }
+    counts = {day: found["dagster/row_count"] for day, found in told.items()}
+    assert counts == {"2026-01-05": 5, "2026-01-06": 6, "2026-01-07": 7}
+    assert {found["parts"] for found in told.values()} == {1}
+    plan = site.r1.table("stored").plan_undo(str(told["2026-01-06"]["insert id"]))
+    assert (plan.refusal, plan.rows) == ("", 6)
 
 
 def test_rows_of_another_day_replace_nothing(site: Site, io_manager: RmtIOManager) -> None:

@@ -12,9 +12,9 @@ from dagster._core.snap import JobSnap
 from dagster._core.snap.snap_to_yaml import default_values_yaml_from_type_snap
 
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.dagster import maintenance, names
+from rmt_pipeline.dagster import RmtIOManager, maintenance, names
 from rmt_pipeline.dagster.engine import EngineResource
-from rmt_pipeline.dagster.location import rmt_resources
+from rmt_pipeline.dagster.location import machinery, rmt_resources
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.table import Table
@@ -53,7 +53,10 @@ class World:
         name = f"{job}_r1"
         return self.jobs[name].execute_in_process(
             run_config={"ops": {f"work_{name}": {"config": config}}} if config else {},
-            resources={"engine": EngineResource()},
+            resources={
+                "engine": EngineResource(),
+                maintenance.STORES_NOTHING: dg.mem_io_manager,
+            },
             instance=self.instance,
             raise_on_error=False,
         )
@@ -153,9 +156,9 @@ def test_every_field_of_every_form_explains_itself() -> None:
 
 
 def test_a_form_has_all_its_fields_and_nothing_else_when_it_is_opened() -> None:
-    """What the launchpad writes down for a person who opens it, in a location with `engine`."""
-    jobs = maintenance.maintenance_jobs("r1")
-    defs = dg.Definitions(jobs=jobs, resources=dict(rmt_resources()))
+    """What the launchpad writes down for a person who opens it, in a location with resources."""
+    resources = {**rmt_resources(), "io_manager": RmtIOManager(server="r1")}
+    defs = dg.Definitions.merge(machinery("r1"), dg.Definitions(resources=resources))
     for verb in maintenance.VERBS:
         job = f"{verb.name}_r1"
         form = yaml.safe_load(opened_form(defs, job))
@@ -326,6 +329,7 @@ def test_a_wrong_value_is_named_and_nothing_is_done(world: World) -> None:
 def test_rows_are_mutated_after_a_plan(world: World) -> None:
     world.insert((1, 1), (1, 2), (2, 3))
     told = world.told("mutate", table="t", commands="DELETE WHERE n = 2")
+    assert told["dry run"] is True
     assert (told["rows that match"], told["parts to rewrite"]) == (1, 1)
     assert world.rows() == [(1, 1), (1, 2), (2, 3)]
     commands = "DELETE WHERE n = 2"
