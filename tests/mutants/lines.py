@@ -488,6 +488,14 @@ MUTANTS: tuple[LineMutant, ...] = (
         "::test_what_was_dropped_stays_so_however_long_another_replica_was_away",
     ),
     LineMutant(
+        "drop: a replica that is being restored is gone because it was",
+        f"{REPLICA}/life/drop.py",
+        "        root, lost = keeper.exists_many([replica.root, replica.is_lost])\n",
+        "",
+        "tests/unit/replica/life/test_restore_at_once.py"
+        "::test_a_replica_that_is_dropped_while_it_announces_is_gone_or_waited_for",
+    ),
+    LineMutant(
         "restore: what was given up for a replica that is gone stays given up",
         f"{REPLICA}/life/restore.py",
         "if said[name].given_up_among not in ((), among)]",

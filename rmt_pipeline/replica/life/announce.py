@@ -1,7 +1,23 @@
-"""One disk's parts become what ZooKeeper says of the replica, while its table is restored.
+"""The second step of a restore (`replica.life.restore`): the nodes of one replica in ZooKeeper are
+made what its disk says.
 
-Every request asserts the version of what the replica has announced so far: once all is announced,
-nothing of another process that was at it lands any more.
+1. The replica's nodes are created if they are not there, with a new `creation`: whoever remembers
+   nodes of before knows that these are others. What an older copy of ZooKeeper says of its log
+   pointer, its structure and whether it was lost is reset.
+2. Its queue is emptied: the entries are of another time.
+3. Its promises become the parts on the disk: promises of other parts are deleted, wrong headers
+   replaced, missing ones made. Parts that are covered by larger ones are promised as well: clean-up
+   removes them in its time.
+4. Numbers of blocks and mutations that its parts have are skipped, so that nobody gets them again.
+   A sequence in ZooKeeper can't be set, so nodes are made and deleted until it is there.
+5. Ids of blocks, records of ALTERs and records of inserts are made, as far as parts tell of them
+   (`replica.life.known_inserts`).
+6. The node `T/restoring/<replica>`, which was empty, gets what the others have to know.
+
+Two processes may be at it at once, or one that was believed to be dead. So each multi asserts, as
+its first operation, the version of `T/restoring/<replica>` (the `guard`). After step 6 the version
+is another one, and nothing of the slower process lands. Before that both write the same: what this
+disk says.
 """
 
 from contextlib import suppress
@@ -38,8 +54,9 @@ _SKIPPED, _SKIPS_TOGETHER = 100, 20  # numbers in one request: the fastest, when
 
 
 def announce(replica: Replica, creator: bytes, disk: DiskParts) -> int:
-    """Make the replica's nodes what its disk says. How many inserts are known again; of what was
-    announced before nothing is changed.
+    """Make the replica's nodes what its disk says. The answer is how many inserts with a token are
+    known again. Nothing is done when the replica has announced its parts already. Raises Conflict
+    when another process was faster, or the replica was dropped.
     """
     keeper, table = replica.session, replica.table
     path = table.restoring_replica(replica.name)
@@ -48,7 +65,7 @@ def announce(replica: Replica, creator: bytes, disk: DiskParts) -> int:
         return 0
     guard = Check(path, read[1].version)
     log = Restoring.decode(restoring[0]).log
-    # The mark says that this disk has seen a longer log. It was the log of another time.
+    # The disk has noted how long the log was. That was another log, and longer than this one.
     replica.store.marks.note_log_seen(0)
     try:
         _ensure_replica(replica, creator, guard, log)
@@ -76,8 +93,9 @@ def announce(replica: Replica, creator: bytes, disk: DiskParts) -> int:
 
 
 def new_creation(replica: Replica) -> str:
-    """Of a replica that is made again. Another one than before: versions and numbers begin anew,
-    and who has lived through it remembers those of before. Its server's start adopts it.
+    """The name of the node that says which replica this is. It differs from the one of before: the
+    versions and numbers of all nodes begin anew, and a process that lives through a restore still
+    remembers those of before. The server adopts the new name when it starts the replica.
     """
     return replace(replica.definition, restored=replica.ids.new_id()).creation
 
@@ -147,7 +165,7 @@ def _skip_numbers(replica: Replica, guard: Op, partition: str, number: int) -> N
 
 
 def _skip(keeper: Keeper, guard: Op, parent: str, prefix: str, number: int) -> None:
-    """No number up to this one is given out any more: parts of some disk have them."""
+    """See to it that ZooKeeper gives out no number up to this one: parts of a disk have them."""
     while True:
         stat = keeper.exists(parent)
         if stat is None or stat.next_sequence > number:
@@ -171,13 +189,15 @@ def _skip(keeper: Keeper, guard: Op, parent: str, prefix: str, number: int) -> N
 
 
 def _cut(count: int) -> list[int]:
-    """As many numbers as are skipped at once: some in each of several requests."""
+    """How many numbers to skip in each of several requests that are sent together."""
     whole, rest = divmod(min(count, _SKIPPED * _SKIPS_TOGETHER), _SKIPPED)
     return [*repeat(_SKIPPED, whole), *([rest] if rest else [])]
 
 
 def _record_ops(replica: Replica, disk: DiskParts) -> list[Op]:
-    """Ids of blocks, and records of ALTERs, which parts of before are read with."""
+    """What makes the ids of blocks, by which an insert without a token is known, and the records of
+    ALTERs, with which parts that are older than these are read.
+    """
     table, definition = replica.table, replica.definition
     wanted: dict[str, bytes] = {}
     for part, manifest in disk.small.items():

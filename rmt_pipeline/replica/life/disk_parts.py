@@ -17,11 +17,14 @@ from rmt_pipeline.store.manifest import Manifest
 
 @dataclass(frozen=True, slots=True)
 class DiskParts:
-    """`parts`: the maximal ones, which are the table's rows here; `promised`: the ones that they
-    cover, too, which clean-up removes in its time. `small`: of these, those of one insert each,
-    `unseen` those that this disk never saw promised. `numbers`: the greatest of each partition that
-    is known here. `in_part`: by the ids of inserts that took several commits, and are not known to
-    have ended, what was noted of each commit.
+    """`parts`: the maximal ones, which have the table's rows. `promised`: these, and the parts that
+    they cover, which clean-up removes in its time. `small`: of the promised ones those that are one
+    block of an insert each; `unseen`: of the small ones those that this server never saw promised.
+    `left_out`: parts that are broken, overlap another one, or are a block that is there twice, with
+    the reason. `dropped`: ranges that were dropped here. `numbers`: the greatest number that is
+    known here, by partition; `mutations`: that of a mutation, -1 without any. `in_part`: by the ids
+    of inserts that took several commits, and are not known to have ended, what was noted of each
+    commit.
     """
 
     parts: Mapping[PartName, Manifest]
@@ -36,8 +39,8 @@ class DiskParts:
 
 
 def parts_of_disk(replica: Replica) -> DiskParts:
-    """What a replica whose nodes ZooKeeper has lost has on its disk, each row once: of parts that
-    overlap, or have the same block of an insert, one is left out and told of.
+    """Look at the disk. Each row is in `parts` once: of two parts that overlap, or are the same
+    block of an insert, one is left out.
     """
     store = replica.store
     dropped = store.drops.ranges()

@@ -162,6 +162,8 @@ def drop_dead_replica(keeper: Keeper, table: TablePaths, name: str) -> bool:
     )
     if awaited is not None:  # others restore the table, and it will never come
         _quietly(keeper, Delete(table.restoring_replica(name)))
+        # It may have come all the same, and made its nodes until now. From now on it can't.
+        root, lost = keeper.exists_many([replica.root, replica.is_lost])
         if root is None:
             return False
     if root is None and dropped is None:

@@ -1,23 +1,42 @@
 """SYSTEM RESTORE REPLICA: ZooKeeper lost the table, and its replicas make it again from the parts
 on their disks (spec §11.6).
 
-    nobody has it ──first──► restoring ──each: announce its parts──► all are there ──► open
+    ZooKeeper has     ──begin──► T/restoring ──each replica──► every node below ──open──► the table
+    no such table                                announces     T/restoring is full
 
-A part keeps its name: the names are what says which rows are in two parts of two disks
-(`protocol.restoring`). So nothing is renamed, copied or attached. As long as one of the replicas
-that any of these disks knows has not announced its parts, nobody is active: a number that is given
-out now, or a merge, could be one that a disk knows already. One that will never come is removed
-with SYSTEM DROP REPLICA; then the others are all.
+1. **Begin.** Somebody says SYSTEM RESTORE REPLICA on the server of r1. One multi makes the table's
+   nodes, the node `T/restoring`, and below it an empty node for each replica that r1's disk has
+   known of: these are waited for. As long as `T/restoring` is there no replica becomes active. So
+   nobody gives out block numbers, inserts, merges or cleans up: a number or a merge could be one
+   that a disk knows already. (`_begin`)
+2. **Announce.** r1 makes its own nodes what its disk says: its parts, the numbers that they have,
+   the inserts that they tell of. The last request writes into `T/restoring/r1` what the others have
+   to know: which ranges r1 has dropped, and which parts it never saw promised. Until then the node
+   is empty, and whoever says it again begins this step anew. (`announce`)
+3. **Wait.** r2 and r3 do the same, in any order or at once. A replica that will never come is
+   removed with SYSTEM DROP REPLICA: that deletes its node below `T/restoring`.
+4. **Open.** Whoever finds that no node below `T/restoring` is empty takes the lock
+   `T/restoring_lock`, which goes with its session, and decides which parts are the table
+   (`protocol.restoring`). Parts keep their names, for these say which rows are in two parts of two
+   disks: nothing is renamed, copied or attached. A copy that is not in the table is given up: its
+   promise is deleted, and its bytes go to `detached/` when its server starts. All parts go into the
+   log, so that the others fetch them. The last multi asserts that nobody has come or gone, and
+   deletes `T/restoring` and the lock. (`_open`)
+5. **Start.** Each server starts its replica as after any other crash.
 
-Everything is repeated after any death. Until `restoring` is gone a replica's nodes are made what
-its disk says, under the version of what it has announced: a late request of a dead process is
-refused once that is done. Opening is under a lock that goes with its session.
+What may come in between:
 
-All is asked of the session itself: what `BoundKeeper` asserts of a replica is made here.
+* A process dies at any step: saying it again, or a server that starts, goes on. Each request of
+  step 2 asserts the version of the node below `T/restoring`, and each one of step 4 belongs to the
+  session of the lock: no late request of a dead process lands.
+* A replica is dropped after another one has given up a copy for it, and before the table is open:
+  the other one announces its parts again (`_open_locked`).
+* ZooKeeper was not lost, but restored from an older copy: then step 1 makes `T/restoring` in the
+  table that is there, if no replica is active, and step 2 corrects what the copy says.
+* The table was opened without a replica, and works: that replica joins it as a new one does, and
+  clones. Of its parts those stay that others have, too; the rest goes to `detached/`. (`_join`)
 
-Who comes when the table was opened without it joins as a new replica does, and clones: of its
-parts those that others have stay, and the others go to `detached/`, from where they can be
-attached.
+All requests go through the session itself: what `BoundKeeper` asserts of a replica is made here.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -92,7 +111,7 @@ _CHANGED = "{}: a replica came, or was dropped, while it was opened; try again"
 
 
 class NothingToRestore(UserError):
-    """ZooKeeper has the replica."""
+    """ZooKeeper has the replica, and all that its disk has seen of it."""
 
     code = "REPLICA_STATUS_CHANGED"
 
@@ -142,10 +161,10 @@ def restore(replica: Replica, creator: bytes) -> Restored:
     come first; Conflict (another process is at it): say it again.
     """
     keeper, table = replica.session, replica.table
-    keeper.sync("/")  # what was wiped or restored a moment ago is not answered from the past
+    keeper.sync("/")  # else a server that is behind may answer with the table of before
     disk = parts_of_disk(replica)
     marks = replica.store.marks
-    for part in marks.given_up():  # of now on another one may have its name
+    for part in marks.given_up():  # from now on another part may have its name
         marks.looked_again(part)
     if not _begin(replica):
         return _join(replica, creator, disk)
@@ -170,8 +189,8 @@ def restore(replica: Replica, creator: bytes) -> Restored:
 
 
 def require_not_restoring(replica: Replica) -> None:
-    """Raises BeingRestored. The last one that was waited for may have announced its parts and died:
-    then the table is opened.
+    """Raises BeingRestored, with what there is to do. If all replicas have announced their parts,
+    and the process of the last one died before it opened the table, the table is opened here.
     """
     keeper, table = replica.session, replica.table
     [names] = keeper.children_many([table.restoring])
@@ -201,7 +220,8 @@ def require_not_restoring(replica: Replica) -> None:
 
 
 def _begin(replica: Replica) -> bool:
-    """The table is being restored, and this replica is waited for. False: it is there, and works.
+    """True when the table is being restored now, and this replica is waited for. False when the
+    table is there and not being restored: this replica has to join it.
 
     Raises NothingToRestore, ReplicaDropped (another one was created in its place), UserError,
     Conflict.
@@ -218,7 +238,7 @@ def _begin(replica: Replica) -> bool:
 
 
 def _begun(replica: Replica) -> bool | None:
-    """None: the table changed while it was looked at; look again."""
+    """As `_begin`; None when the table changed while it was looked at: look again."""
     keeper, table, paths = replica.session, replica.table, replica.paths
     restoring, replicas, dropped, host, active = keeper.exists_many(
         [table.restoring, table.replicas, table.dropped, paths.host, paths.is_active]
@@ -248,12 +268,15 @@ def _begun(replica: Replica) -> bool | None:
 
 
 def _require_known_ones_first(replica: Replica) -> None:
-    """Who joins sets aside what nobody else has. Raises ZooKeeperIsOlder while nobody works with a
-    table that has forgotten what this disk has seen:
+    """Raises ZooKeeperIsOlder when this replica, which an older copy of ZooKeeper does not know,
+    comes before those that the copy knows:
 
-    1. ZooKeeper goes back to before r2 was created, which has rows that r1 had yet to fetch.
-    2. r2 is restored first, as one that joins: those rows are out of the table. Restored after r1,
-       which waits for it then, it announces them.
+    1. ZooKeeper goes back to before r2 was created. r2 has rows that r1 had yet to fetch.
+    2. r2 is restored first. To the copy it is a replica that joins, and what nobody else has is set
+       aside: those rows leave the table. If r1 had been first, it would have waited for r2, and r2
+       would have announced them.
+
+    When a replica works with what the copy says, it is too late for that: then this one joins.
     """
     living = living_replicas(replica.session, replica.table)
     if not living or any(living.values()):
@@ -269,7 +292,9 @@ def _require_known_ones_first(replica: Replica) -> None:
 
 
 def _is_awaited(replica: Replica) -> bool | None:
-    """One that nobody knew of comes while the others are at it."""
+    """True: this replica is among those that are waited for, also when the one that began the
+    restore had not known of it. None when the restore has ended meanwhile.
+    """
     table = replica.table
     node = Create(table.restoring_replica(replica.name))
     with suppress(Refused):
@@ -302,8 +327,9 @@ def _at_work(refused: Refused) -> Conflict:
 
 @contextmanager
 def _alone(keeper: Keeper, table: TablePaths, asserted: Sequence[Op]) -> Iterator[None]:
-    """While this is open nobody else opens the table, joins it, or begins to restore it. The last
-    multi of who is at it deletes the lock. Raises Conflict while another process has it; Refused.
+    """Holds `T/restoring_lock`, so that nobody else opens the table, joins it, or begins to restore
+    it. The last multi inside deletes the lock. Raises Conflict while another process has it, and
+    Refused when what is `asserted` is not so.
     """
     lock = Stray(table.restoring_lock, mark=f"{keeper.session_id:#x}")
     try:
@@ -353,7 +379,7 @@ def _ops_again(replica: Replica) -> list[Op]:
 
 
 def _awaited(keeper: Keeper, table: TablePaths) -> tuple[str, ...]:
-    """Who has yet to announce its parts; empty as well when the table is open."""
+    """The replicas that have yet to announce their parts; none when the table is open."""
     [names] = keeper.children_many([table.restoring])
     if names is None:
         return ()
@@ -369,8 +395,9 @@ def _awaited(keeper: Keeper, table: TablePaths) -> tuple[str, ...]:
 
 
 def _open(replica: Replica) -> United | None:
-    """Everybody has announced: what they have together is the table. None when another process was
-    faster, or some have to announce their parts again. Raises Conflict while another one is at it.
+    """Make what all replicas have announced the table, and let them become active. None when
+    another process was faster, or when some replicas have to announce their parts again. Raises
+    Conflict while another process is at it, or when a replica came or was dropped meanwhile.
     """
     table = replica.table
     try:
@@ -383,7 +410,7 @@ def _open(replica: Replica) -> United | None:
 
 
 def _open_locked(replica: Replica) -> United | None:
-    """What was given up for a replica that is gone is not lost with it:
+    """A copy that was given up for the sake of a replica is not lost when that one is dropped:
 
     1. r2 was waited for last. It has other rows than r1 under one name, gives its copy up for that
     of r1, and dies before the table is open. 2. r1 is gone for good, and dropped. 3. Whoever opens
@@ -444,7 +471,9 @@ def _open_locked(replica: Replica) -> United | None:
 
 
 def _quorums_of_before(keeper: Keeper, table: TablePaths) -> list[str]:
-    """Who asked for one has long had no answer; each replica has what its disk has."""
+    """Nodes of inserts that waited for a quorum when ZooKeeper was lost. Their clients have long
+    been told that it is not known; the parts are in the table now.
+    """
     [beside] = keeper.children_many([table.quorum_parallel])
     paths = [table.quorum_status, *map(table.quorum_of, beside or ())]
     stats = keeper.exists_many(paths)
@@ -463,8 +492,8 @@ def _held(keeper: Keeper, table: TablePaths, name: str) -> dict[PartName, PartHe
 
 
 def _give_up(keeper: Keeper, table: TablePaths, united: United) -> None:
-    """Their bytes are set aside when their replica starts: the flag says that somebody has decided
-    it.
+    """Delete the promises of what is given up. The bytes are set aside when the replica starts: the
+    flag `force_restore_data` tells it that somebody has decided so.
     """
     for name in sorted({one.replica for one in united.given_up}):
         paths = table.replica(name)
@@ -563,16 +592,17 @@ def _not_in(parts: Iterable[PartName], part: PartName) -> Iterator[PartName]:
 
 
 def _forget_dropped(replica: Replica, dropped: Collection[PartName]) -> None:
-    """What one disk knows to be dropped may be inserted again, whatever the others' blocks are, or
-    ZooKeeper knew before.
+    """What one disk knows to be dropped may be inserted again: the disk of a replica that had yet
+    to hear of the drop, or an older copy of ZooKeeper, says that its blocks are there.
     """
     if dropped:
         forget(unbound(replica), dropped)
 
 
 def _bring_metadata(replica: Replica, names: Sequence[str]) -> list[tuple[ReplicaPaths, bytes]]:
-    """The table's structure becomes the newest that a disk knows, and has its version: parts say
-    which one they were written with. Entries for the replicas that have yet to apply it.
+    """Give the table the newest structure that a disk knows, under the version that it has there:
+    each part says with which version it was written. The answer are queue entries for the replicas
+    that have yet to apply it.
     """
     keeper, table = replica.session, replica.table
     (metadata, stat), (columns, _) = keeper.get(table.metadata), keeper.get(table.columns)
@@ -662,13 +692,15 @@ def _words(united: United) -> Iterator[str]:
 
 
 def _join(replica: Replica, creator: bytes, disk: DiskParts) -> Restored:
-    """The table is there without this replica: it joins as a new one, which clones. Parts that are
-    equal to another replica's stay. What nobody else has is set aside: the numbers in its names may
-    be others' by now. Alone, and sure that it is no table that is being restored:
+    """The table is there without this replica, which joins it as a new one does, and clones. Its
+    parts that are equal to another replica's stay. Its other parts are set aside: the numbers in
+    their names may belong to other parts by now.
 
-    1. ZooKeeper is empty, and nothing is being restored. 2. Another process begins: now there are
-    replicas, and this one is waited for. 3. Its parts are set aside as one's that joins, while the
-    other process announces them; or the table is opened without them.
+    It holds the lock, and asserts that nothing is being restored:
+
+    1. This process finds ZooKeeper empty, and nothing being restored. 2. Another process of the
+    same replica begins to restore it: now the table has replicas, and this one is waited for.
+    3. This process takes that for a table to join, and sets aside what the other one announces.
     """
     keeper, table = replica.session, replica.table
     names, stat = keeper.children_stat(table.replicas)
@@ -745,7 +777,9 @@ def _equal_elsewhere(
 def _set_aside(
     replica: Replica, stay: Collection[PartName], disk: DiskParts
 ) -> Iterator[tuple[PartName, str]]:
-    """Everything else leaves its name: `detached` has it, and what larger parts cover goes."""
+    """All parts but those that stay lose their names: what a larger one covers is removed, the rest
+    goes to `detached/`. Yields those that had rows of the table, with the reason.
+    """
     store = replica.store
     covering = PartSet(stay)
     for part in store.parts():

@@ -160,6 +160,30 @@ def test_a_replica_that_comes_or_goes_while_the_table_is_opened_is_told_in_words
         assert two.values("r2") == Counter([1])
 
 
+def test_a_replica_that_is_dropped_while_it_announces_is_gone_or_waited_for(
+    tmp_path: Path,
+) -> None:
+    """1. Somebody drops r2, which has no nodes yet. 2. r2 makes them, and announces its parts.
+    3. Nobody waits for r2 any more: it is no replica of the table either, which nobody opened.
+    """
+    for number in range(REQUESTS_MAX):
+        with Disaster(tmp_path / str(number), ("r1", "r2", "r3")) as three:
+            three.insert("r1", 1)
+            three.wipe()
+            three.restore("r1")
+            table, nodes = three["r1"].table, three.zookeeper.nodes
+            between = BetweenAnswers(
+                three.zookeeper.connect(), number, partial(three.restore, "r2")
+            )
+            with suppress(RmtError):
+                drop_dead_replica(between, table, "r2")
+            is_replica = table.replica("r2").root in nodes
+            assert is_replica == (table.restoring_replica("r2") in nodes), number
+        if not between.has_come:
+            break
+    assert 2 < number < REQUESTS_MAX - 1
+
+
 def test_nobody_is_active_while_the_table_is_being_restored(tmp_path: Path) -> None:
     """1. A server that starts reads that nobody restores the table. 2. The table is begun anew, and
     this replica announced; another one is waited for. 3. An insert into the replica, were it active
