@@ -2,11 +2,12 @@
 (spec §7).
 """
 
+import io
 from collections.abc import Sequence
 from dataclasses import astuple, replace
 
 from rmt_pipeline.protocol.alter.commands import AddDeclared, ClearColumn, LeaveDeclared
-from rmt_pipeline.protocol.errors import UnknownTable, UserError
+from rmt_pipeline.protocol.errors import IncorrectQuery, UnknownTable, UserError
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.alter.request import request_alter
@@ -16,11 +17,20 @@ from rmt_pipeline.sql.define.alter import alter_commands
 from rmt_pipeline.sql.define.materialize import on_rows
 from rmt_pipeline.sql.define.partition import partition_id_of
 from rmt_pipeline.sql.formats.rows import Columns, Done, Result, Rows, rows_of
+from rmt_pipeline.sql.formats.write import write_rows
 from rmt_pipeline.sql.run.context import SessionContext
 from rmt_pipeline.sql.run.tables import not_built
 from rmt_pipeline.syntax import nodes
 from rmt_pipeline.syntax.canonical import canonical
-from rmt_pipeline.syntax.mutation import Command, PartitionId, PartitionValue, with_partition
+from rmt_pipeline.syntax.expression import parse_expression
+from rmt_pipeline.syntax.mutation import (
+    AlterColumn,
+    Command,
+    DeleteRows,
+    PartitionId,
+    PartitionValue,
+    with_partition,
+)
 from rmt_pipeline.syntax.statements.definition import (
     AddIndexSyntax,
     AlterSyntax,
@@ -158,6 +168,9 @@ def mutate_rows(session: SessionContext, statement: MutateRows) -> Result:
     """Write the mutation and wait for it as `mutations_sync` says (spec §7.1, §7.7). With
     `dry_run` nothing is written, and the answer is what would be done.
 
+    Subqueries are answered once, now, by this server: the mutation has their values in it, so that
+    every replica changes the same rows.
+
     Raises UnknownTable; a UserError for what the commands may not do, before anything is
     written; Unfinished.
     """
@@ -168,12 +181,80 @@ def mutate_rows(session: SessionContext, statement: MutateRows) -> Result:
         query = replace(query, mutations_sync=query.lightweight_deletes_sync)
     definition, now_s = table.definition, session.server.clock.now_s()
     given = [one for typed in statement.commands for one in on_rows(typed, definition, now_s)]
-    commands = commands_for(given, definition)
+    answered = [_with_answers(session, one) for one in given]
+    commands = commands_for(answered, definition)
     if query.dry_run:
         plans = plan_mutation(table.replica, commands, query)
         return rows_of(_PLANNED, [astuple(plan) for plan in plans])
     table.mutate(commands, settings=query)
     return Done()
+
+
+def _with_answers(session: SessionContext, command: Command) -> Command:
+    """The command with values in the place of its subqueries."""
+    if isinstance(command, AlterColumn):
+        return command
+    condition = _answered(session, command.condition)
+    if isinstance(command, DeleteRows):
+        return replace(command, condition=condition)
+    assignments = tuple(
+        replace(one, value=_answered(session, one.value)) for one in command.assignments
+    )
+    return replace(command, condition=condition, assignments=assignments)
+
+
+def _answered(session: SessionContext, node: nodes.Node) -> nodes.Node:
+    match node:
+        case nodes.Call("in" | "notIn", (value, nodes.Subquery(query))):
+            members, _ = _values_of(session, query)
+            if not members:
+                return nodes.Literal(int(node.name == "notIn"))
+            among = parse_expression(f"x IN ({members})")
+            assert isinstance(among, nodes.Call)
+            return replace(node, arguments=(_answered(session, value), among.arguments[1]))
+        case nodes.Call("exists", (nodes.Subquery(query),)):
+            return nodes.Literal(int(bool(_values_of(session, query)[0])))
+        case nodes.Subquery(query):
+            return _single_value(*_values_of(session, query))
+        case nodes.Call():
+            return replace(
+                node, arguments=tuple(_answered(session, each) for each in node.arguments)
+            )
+        case nodes.Lambda():
+            return replace(node, body=_answered(session, node.body))
+        case nodes.Aliased():
+            return replace(node, node=_answered(session, node.node))
+        case _:
+            return node
+
+
+def _single_value(rows: str, kinds: Sequence[str]) -> nodes.Node:
+    """What a subquery stands for where a value is asked for; NULL when it has no row."""
+    if len(kinds) != 1:
+        raise IncorrectQuery(
+            f"a subquery that stands for a value has one column, not {len(kinds)}"
+        )
+    if not rows:
+        return nodes.Literal(None)
+    made = parse_expression(f"[{rows}]")
+    assert isinstance(made, nodes.Call)
+    if len(made.arguments) > 1:
+        raise IncorrectQuery(
+            f"a subquery that stands for a value answered with {len(made.arguments)} rows: add "
+            "LIMIT 1 or an aggregate function"
+        )
+    return nodes.Call("CAST", (*made.arguments, nodes.Literal(kinds[0])))
+
+
+def _values_of(session: SessionContext, query: nodes.Query) -> tuple[str, list[str]]:
+    """The rows that a query answers with, as literals with commas between, and their types."""
+    from rmt_pipeline.sql.run.select import select  # noqa: PLC0415  start-up: slow
+
+    found = select(session, SelectStatement(query, text="(SELECT ...)"))
+    assert isinstance(found, Rows)
+    out = io.BytesIO()
+    write_rows(found, "Values", out)
+    return out.getvalue().decode(), [column.type.text for column in found.columns]
 
 
 def kill_mutations(session: SessionContext, statement: KillMutation) -> Result:

@@ -284,6 +284,7 @@ def _rows_command(cursor: Cursor) -> RowsSyntax:
         return MaterializeColumn(_column_name(cursor), _in_partition(cursor))
     if cursor.take_words("MATERIALIZE", "TTL"):
         return MaterializeTtl(_in_partition(cursor))
+    cursor.read_query = inner_query
     return command(cursor)
 
 
@@ -297,6 +298,7 @@ def delete_from(cursor: Cursor) -> MutateRows:
     table = table_name(cursor)
     if not cursor.at_words("WHERE") and not cursor.at_words("IN", "PARTITION"):
         raise cursor.expected("WHERE: DELETE FROM t WHERE 1 deletes every row")
+    cursor.read_query = inner_query
     deleted = delete_rows(cursor)
     return MutateRows(table, (deleted,), answer_tail(cursor).settings, is_lightweight=True)
 
