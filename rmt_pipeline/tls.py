@@ -33,6 +33,27 @@ def server_context(files: TlsFiles, *, client_certificates: bool) -> ssl.SSLCont
     return _filled(context, files)
 
 
+def distrust_of(files: TlsFiles, name: str) -> str:
+    """Why whoever has the same files does not believe that a server with them is at `name`: it is
+    not in the certificate, which is too old, or nobody known has signed it. "" when he does.
+    """
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = (
+        client_context(files).wrap_bio(back, there, server_hostname=name),
+        server_context(files, client_certificates=False).wrap_bio(
+            there, back, server_side=True
+        ),
+    )
+    for side in sides * 2:  # hello, hello and certificate, and the client has seen it
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+        except ssl.SSLError as error:
+            return str(error)
+    return ""
+
+
 def _filled(context: ssl.SSLContext, files: TlsFiles) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if files.ca is not None:

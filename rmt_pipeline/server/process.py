@@ -19,7 +19,7 @@ from rmt_pipeline.catalog.directory import (
     make_data_directory,
     require_owner,
 )
-from rmt_pipeline.config import Config
+from rmt_pipeline.config import Config, ServerConfig
 from rmt_pipeline.exchange.bandwidth import Bandwidth
 from rmt_pipeline.exchange.guard import RenewedGuard
 from rmt_pipeline.exchange.secret import cluster_id, exchange_secret, put_back
@@ -42,7 +42,7 @@ from rmt_pipeline.server.tables import Identity, Tables
 from rmt_pipeline.server.tasks import TaskLoops
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import EventWaker, RandomIds, SystemClock
-from rmt_pipeline.tls import Renewed
+from rmt_pipeline.tls import Renewed, distrust_of
 from rmt_pipeline.zookeeper.access import Access
 from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
@@ -137,7 +137,7 @@ def serve_until(
         require_owner(server.data, name)
         make_data_directory(server.data, config.files.umask)
         opened.callback(DirectoryLock(server.data, name).release)
-        tls = _listening_tls(config)
+        tls = _listening_tls(config, server)
         listener = HttpListener(server.listen_address, f"[servers.{name}] listen", tls)
         opened.callback(listener.stop)
         counters = Counters()
@@ -283,11 +283,21 @@ class _Process:
         )
 
 
-def _listening_tls(config: Config) -> ssl.SSLContext | None:
+def _listening_tls(config: Config, server: ServerConfig) -> ssl.SSLContext | None:
     """Raises BadConfiguration."""
     files = config.tls.files
     if files is None:
         return None
+    address = server.advertised_address
+    reason = distrust_of(files, address.host)
+    if reason:  # it may be renewed while the server runs
+        log.warning(
+            "other servers will not fetch from this one: [tls] certificate is not good for the "
+            "host in `advertise`",
+            host=address.host,
+            certificate=str(files.certificate),
+            reason=reason,
+        )
     return Renewed.server(files, client_certificates=config.tls.client_certificates)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from rmt_pipeline.config import TlsFiles
 from rmt_pipeline.protocol.errors import BadConfiguration
-from rmt_pipeline.tls import Renewed, client_context
+from rmt_pipeline.tls import Renewed, client_context, distrust_of
 from tests.support.certificates import Authority, Certificate
 from tests.support.waiting import LIMIT_S
 
@@ -123,6 +123,18 @@ def test_only_who_was_signed_is_heard_where_certificates_are_asked_for(
     ):
         with pytest.raises((ssl.SSLError, OSError)):
             seen_by(client_context(files), server)
+
+
+def test_a_server_knows_whether_others_will_believe_its_certificate(
+    tmp_path: Path, authority: Authority
+) -> None:
+    own = authority.sign("server", HOST, "localhost")
+    files = TlsFiles("[tls]", authority.file, own.file, own.key)
+    assert distrust_of(files, HOST) == distrust_of(files, "localhost") == ""
+    assert "host-7" in distrust_of(files, "host-7")
+    other = Authority(tmp_path / "unknown", "unknown")
+    unknown = TlsFiles("[tls]", other.file, own.file, own.key)
+    assert "certificate verify failed" in distrust_of(unknown, HOST)
 
 
 def test_a_new_authority_counts_too(tmp_path: Path, authority: Authority) -> None:
