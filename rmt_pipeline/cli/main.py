@@ -369,9 +369,9 @@ def show_plan(config: "Config", server: str | None, table: str, commands: str) -
 
 @app.command("queue")
 @click.argument("table", metavar="[[DATABASE.]TABLE]", required=False)
-@of_one_server
-def show_queue(config: "Config", server: str, table: str | None) -> int:
-    """What the replicas of a server have to do: each entry, its age, and what it waits for."""
+@of_servers
+def show_queue(config: "Config", server: str | None, table: str | None) -> int:
+    """What replicas have to do: each entry, its age, and what it waits for."""
     from rmt_pipeline.cli.queue import run_queue  # noqa: PLC0415
 
     return run_queue(config, server, table)

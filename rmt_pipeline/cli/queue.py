@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
-from rmt_pipeline.cli.watch import typed_table
+from rmt_pipeline.cli.watch import opened_servers, tables_of, typed_table
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.exchange import control
-from rmt_pipeline.protocol.errors import RmtError, UserError
+from rmt_pipeline.protocol.errors import RmtError, UserError, ZooKeeperUnreachable
 from rmt_pipeline.replica.upkeep.lag import lag_of
 from rmt_pipeline.sql.system.replication import queue_of
 from rmt_pipeline.table import Table
@@ -15,22 +15,30 @@ from rmt_pipeline.table import Table
 SHOWN_MAX = 1000
 
 
-def run_queue(config: Config, server: str, name: str | None) -> int:
-    """Every entry, oldest first, of one table or of all, as ZooKeeper has them; and why nobody
-    works on them, if the server does not run or the table is read-only.
+def run_queue(config: Config, server: str | None, name: str | None) -> int:
+    """Every entry, oldest first, of one table or of all, on one server or on all, as ZooKeeper has
+    them; and why nobody works on them, if the server does not run or the table is read-only.
 
-    The exit status is 1 when the queue of a table can't be read.
+    The exit status is 1 when the queue of a table can't be read. Raises UnknownTable,
+    ZooKeeperUnreachable.
     """
     is_read = True
-    told = control.how_it_is(config, config.server(server))
-    with ServerContext.open(config, server, purpose="queue") as context:
-        for table in _tables(context, name):
+    with opened_servers(config, server, "queue") as contexts:
+        told = {one.server.name: control.how_it_is(config, one.server) for one in contexts}
+        for context, table in tables_of(contexts, name):
+            if name is None and table.definition.engine.is_private:
+                continue
             try:
-                lines = list(_queue_lines(table))
+                first, *lines = _queue_lines(table)
+            except ZooKeeperUnreachable:
+                raise  # nobody has the others' queues either
             except RmtError as error:
                 is_read = False
-                lines = [f"{table.definition.full_name}: {error.code}. {error}"]
-            reason = control.why_read_only(told, context.server, table.definition)
+                first, lines = f"{error.code}. {error}", []
+            print(f"{table.definition.full_name} on {context.server.name}: {first}")
+            reason = control.why_read_only(
+                told[context.server.name], context.server, table.definition
+            )
             for line in [*lines, *([] if reason is None else [f"  {reason.words}"])]:
                 print(line, flush=True)
     return 0 if is_read else 1
@@ -41,7 +49,7 @@ def _queue_lines(table: Table) -> Iterator[str]:
     replica = table.replica
     entries, lag = queue_of(replica), lag_of(replica)
     behind = f", and {lag.entries} of the log not copied to it yet" if lag.entries else ""
-    yield f"{table.definition.full_name}: {len(entries)} entries{behind}"
+    yield f"{len(entries)} {'entry' if len(entries) == 1 else 'entries'}{behind}"
     now_s = replica.clock.now_s()
     for entry in entries[:SHOWN_MAX]:
         yield f"  {_line(entry, now_s)}"
@@ -55,7 +63,7 @@ def run_explain_entry(config: Config, server: str, name: str, wanted: str) -> in
     Raises UserError when there is none.
     """
     with ServerContext.open(config, server, purpose="explain") as context:
-        [table] = _tables(context, name)
+        table = typed_table(context, name)
         found = [
             entry
             for entry in queue_of(table.replica)
@@ -70,12 +78,6 @@ def run_explain_entry(config: Config, server: str, name: str, wanted: str) -> in
             "was never there; rmt queue lists those that are"
         )
     return 0
-
-
-def _tables(context: ServerContext, name: str | None) -> list[Table]:
-    if name is not None:
-        return [typed_table(context, name)]
-    return [one for one in context.tables() if not one.definition.engine.is_private]
 
 
 def _line(entry: dict[str, Any], now_s: float) -> str:

@@ -370,7 +370,8 @@ def _quorum_lines(replica: Replica) -> Iterator[str]:
     """Inserts that wait until more replicas have their rows, if there are any."""
     waiting = sorted(read_quorums(replica).entries(), key=lambda entry: entry.part)
     if waiting:
-        yield f"  quorum: {len(waiting)} parts wait for it"
+        count = "1 part waits" if len(waiting) == 1 else f"{len(waiting)} parts wait"
+        yield f"  quorum: {count} for it"
     for one in waiting[:REASONS_MAX]:
         on = ", ".join(one.replicas)
         yield f"    {one.part} is on {on}: {len(one.replicas)} of {one.required} replicas"

@@ -6,6 +6,7 @@ import pytest
 from urllib3.exceptions import NewConnectionError
 
 from rmt_pipeline.cli import queue
+from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import Unavailable, UserError
 from rmt_pipeline.protocol.log.codec import encode
@@ -39,14 +40,14 @@ def server(tmp_path, monkeypatch):
         tried = Attempts(2, "r2 does not answer", now_s, "")
         replica.keeper.multi([Create(replica.paths.attempts_of(node), tried.encode())])
         opened.table("t").store.marks.stop(Background.FETCHES)
-        monkeypatch.setattr(queue.ServerContext, "open", lambda *_, **__: nullcontext(opened))
+        monkeypatch.setattr(ServerContext, "open", lambda *_, **__: nullcontext(opened))
         yield opened
 
 
 def test_the_queue_says_of_each_entry_what_it_waits_for(server, capsys):
-    assert queue.run_queue(server.config, "r1", None) == 0
+    assert queue.run_queue(server.config, None, None) == 0
     shown = capsys.readouterr().out
-    assert "default.t: 1 entries" in shown
+    assert "default.t on r1: 1 entry\n" in shown
     assert "queue-0000000000 GET_PART all_0_0_0" in shown
     assert "FETCHES are stopped by hand" in shown
     assert "failed 2 times, last: r2 does not answer" in shown
@@ -93,7 +94,8 @@ def test_entries_of_the_log_that_are_not_copied_are_counted(server, capsys):
     server.table("t").insert([{"n": 1}])
     queue.run_queue(server.config, "r1", "t")
     assert (
-        "default.t: 1 entries, and 1 of the log not copied to it yet" in capsys.readouterr().out
+        "default.t on r1: 1 entry, and 1 of the log not copied to it yet"
+        in capsys.readouterr().out
     )
 
 
@@ -106,5 +108,8 @@ def test_a_table_whose_queue_is_gone_does_not_hide_the_others(server, capsys):
     drop_replica(replica.session, replica.table, "r1")
     assert queue.run_queue(server.config, "r1", None) == 1
     shown = capsys.readouterr().out
-    assert "default.a: TABLE_IS_DROPPED. /tables/a/replicas/r1 is gone from ZooKeeper" in shown
+    assert (
+        "default.a on r1: TABLE_IS_DROPPED. /tables/a/replicas/r1 is gone from ZooKeeper"
+        in shown
+    )
     assert "queue-0000000000 GET_PART all_0_0_0" in shown
