@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from rmt_pipeline.protocol.errors import MissingPart, Unavailable
 from rmt_pipeline.protocol.log.entry import (
     AttachPart,
-    DropPart,
-    DropRange,
     GetPart,
     drop_range_of,
-    virtual_parts,
+    parts_brought,
 )
 from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.name import PartName
@@ -73,8 +71,7 @@ def readable_parts(replica: Replica) -> ReadableParts:
         is_coming = contained_in(
             made
             for entry in queued_entries(keeper, paths, replica.memory.queue).values()
-            if not isinstance(entry, DropRange | DropPart)
-            for made in virtual_parts(entry)
+            for made in parts_brought(entry)
         )
         active = parts_now(keeper, paths, replica.memory.queue).current
         [lost_now] = keeper.get_many([paths.is_lost])

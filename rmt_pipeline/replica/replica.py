@@ -1,7 +1,7 @@
 """One replica of one table, put together: where it is agreed, where its bytes are, who it is."""
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rmt_pipeline.hints import Hints
@@ -15,6 +15,7 @@ from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.kills import Kills
 from rmt_pipeline.replica.together import Together
 from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.system import Clock, IdSource
 from rmt_pipeline.zookeeper.keeper import Check, Keeper, Op, Stat
 from rmt_pipeline.zookeeper.known import CountedChildren, KnownQueue
@@ -309,17 +310,27 @@ def lost_error(replica: Replica) -> TableIsReadOnly:
     )
 
 
-def is_still_there(replica: Replica, living: Callable[[], Replica]) -> bool:
-    """As `is_there`; if its session ended, one of `living` is asked for the same replica.
+def take_back_own(
+    replica: Replica,
+    living: Callable[[], Replica],
+    pairs: Iterable[tuple[StagedPart, PartName]],
+) -> bool:
+    """Parts that were given their names, and not announced, become staged again. False when nobody
+    can tell whether the replica is still there: they keep their names, until a clean-up finds them.
+    `living`: asked for the same replica if the session has ended.
 
     1. A REPLACE has given its parts their names, and its session ends. 2. The table is dropped and
     created again, and its first inserts have the same names. 3. The REPLACE takes its parts back:
     by name, those of the new table, which are promised.
     """
-    if replica.is_there():
-        return True
-    try:
-        now = living()
-    except RmtError:
-        return False
-    return now.definition.creation == replica.definition.creation and now.is_there()
+    if not replica.is_there():
+        try:
+            now = living()
+        except RmtError:
+            return False
+        is_same = now.definition.creation == replica.definition.creation
+        if not is_same or not now.is_there():
+            return False
+    for staged, part in pairs:
+        replica.store.withdraw(part, staged)
+    return True

@@ -167,6 +167,12 @@ class Marks:
         """What this commit of an insert that takes several of them puts into the table; instead of
         what was noted of that number before. Survives a crash of the host. Raises DiskFull.
         """
+        try:
+            self._note_in_part(insert_id, commit, record)
+        except FileNotFoundError:  # what was noted of an earlier try was forgotten just now
+            self._note_in_part(insert_id, commit, record)
+
+    def _note_in_part(self, insert_id: str, commit: int, record: bytes) -> None:
         directory = self._path(layout.IN_PART, insert_id)
         self._disk.make_directory(directory)
         path = layout.join(directory, str(commit))

@@ -434,6 +434,44 @@ MUTANTS: tuple[LineMutant, ...] = (
         "::test_a_copy_from_before_the_first_start_is_made_what_the_disks_say",
     ),
     LineMutant(
+        "restore: a part that can't be read for a moment is left out",
+        f"{REPLICA}/life/disk_parts.py",
+        "LOOK_AGAIN_AFTER_S = (1.0, 5.0)",
+        "LOOK_AGAIN_AFTER_S = ()",
+        "tests/unit/replica/life/test_broken_on_start.py"
+        "::test_a_part_that_could_not_be_read_for_a_moment_is_not_left_out",
+    ),
+    LineMutant(
+        "swap: who can't tell whether its parts are its own goes on without them",
+        f"{REPLICA}/partitions/swap.py",
+        "    if done is None and not _take_back(sides):\n"
+        "        raise perhaps_another(sides[0].replica)\n",
+        "    if done is None:\n        _take_back(sides)\n",
+        f"{OVERWRITES}::test_one_whose_parts_keep_their_names_does_not_go_on_with_them",
+    ),
+    LineMutant(
+        "swap: nor when the partition changed meanwhile",
+        f"{REPLICA}/partitions/swap.py",
+        "        elif not _take_back(sides) and isinstance(error, Conflict):\n",
+        "        elif not _take_back(sides) and isinstance(error, OSError):\n",
+        f"{OVERWRITES}::test_one_whose_parts_keep_their_names_does_not_go_on_with_them",
+    ),
+    LineMutant(
+        "overwrite: parts that went before they were read end it",
+        f"{REPLICA}/partitions/overwrite.py",
+        "        except MissingPart as error:\n            raise PartitionChanged(\n",
+        "        except MissingPart as error:\n            raise MissingPart(\n",
+        f"{OVERWRITES}::test_a_condition_is_tried_again_when_parts_go_before_they_are_read",
+    ),
+    LineMutant(
+        "readers: what a queued replacement takes is waited for",
+        f"{REPLICA}/readable.py",
+        "            for made in parts_brought(entry)\n",
+        "            for made in (*parts_brought(entry), drop_range_of(entry))\n"
+        "            if made is not None\n",
+        f"{OVERWRITES}::test_a_reader_does_not_wait_for_what_a_queued_replacement_takes",
+    ),
+    LineMutant(
         "restore: who a copy does not know joins it",
         f"{REPLICA}/life/restore.py",
         "        _require_known_ones_first(replica)\n",

@@ -4,7 +4,11 @@ ATTACH PARTITION … FROM, and a backfill, do once their parts are staged.
 
 from collections.abc import Callable, Mapping, Sequence
 
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.errors import MissingPart
 from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.replica.partitions.drop import others_first
+from rmt_pipeline.replica.partitions.overwrite import PAUSE_S
 from rmt_pipeline.replica.partitions.swap import (
     Change,
     Incoming,
@@ -39,10 +43,19 @@ def put(rows: Rows, *, replaces: bool = True) -> Action:
 
 def put_beside(ledger: Ledger, rows: Rows, taken: str) -> Action:
     """A condition: rows that begin with `taken` go, others of the partition stay. As the statement,
-    it is not tried while a part waits for its quorum (`from_table.wait_until_here`).
+    it is not tried while a part waits for its quorum (`from_table.wait_until_here`), and looks
+    again when parts go before it holds them (`overwrite`).
     """
 
     def run(context: Context) -> None:
+        for _ in range(limits.DROP_ROUNDS_MAX):
+            try:
+                return once(context)
+            except MissingPart:
+                context.clock.sleep_s(PAUSE_S)
+        raise others_first(context.replica())
+
+    def once(context: Context) -> None:
         replica = context.replica()
         active = PartSet(active_parts(replica.keeper, replica.paths))
         if awaiting_quorum(replica.keeper, replica.table).intersection(active):

@@ -139,7 +139,9 @@ class Site:
     replica: str
     table: TablePaths = TABLE
     root: str = ""
-    """The table's directory on the host's disk."""
+    """The table's directory on the host's disk: of a table that was dropped, until the next one is
+    created, which gets another (`Catalog.add`).
+    """
     form: Form = "runs"
     is_created: bool = False
     is_out: bool = True
@@ -164,6 +166,11 @@ class Site:
     @property
     def paths(self) -> ReplicaPaths:
         return self.table.replica(self.replica)
+
+    @property
+    def first_definition(self) -> TableDefinition:
+        """What the first CREATE TABLE says there."""
+        return replace(definition_of(self.replica, self.table), directory=self.root)
 
     def path(self, part: object) -> str:
         """Of a part's directory on the host's disk."""
@@ -196,12 +203,22 @@ class Context:
         self.process = process
         self.site = site
         self.clock = SimClock(process)
-        self.store = PartStore(SimDisk(process), site.root, ids=cluster.world)
         self._session = session
         self._cluster = cluster
         self._keeper: SimKeeper | None = None
         self._replica: Replica | None = None
         self._meant: TableDefinition | None = None
+        self._store: PartStore | None = None
+
+    @property
+    def store(self) -> PartStore:
+        """In the directory of the table that is meant. Raises UnknownTable, as `definition`."""
+        if self._store is None:
+            self._store = self.store_of(self.definition)
+        return self._store
+
+    def store_of(self, definition: TableDefinition) -> PartStore:
+        return PartStore(SimDisk(self.process), definition.directory, ids=self._cluster.world)
 
     @property
     def definition(self) -> TableDefinition:
@@ -216,7 +233,7 @@ class Context:
         if now is None and self.site.drops:
             raise UnknownTable("the table was dropped")
         self._meant = now
-        return now or definition_of(self.site.replica, self.site.table)
+        return now or self.site.first_definition
 
     def beside(self, other: "Cluster") -> "Context":
         """The other table of the same server, in the same session."""
@@ -382,7 +399,7 @@ class Cluster:
 
         def run(context: Context) -> None:
             keeper, definition = context.keeper(), context.definition
-            drop_table(self._catalog(context), keeper, definition, lambda _: context.store)
+            drop_table(self._catalog(context), keeper, definition, context.store_of)
 
         process = self.spawn(site, "drop table", run)
         process.on_end.append(lambda: self._finish_drop(site))
@@ -404,7 +421,7 @@ class Cluster:
                 context.keeper(),
                 "default",
                 name,
-                lambda _: context.store,
+                context.store_of,
             )
 
         if site.unfinished is not None:
@@ -420,7 +437,6 @@ class Cluster:
         """
         site.drops += 1
         site.is_out, site.is_created, site.is_serving = True, False, False
-        site.outside = PartStore(site.host.disk, site.root, ids=self.world)
         for process in site.host.processes:
             if self._is_lasting(process):
                 soon_s = self.world.now_s + self.world.rng.choice(LETS_GO_S)
@@ -502,8 +518,7 @@ class Cluster:
             try:
                 definition = self._wanted(site)
                 creator = f"{definition.full_name}|{site.replica}".encode()
-                site.definition = create_replica(context.keeper(), definition, creator)
-                site.is_created = True
+                self._created(site, create_replica(context.keeper(), definition, creator))
                 self.boot_workers(site)
             except (Unavailable, OutcomeUnknown, ReplicaRetired, Conflict, MetadataMismatch):
                 context.close()
@@ -536,10 +551,18 @@ class Cluster:
             context.close()
             context.clock.sleep_s(0.1)
 
+    def _created(self, site: Site, definition: TableDefinition) -> None:
+        site.definition, site.root = definition, definition.directory
+        site.outside = PartStore(site.host.disk, site.root, ids=self.world)
+        site.is_created = True
+
     def _wanted(self, site: Site) -> TableDefinition:
         """What CREATE TABLE says there: the columns that the table has, if there is one."""
-        named = definition_of(site.replica, self.table)
-        definition = replace(named, uuid=self.world.new_id())
+        uuid = self.world.new_id()
+        directory = f"{self.root}~{uuid}" if site.drops else site.root
+        definition = replace(
+            definition_of(site.replica, self.table), uuid=uuid, directory=directory
+        )
         columns = self.world.zookeeper.nodes.get(self.table.columns)
         if columns is None:
             return definition

@@ -14,6 +14,8 @@ from rmt_pipeline.replica.insert.record import noted_commits
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.manifest import Manifest
 
+LOOK_AGAIN_AFTER_S = (1.0, 5.0)  # at a part that the disk could not read
+
 
 @dataclass(frozen=True, slots=True)
 class DiskParts:
@@ -45,19 +47,13 @@ def parts_of_disk(replica: Replica) -> DiskParts:
     store = replica.store
     dropped = store.drops.ranges()
     names = store.parts()
-    manifests: dict[PartName, Manifest] = {}
-    left_out: list[tuple[PartName, str]] = []
     numbers: dict[str, int] = defaultdict(lambda: -1)
     for part in (*names, *dropped):
         last = part.block_max if part.is_drop_range else max(part.block_max, part.mutation)
         numbers[part.partition] = max(numbers[part.partition], last)
-    for part in names:
-        if any(one.contains(part) for one in dropped):
-            continue
-        try:
-            manifests[part] = store.inspect(part)
-        except Corruption as error:
-            left_out.append((part, f"it is broken: {error}"))
+    kept = [part for part in names if not any(one.contains(part) for one in dropped)]
+    manifests, broken = _inspected(replica, kept)
+    left_out = [(part, f"it is broken: {error}") for part, error in broken.items()]
     seen = store.marks.active_seen()
     noted = PartSet(() if seen is None else seen.parts)
     small = {part: one for part, one in manifests.items() if one.insert_id}
@@ -85,3 +81,28 @@ def parts_of_disk(replica: Replica) -> DiskParts:
         mutations=max(mutations, default=-1),
         in_part={name: [*notes.values()] for name, notes in noted_commits(replica).items()},
     )
+
+
+def _inspected(
+    replica: Replica, parts: Sequence[PartName]
+) -> tuple[dict[PartName, Manifest], dict[PartName, Corruption]]:
+    """The manifests of these parts, and what is wrong with those that are broken.
+
+    A part that is left out of the restored table may be the only copy of its rows. So one that the
+    disk can't read is looked at again after a while: a disk, or a network in front of it, may fail
+    for a moment.
+    """
+    manifests: dict[PartName, Manifest] = {}
+    broken: dict[PartName, Corruption] = {}
+    todo = parts
+    for pause_s in (0.0, *LOOK_AGAIN_AFTER_S):
+        if todo and pause_s:
+            replica.clock.sleep_s(pause_s)
+        for part in todo:
+            try:
+                manifests[part] = replica.store.inspect(part)
+                broken.pop(part, None)
+            except Corruption as error:
+                broken[part] = error
+        todo = [part for part, error in broken.items() if isinstance(error.__cause__, OSError)]
+    return {part: manifests[part] for part in parts if part in manifests}, broken

@@ -405,6 +405,14 @@ def _find(
     )
 
 
+def perhaps_another(replica: Replica) -> Unavailable:
+    """What to raise when a command can't try again: its parts have kept their names."""
+    return Unavailable(
+        f"{replica}: other commands came first, and there is no answer from ZooKeeper to whether "
+        "it is still the same table. Nothing was changed; try again"
+    )
+
+
 def others_first(replica: Replica) -> CannotAssignDrop:
     """What to raise when the log moved each time that a command tried to write to it."""
     return CannotAssignDrop(

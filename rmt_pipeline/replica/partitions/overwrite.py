@@ -315,7 +315,7 @@ class _Overwriting:
             except IdIsTaken:
                 if self.is_known(self.living()):
                     return ReplaceResult(is_duplicate=True), None
-            except (PartitionChanged, MissingPart):
+            except PartitionChanged:
                 if clock.monotonic_s() >= deadline_s:
                     raise
             else:
@@ -341,10 +341,17 @@ class _Overwriting:
         return _sum_of(one.manifest for one in self.rows.get(partition, ()))
 
     def _planned(self) -> _Plan:
+        """Raises PartitionChanged."""
         replica = self.living()
-        return (
-            self._of_partitions(replica) if self.condition is None else self._of_rows(replica)
-        )
+        if self.condition is None:
+            return self._of_partitions(replica)
+        try:
+            return self._of_rows(replica)
+        except MissingPart as error:
+            raise PartitionChanged(
+                f"{replica}: parts were merged, replaced or dropped, and removed, before they were "
+                f"read ({error}); nothing was changed, try again"
+            ) from error
 
     def _wanted(self) -> Wanted:
         return Wanted(

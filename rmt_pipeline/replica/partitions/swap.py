@@ -60,6 +60,7 @@ from rmt_pipeline.replica.partitions.drop import (
     cancel_inserts,
     others_first,
     partition_version,
+    perhaps_another,
     submit,
     with_forgetting,
 )
@@ -69,7 +70,7 @@ from rmt_pipeline.replica.partitions.inside import (
     stop_making,
 )
 from rmt_pipeline.replica.pull_log import PutOff
-from rmt_pipeline.replica.replica import KnownRecords, Replica, is_still_there, lost_error
+from rmt_pipeline.replica.replica import KnownRecords, Replica, lost_error, take_back_own
 from rmt_pipeline.replica.settled import are_on_disk
 from rmt_pipeline.store.part_log import PartEvent, PartEventType
 from rmt_pipeline.store.staging import StagedPart
@@ -303,14 +304,14 @@ def _try(sides: Sequence[_Side], wanted: Wanted) -> _Done | None:
             side.replica.store.publish_all(side.pairs)
             cancel_inserts(side.replica, side.ranges, side.locks)
         done = _commit(sides, wanted, is_sent)
-    except BaseException:
+    except BaseException as error:
         if is_sent[0]:  # it may be in the log
             _release(sides)
-        else:
-            _take_back(sides)
+        elif not _take_back(sides) and isinstance(error, Conflict):
+            raise perhaps_another(sides[0].replica) from error
         raise
-    if done is None:
-        _take_back(sides)
+    if done is None and not _take_back(sides):
+        raise perhaps_another(sides[0].replica)
     return done
 
 
@@ -333,13 +334,11 @@ def _finished(sides: Sequence[_Side], done: _Done, wanted: Wanted) -> Swapped:
     return Swapped(parts, tuple(went), sum(rows for rows, _ in went.values()), tuple(logged))
 
 
-def _take_back(sides: Sequence[_Side]) -> None:
-    """Nothing of it is in the log, and nothing will be."""
-    for side in sides:
-        if is_still_there(side.replica, side.living):
-            for staged, part in side.pairs:
-                side.replica.store.withdraw(part, staged)
+def _take_back(sides: Sequence[_Side]) -> bool:
+    """Nothing of it is in the log, and nothing will be. False: parts may have kept their names."""
+    taken = [take_back_own(side.replica, side.living, side.pairs) for side in sides]
     _release(sides)
+    return all(taken)
 
 
 def _release(sides: Sequence[_Side]) -> None:

@@ -82,6 +82,25 @@ def test_a_mark_that_is_forgotten_while_it_is_made_anew_is_made(
     assert marks.promise(PART) == b"another header"
 
 
+def test_a_commit_is_noted_while_what_was_noted_of_an_earlier_try_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seed 8101209: a clean-up removes the directory between its making and the note."""
+    disk = marked()
+    marks, right = Marks(disk, "t", durable=True), disk.write
+    forgotten: list[str] = []
+
+    def write(path: str, chunks: Any) -> int:
+        if not forgotten:
+            forgotten.append(path)
+            marks.forget_in_part("insert")
+        return right(path, chunks)
+
+    monkeypatch.setattr(FakeDisk, "write", lambda _, path, chunks: write(path, chunks))
+    marks.note_in_part("insert", 1, b"record")
+    assert marks.in_part() == {"insert": {1: b"record"}}
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_who_has_parts_of_the_table_is_known_after_a_power_cut(seed: int) -> None:
     disk = FakeDisk(lambda: 1000.0)

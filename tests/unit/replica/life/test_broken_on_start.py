@@ -1,12 +1,18 @@
-"""Broken parts at start: a few are set aside and fetched again; many are somebody's business."""
+"""Broken parts at start: a few are set aside and fetched again; many are somebody's business. And
+when ZooKeeper has lost the table.
+"""
 
+import errno
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from rmt_pipeline.replica.upkeep.check import TooManyUnexpectedParts, recover_parts
+from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.zookeeper.keeper import Create
 from tests.support.local_replicas import Replicas
+from tests.support.restoring import Disaster
 
 
 @pytest.fixture
@@ -48,3 +54,32 @@ def test_too_many_are_left_alone_until_somebody_decides(replicas, setting, limit
 
     replica.keeper.multi([Create(f"{replica.paths.flags}/force_restore_data")])
     assert len(recover_parts(replica).refetched) == 2
+
+
+@pytest.mark.parametrize("failures", [1, 2, 3])
+def test_a_part_that_could_not_be_read_for_a_moment_is_not_left_out(
+    tmp_path, monkeypatch, failures
+):
+    """Seed 9700031. The only copy of these rows: what is left out is set aside at the start."""
+    with Disaster(tmp_path, names=("r1",)) as one:
+        part = one.insert("r1", 5)
+        one.wipe()
+        read, left = LocalDisk.read, [failures]
+
+        def failing(disk, path):
+            if path == f"{part}/part.json" and left[0]:
+                left[0] -= 1
+                raise OSError(errno.EIO, "input/output error", path)
+            return read(disk, path)
+
+        monkeypatch.setattr(LocalDisk, "read", failing)
+        restored = one.restore("r1")
+        assert left == [0]
+        if failures < 3:
+            assert restored.left_out == ()
+            one.live_on()
+            assert one.values("r1") == Counter([5])
+        else:
+            [(name, why)] = restored.left_out
+            assert name == str(part)
+            assert why.startswith(f"it is broken: {part} can't be read: [Errno 5]")

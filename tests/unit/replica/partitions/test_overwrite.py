@@ -20,20 +20,21 @@ from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.forget import what_to_forget
 from rmt_pipeline.replica.insert.result import Outcome, QuorumNotReached
 from rmt_pipeline.replica.mutations.mutations import release_numbers, take_locks
-from rmt_pipeline.replica.partitions import swap
+from rmt_pipeline.replica.partitions import overwrite, swap
 from rmt_pipeline.replica.partitions.drop import CannotAssignDrop, submit
 from rmt_pipeline.replica.partitions.from_table import EmptySource
 from rmt_pipeline.replica.partitions.overwrite import RowsOutside
 from rmt_pipeline.replica.partitions.swap import PartitionChanged
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.keeper import Create
+from rmt_pipeline.zookeeper.keeper import Check, Create
 from tests.support.local_replicas import Replicas, definition_of
 from tests.support.lost_answers import allocates, before, faulty
-from tests.support.partitioned import dicts, insert, rows, swaps, work
+from tests.support.partitioned import clean_up, dicts, insert, merge, rows, swaps, work
 
 NOW = QuerySettings(alter_sync=0, receive_timeout=0)
 PATIENT = QuerySettings(alter_sync=0, receive_timeout=10)
+LASTING = replace(PATIENT, receive_timeout=100_000)
 EMPTY = replace(NOW, allow_replace_partition_from_empty_source=True)
 
 
@@ -259,6 +260,47 @@ def test_one_that_comes_first_is_seen_by_one_that_has_its_numbers(replicas):
     assert on_both(replicas) == [(1, 7), (2, 3), (3, 4)]
 
 
+def replaces(replicas):
+    put(replicas, (1, 8), partition="1", at="r2")
+    return [(1, 8), (2, 3), (3, 4)]
+
+
+def inserts(replicas):
+    insert(replicas, (1, 8))
+    return [(1, 1), (1, 2), (1, 8), (2, 3), (3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("target", "at", "other"),
+    [({"partition": "1"}, swaps, replaces), ({"where": "p = 1"}, allocates, inserts)],
+)
+def test_one_whose_parts_keep_their_names_does_not_go_on_with_them(replicas, target, at, other):
+    """Seeds 1006077 and 1104808. 1. Its parts have the names of their numbers when another comes
+    first. 2. It would stage them again, under new numbers or to read the partition once more, and
+    has no answer to whether this is still the same table: so they keep their names, for it might be
+    another table's parts that it takes. 3. It went on, and said that the table's directory had been
+    changed by hand.
+    """
+    keeper, left = replicas["r1"].keeper, []
+    no_answer = faulty(keeper, asks_whether_it_is_there, but=is_a_change, landed=False, times=2)
+    comes_first = before(keeper, at, lambda: left.extend(other(replicas)))
+    with comes_first, no_answer, pytest.raises(Unavailable, match="Nothing was changed; try"):
+        put(replicas, (1, 7), settings=PATIENT, **target)
+    work(replicas)
+    assert rows(replicas) == left
+    put(replicas, (1, 7), settings=PATIENT, **target)
+    clean_up(replicas)
+    assert on_both(replicas) == [(1, 7), (2, 3), (3, 4)]
+
+
+def asks_whether_it_is_there(op):
+    return isinstance(op, Check) and op.path.endswith("/replicas/r1")
+
+
+def is_a_change(op):
+    return not isinstance(op, Check)
+
+
 def test_of_two_with_one_token_at_once_the_later_one_says_that_it_was_done(replicas):
     first = []
 
@@ -337,6 +379,48 @@ def test_what_is_inserted_while_a_condition_is_read_is_read_too(replicas):
         result = put(replicas, (1, 7), where="n in (2, 7)", settings=PATIENT)
     assert result.rows_replaced == 1
     assert on_both(replicas) == [(1, 1), (1, 2), (1, 7), (1, 20), (2, 3), (3, 4)]
+
+
+def test_a_reader_does_not_wait_for_what_a_queued_replacement_takes(replicas):
+    """Seed 1106448. 1. A reader lists a part, and a replacement takes it. 2. The reader misses it
+    on the disk, and marks it as given up; that is refused, for the part is not promised any more.
+    The mark stays. 3. While the replacement's entry was queued, readers took its range for a part
+    that brings these rows back, and failed with "it is fetched again".
+    """
+    replica = replicas["r1"]
+    [replaced, _] = [part for part in replica.store.parts() if part.partition == "1"]
+    put(replicas, (1, 7), partition="1")
+    replica.store.marks.give_up(replaced)
+    pull_log(replica)
+    assert replica.keeper.children(replica.paths.queue), "the entry is carried out already"
+    with replicas.table("r1").snapshot({"broken_parts_wait_ms": 0}) as snapshot:
+        assert replaced not in [part.name for part in snapshot.parts]
+    assert rows(replicas) == [(1, 7), (2, 3), (3, 4)]
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_condition_is_tried_again_when_parts_go_before_they_are_read(
+    replicas, monkeypatch, times
+):
+    """They were merged, and clean-up has removed them: never MissingPart, which is no answer."""
+    wait_until_here, left = overwrite.wait_until_here, [times]
+
+    def parts_go(*asked):
+        found = wait_until_here(*asked)
+        if left[0]:
+            left[0] -= 1
+            insert(replicas, (1, 1), (1, left[0] + 20))
+            merge(replicas)
+            clean_up(replicas)
+        return found
+
+    monkeypatch.setattr(overwrite, "wait_until_here", parts_go)
+    if times == 1:
+        put(replicas, (1, 7), where="n = 1 or n = 7", settings=LASTING)
+        assert on_both(replicas) == [(1, 2), (1, 7), (1, 20), (2, 3), (3, 4)]
+    else:
+        with pytest.raises(PartitionChanged, match="nothing was changed, try again"):
+            put(replicas, (1, 7), where="n = 1 or n = 7")
 
 
 def test_a_replica_that_lags_behind_waits_before_it_reads(replicas):
