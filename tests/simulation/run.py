@@ -21,6 +21,7 @@ import pytest
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.replica.assign import duty, merges
+from rmt_pipeline.replica.tries import StillTrying
 from rmt_pipeline.replica.work import execute, worker
 from rmt_pipeline.table import ReadWithoutZooKeeper
 from rmt_pipeline.zookeeper import snapshot
@@ -209,6 +210,7 @@ def forgetful() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore", ReadWithoutZooKeeper)  # judged as every other one
+        warnings.simplefilter("ignore", StillTrying)  # what comes of it is judged
         patch.setattr(snapshot, "FINISHED_KNOWN_MAX", 0)
         patch.setattr(snapshot, "as_listed", _compared(snapshot.as_listed))
         patch.setattr(snapshot, "is_as_known", _queue_compared(snapshot.is_as_known))
