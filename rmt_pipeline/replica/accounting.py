@@ -56,7 +56,7 @@ def require_covered(
     )
     lost = sorted(
         part
-        for part in set(inside)
+        for part in set(inside).difference(sources)
         if result.contains(part)
         and part != result
         and not any(source.contains(part) for source in sources)

@@ -34,9 +34,7 @@ from rmt_pipeline.store.tally import ErrorCounts, PostponedEntries
 from rmt_pipeline.store.whole_parts import WholeParts, says_the_same
 from rmt_pipeline.system import IdSource
 
-MANIFESTS_CACHED_MAX = (
-    100_000  # about 2 kB each; who looks at more, one after another, reads all
-)
+MANIFESTS_CACHED_MAX = 100_000  # about 2 kB each; who looks at more, one by one, reads all
 _UNREADABLE = (errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.ENOENT, errno.EISDIR)
 _WRITTEN_WHOLE: tuple[layout.StageKind, ...] = ("insert", "merge", "fetch")
 HELD_TOGETHER_MAX = 256  # locks, each a file descriptor
@@ -225,6 +223,8 @@ class PartStore:
     def _publish_one(self, staged: StagedPart, part: PartName) -> None:
         assert staged.manifest.partition_id == part.partition
         self._note_whole(staged)
+        # Before it has its name, under which somebody else may put another part.
+        modified_s = self._disk.modified_s(self._path(staged.directory, layout.MANIFEST))
         try:
             self._disk.rename(self._path(staged.directory), self._path(str(part)))
         except FileNotFoundError:
@@ -241,6 +241,8 @@ class PartStore:
                     f"{staged.directory} ({staged.manifest.content_hash:032x})"
                 ) from None
             self.discard(staged)
+        else:  # who merges or sends it need not read what was just written
+            self._remember(part, modified_s, staged.manifest)
 
     def _note_whole(self, staged: StagedPart) -> None:
         """Its bytes were compared with their hashes while they were written: the first who reads
@@ -302,20 +304,22 @@ class PartStore:
             manifest = Manifest.decode(data)
         except Corruption as error:
             raise Corruption(f"{self._shown(str(part))}: {error}", part=part) from error
+        self._remember(part, modified_s, manifest)
+        return manifest
+
+    def _remember(self, part: PartName, modified_s: float | None, manifest: Manifest) -> None:
         with self._cache_lock:
             self._cache[part] = (modified_s, manifest)
             self._cache.move_to_end(part)
             if len(self._cache) > MANIFESTS_CACHED_MAX:
                 self._cache.popitem(last=False)  # the one that was not asked for the longest
-        return manifest
 
     def manifest_read(self, part: PartName) -> Manifest | None:
-        """As it was when this process read it last, if it did and remembers: the disk is not asked.
+        """As this process has read or published it last, if it remembers: the disk is not asked.
         Good enough to choose by; whoever works with the part asks for `manifest`.
         """
         with self._cache_lock:
-            cached = self._cache.get(part)
-        return None if cached is None else cached[1]
+            return self._cache.get(part, (None, None))[1]
 
     def counts(self, part: PartName) -> tuple[int, int]:
         """Rows and bytes, to be told: of what goes nobody reads, and checks, every manifest anew.

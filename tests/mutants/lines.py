@@ -2190,6 +2190,20 @@ MUTANTS: tuple[LineMutant, ...] = (
         DIRECT,
     ),
     LineMutant(
+        "store: what was published is known with the time of something else",
+        "rmt_pipeline/store/part_store.py",
+        "modified_s = self._disk.modified_s(self._path(staged.directory, layout.MANIFEST))",
+        "modified_s = self._disk.modified_s(self._path(staged.directory))",
+        "tests/unit/store/test_part_store.py",
+    ),
+    LineMutant(
+        "merge: of rows in crumbs each is hashed by itself",
+        "rmt_pipeline/compute/rows/write.py",
+        "        if is_in_crumbs and whole.nbytes",
+        "        if not is_in_crumbs and whole.nbytes",
+        "tests/unit/compute/rows/test_write.py",
+    ),
+    LineMutant(
         "drop: who asked does not see to ids",
         f"{REPLICA}/work/drop.py",
         "        forget(replica, [drop.part])",

@@ -55,6 +55,10 @@ class HashingFile(io.RawIOBase):
 # A row's position in its part, for the part's content hash: number of the file, then of the
 # row. So the units of a merge need not know how many rows the units before them made.
 FILE_POSITIONS = 1 << 40
+PIECE_ROWS_MIN = (
+    1024  # on average: what comes in smaller pieces is copied into one before it is written
+)
+COMBINED_BYTES_MAX = 16 << 20  # of what is copied so
 
 
 class ReadSoFar(Protocol):
@@ -144,7 +148,15 @@ class ResultWriter:
         return WrittenFile(name, self._file.size, self._file.hexdigest())
 
     def _joined(self) -> pa.Table:
-        return pa.concat_tables(self._waiting).unify_dictionaries()
+        """What waits, in as few pieces as pays: whoever hashes and writes it takes one piece after
+        another, and of small parts that are merged each piece may be a row.
+        """
+        whole = pa.concat_tables(self._waiting).unify_dictionaries()
+        pieces = max((column.num_chunks for column in whole.columns), default=0)
+        is_in_crumbs = pieces > 1 and whole.num_rows < pieces * PIECE_ROWS_MIN
+        if is_in_crumbs and whole.nbytes <= COMBINED_BYTES_MAX:
+            return whole.combine_chunks()
+        return whole
 
     def _write(self, working: pa.Table) -> None:
         for part in self._bounded:

@@ -567,3 +567,21 @@ def test_parts_that_kept_their_names_are_adopted_in_the_order_they_are_wanted(
     wanted = [put(store, f"all_{number}_{number}_0") for number in reversed(range(1, 13))]
     found = store.adopt("fetch", dict.fromkeys(wanted, lambda _: True))
     assert list(found) == wanted
+
+
+def test_what_was_just_published_is_not_read_to_know_what_is_in_it(
+    store: PartStore, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until somebody else changes it: then its file has another time."""
+    staged = stage_bytes(store)
+    store.publish(staged, PART)
+    read: list[str] = []
+    right = type(disk).read
+    monkeypatch.setattr(
+        type(disk), "read", lambda self, path: read.append(path) or right(self, path)
+    )
+    assert store.manifest(PART) == staged.manifest
+    assert read == []
+    monkeypatch.setattr(type(disk), "modified_s", lambda *_: 2000.0)
+    assert store.manifest(PART) == staged.manifest
+    assert len(read) == 1
