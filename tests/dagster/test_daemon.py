@@ -1,6 +1,9 @@
 """Dagster's daemon as we start it: a backfill does not wait for half a minute."""
 
+import contextlib
 import logging
+import os
+import signal
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,10 +13,14 @@ from typing import Any
 import dagster as dg
 import pytest
 from dagster._cli import dev
+from dagster._core.errors import DagsterUserCodeUnreachableError
+from dagster._core.workspace.load_target import PythonFileTarget
 from dagster._daemon import controller
 from dagster._daemon.backfill import execute_backfill_iteration_loop
+from dagster._grpc.client import DagsterGrpcClient
 
 from rmt_pipeline.dagster import daemon
+from tests.support.waiting import until
 
 
 class Noted(threading.Event):
@@ -62,8 +69,51 @@ def test_dagster_dev_starts_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         return SimpleNamespace(poll=poll, wait=lambda **_: 0)
 
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
-    monkeypatch.setattr(dev, "open_ipc_subprocess", dev.open_ipc_subprocess)
+    for name in ("open_ipc_subprocess", "ProxyServerManager"):  # `main` puts ours there
+        monkeypatch.setattr(dev, name, getattr(dev, name))
     monkeypatch.setattr(daemon, "open_ipc_subprocess", start)
     with pytest.raises(SystemExit):
         daemon.main(["dev", "--empty-workspace"])
     assert started == ["dagster_webserver", "rmt_pipeline.dagster.daemon"]
+
+
+def process_with_the_code() -> int | None:
+    """The `dagster api grpc` below a `dagster code-server` that this process has started."""
+    for directory in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if b"api\0grpc\0" in (directory / "cmdline").read_bytes():
+                parent = int((directory / "stat").read_text().rpartition(")")[2].split()[1])
+                grandparent = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2]
+                if int(grandparent.split()[1]) == os.getpid():
+                    return int(directory.name)
+    return None
+
+
+@pytest.mark.dagster
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
+def test_a_code_server_of_dagster_dev_that_is_killed_is_started_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Dagster's own stays away for ever, and with it every sensor and schedule."""
+    monkeypatch.setattr(daemon, "CODE_SERVERS_EVERY_S", 0.2)
+    definitions = tmp_path / "definitions.py"
+    definitions.write_text("import dagster as dg\n\ndefs = dg.Definitions()\n")
+    target = PythonFileTarget(str(definitions), None, str(tmp_path), "location")
+    with (
+        dg.instance_for_test() as instance,
+        daemon.WatchedCodeServers(instance, target, "WARNING") as servers,
+    ):
+        [spec] = servers.get_code_server_specs()
+        client = DagsterGrpcClient(socket=spec["grpc_server"]["socket"])
+        assert client.ping("here")["echo"] == "here"
+        killed = process_with_the_code()
+        assert killed is not None
+        os.kill(killed, signal.SIGKILL)
+
+        def answers() -> bool:
+            try:
+                return bool(client.ping("again")["echo"] == "again")
+            except DagsterUserCodeUnreachableError:
+                return False
+
+        until(lambda: process_with_the_code() not in (None, killed) and answers(), limit_s=120)
