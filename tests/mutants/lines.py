@@ -526,6 +526,22 @@ MUTANTS: tuple[LineMutant, ...] = (
         "::test_what_was_dropped_stays_so_however_long_another_replica_was_away",
     ),
     LineMutant(
+        "drop: a range of which nothing was here yet is not noted",
+        f"{REPLICA}/work/drop.py",
+        "                replica.store.drops.note(drop.part)\n                for nodes",
+        "                for nodes",
+        "tests/unit/replica/life/test_restore_dropped.py"
+        "::test_what_was_dropped_by_who_had_yet_to_fetch_it_stays_so",
+    ),
+    LineMutant(
+        "replace: a range of which nothing was here yet is not noted",
+        f"{REPLICA}/work/replace.py",
+        "        self.replica.store.drops.note(dropped)\n        queue",
+        "        queue",
+        "tests/unit/replica/life/test_restore_dropped.py"
+        "::test_what_was_replaced_by_who_had_yet_to_fetch_it_stays_so",
+    ),
+    LineMutant(
         "drop: a replica that is being restored is gone because it was",
         f"{REPLICA}/life/drop.py",
         "        root, lost = keeper.exists_many([replica.root, replica.is_lost])\n",

@@ -80,6 +80,9 @@ def drop_here(replica: Replica, node: str, drop: DropHere) -> Swept:
             return Swept(is_claimed=True)
         try:
             if found.pointless:
+                # Another disk may have what was to come here: when ZooKeeper loses the table
+                # before that one has heard of the drop, this disk tells it.
+                replica.store.drops.note(drop.part)
                 for nodes in cut_deletions(found.pointless, replica.paths.queue_entry):
                     answered(replica, found.dropping.remove_entries(nodes))
                 stop_making(replica, drop.part)

@@ -182,6 +182,10 @@ class _Work:
         return _Found(dropping, view, pointless, missing, inside)
 
     def _empty_queue(self, found: _Found) -> None:
+        dropped = drop_range_of(self.entry)
+        assert dropped is not None, "without a range nothing is pointless"
+        # Another disk may have what was to come here (`replica.work.drop`).
+        self.replica.store.drops.note(dropped)
         queue = self.replica.paths.queue_entry
         for nodes in cut_deletions(found.pointless, queue):
             answered(self.replica, found.dropping.remove_entries(nodes))

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from rmt_pipeline.replica.life.drop import drop_dead_replica
+from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.store import layout
+from tests.support.local_replicas import DirectPeers
 from tests.support.restoring import Disaster
 
 
@@ -104,3 +107,43 @@ def test_a_dropped_partition_goes_on_all_who_had_not_heard(tmp_path):
             assert three.values(name) == Counter(), name
         for name in ("r2", "r3"):
             assert three[name].store.detached() == ["ignored_all_0_0_0"]
+
+
+@pytest.mark.parametrize("order", [("r1", "r2"), ("r2", "r1")])
+def test_what_was_dropped_by_who_had_yet_to_fetch_it_stays_so(two, order):
+    """r1 has carried the drop out, and fetches nothing of it any more; r2 has yet to hear of it."""
+    two.insert("r2", 1)
+    two.table("r1").drop_partitions(["all"], settings={"alter_sync": 0})
+    pull_log(two["r1"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(two, "peers", lambda: DirectPeers({}))  # nobody answers
+        two.step("r1", "fetch")
+    assert two.queue("r1") == []
+    assert two["r1"].store.parts() == []
+    assert two.values("r2") == Counter([1])
+    two.wipe()
+    for name in order:
+        two.restore(name)
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter()
+    assert two.insert_again("r1", 1) == "inserted"
+
+
+def test_what_was_replaced_by_who_had_yet_to_fetch_it_stays_so(tmp_path):
+    """r1 replaced the rows, and its disk is gone; r3 has carried that out, and r2 has yet to."""
+    with Disaster(tmp_path, ("r1", "r2", "r3")) as three:
+        three.insert("r2", 1)
+        three.table("r1").replace([{"n": 2}], whole=True, settings={"alter_sync": 0})
+        pull_log(three["r3"])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(three, "peers", lambda: DirectPeers({"r1": three["r1"].store}))
+            three.step("r3", "fetch")
+        assert three.queue("r3") == []
+        assert three.values("r2") == Counter([1])
+        assert three.values("r3") == Counter([2])
+        three.wipe()
+        three.restore("r2")
+        drop_dead_replica(three.zookeeper.connect(), three["r1"].table, "r1")
+        three.restore("r3")
+        three.live_on(["r2", "r3"])
+        assert three.values("r2") == three.values("r3") == Counter([2])
