@@ -16,7 +16,12 @@ from rmt_pipeline.protocol.settings.query import QuerySettings, query_settings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.insert.result import InsertResult
-from rmt_pipeline.replica.partitions.attach import Attached, attach, drop_detached
+from rmt_pipeline.replica.partitions.attach import (
+    Attached,
+    attach,
+    drop_detached,
+    wait_until_attached,
+)
 from rmt_pipeline.replica.partitions.drop import drop_part, drop_partitions, require_partition
 from rmt_pipeline.replica.partitions.from_table import Between, Taken
 from rmt_pipeline.replica.partitions.undo import Undone, UndoPlan, plan_undo, undo_insert
@@ -136,17 +141,20 @@ class Partitions(ABC):
         """ATTACH PARTITION (an id) or PART from this replica's `detached/`; all of it if neither is
         given (spec §9.5). Each part gets a new block number and comes to every replica. A damaged
         part stays where it is. The same part is attached once, unless `insert_deduplicate` is 0.
+        Waits for the other replicas as `alter_sync` says.
 
-        Raises BadDetachedPart, and what `insert` raises.
+        Raises BadDetachedPart, and what `insert` raises; Unfinished when waiting ended first.
         """
         query = query_settings(settings)
-        return attach(
+        attached = attach(
             self.replica,
             lambda insertion: self._run(insertion, query),
             partition=partition,
             part=part,
             deduplicate=query.insert_deduplicate,
         )
+        wait_until_attached(self._living, attached, query, EventWaker)
+        return attached
 
     def replace(
         self,

@@ -151,8 +151,8 @@ def drop_dead_replica(keeper: Keeper, table: TablePaths, name: str) -> bool:
     was the last one and the table is gone too. A removal that was cut off is finished.
 
     That it is not active is asserted in the multi that marks it as lost: one that becomes active
-    after that finds the mark, and would have to clone another one first. Raises UserError when
-    there is none, ReplicaIsActive, Conflict while somebody else is at it.
+    after that finds the mark, and would have to clone another one first. Raises NoSuchReplica;
+    ReplicaIsActive; Conflict while somebody else is at it.
     """
     replica = table.replica(name)
     if not name or "/" in name:  # r1/parts is a node of r1's, and '' are all of them
@@ -216,9 +216,13 @@ def drop_put_away(
     drop_replica(keeper, table, name, made_in=root.created_zxid)
 
 
-def _no_replica(keeper: Keeper, table: TablePaths, name: str) -> UserError:
+class NoSuchReplica(UserError):
+    """The table has no replica of that name in ZooKeeper. Nothing was removed."""
+
+
+def _no_replica(keeper: Keeper, table: TablePaths, name: str) -> NoSuchReplica:
     known = ", ".join(_replicas_of(keeper, table)) or "none"
-    return UserError(f"{table.root} has no replica {name!r}; it has: {known}")
+    return NoSuchReplica(f"{table.root} has no replica {name!r}; it has: {known}")
 
 
 def _replicas_of(keeper: Keeper, table: TablePaths) -> list[str]:

@@ -14,20 +14,26 @@ from dataclasses import dataclass, replace
 
 from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError, UserError
 from rmt_pipeline.protocol.inserts.ids import attach_block_id
-from rmt_pipeline.protocol.log.entry import AttachPart
+from rmt_pipeline.protocol.log.codec import decode
+from rmt_pipeline.protocol.log.entry import AttachPart, parts_brought
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import HasCovering, Intersects, PartSet
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.insert.result import InsertResult
+from rmt_pipeline.replica.partitions.drop import Living
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.attached import attached_as
+from rmt_pipeline.replica.wait import wait_as_asked_for
 from rmt_pipeline.store.disk import Lock
 from rmt_pipeline.store.fetching import finish_fetches
 from rmt_pipeline.store.layout import DetachedName
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.system import Waker
 
+LOOK_BACK = 1000  # entries of a log, for those that were just written
 TOGETHER_MAX = 500  # of one partition in one commit
 Commit = Callable[[Insertion], InsertResult]
 """Runs it until it is done, or was tried often enough."""
@@ -119,6 +125,25 @@ def attach(
         for lock in locks:
             lock.release()
     return Attached(tuple(parts), tuple(already), tuple(inactive), tuple(skipped))
+
+
+def wait_until_attached(
+    living: Living, attached: Attached, query: QuerySettings, new_waker: Callable[[], Waker]
+) -> None:
+    """Wait for the other replicas as `alter_sync` says: what was attached is here already. Entries
+    that are gone from the log were carried out by all who can be waited for. Raises Unfinished.
+    """
+    if query.alter_sync < 2 or not attached.parts:
+        return
+    replica, new = living(), frozenset(attached.parts)
+    names = replica.keeper.children(replica.table.log)[-LOOK_BACK - len(new) :]
+    paths = [replica.table.log_entry(name) for name in names]
+    entries = [
+        (path, read[0])
+        for path, read in zip(paths, replica.keeper.get_many(paths), strict=True)
+        if read is not None and not new.isdisjoint(parts_brought(decode(read[0])))
+    ]
+    wait_as_asked_for(living, entries, query, new_waker(), is_done_here=True)
 
 
 def _give_back(

@@ -10,11 +10,13 @@ from rmt_pipeline.protocol.errors import BadValue, UserError
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.sql.define.constants import constant_value
 from rmt_pipeline.syntax.mutation import Partition, PartitionId
-from rmt_pipeline.syntax.nodes import Call
+from rmt_pipeline.syntax.nodes import Call, Literal, Node
 from rmt_pipeline.translate.mutation_rules import InvalidPartition, check_partition
 from rmt_pipeline.types.data_type import DataType
 from rmt_pipeline.types.escapes import quote_text
 from rmt_pipeline.types.to_text import column_values
+
+DAYS_MAX = 2**16 - 1  # of a Date
 
 
 def partition_id_of(partition: Partition, definition: TableDefinition) -> str:
@@ -46,17 +48,39 @@ def partition_id_of(partition: Partition, definition: TableDefinition) -> str:
         f"PARTITION {partition} is no value of the partition key of {definition.full_name}"
     )
     example = _form(key.names, key.types)
-    right = f"Say, for example, PARTITION {example}, or PARTITION ID (system.parts)"
+    right = (
+        f"Say, for example, PARTITION {example}, or PARTITION ID '…' with what "
+        "system.parts.partition_id shows"
+    )
     if len(elements) != len(key.names):
-        raise InvalidPartition(f"{refusal} ({wanted}): it has {len(elements)} values. {right}")
+        given = "one value" if len(elements) == 1 else f"{len(elements)} values"
+        raise InvalidPartition(
+            f"{refusal} ({wanted}): it has {given}, and the key has {len(key.names)}. {right}"
+        )
     try:
         values = [
-            _as_in_arrow(constant_value(element, kind), kind)
+            _as_in_arrow(_value_of(element, kind), kind)
             for element, kind in zip(elements, key.types, strict=True)
         ]
     except (UserError, ValueError) as error:
         raise BadValue(f"{refusal} ({wanted}): {error}. {right}") from error
     return partition_id(values, key.types)
+
+
+def _value_of(element: Node, kind: DataType) -> object:
+    """Raises ValueError for 20240131 where a date is meant: toDate takes such a number for seconds,
+    and it would be a partition of 1970 that nobody has.
+    """
+    if (
+        kind.plain.family in ("Date", "Date32")
+        and isinstance(element, Literal)
+        and isinstance(element.value, int)
+        and element.value > DAYS_MAX
+    ):
+        raise ValueError(
+            f"{element.value} is no date; a number is one as days since 1970-01-01"
+        )
+    return constant_value(element, kind)
 
 
 def _form(names: Sequence[str], kinds: Sequence[DataType]) -> str:

@@ -214,7 +214,7 @@ def _attached(table: Table, kind: str, part: PartName) -> CommandResult:
 
 def _snapshot(
     table: Table, command: FreezePartition | UnfreezePartition, query: QuerySettings
-) -> list[CommandResult]:
+) -> str | list[CommandResult]:
     partition = command.partition
     if isinstance(partition, AllPartitions):
         raise _only_some("FREEZE and UNFREEZE without PARTITION are of all of them")
@@ -225,6 +225,11 @@ def _snapshot(
         found = [one._replace(snapshot=escape_file_name(one.snapshot)) for one in made]
     else:
         verb, found = "UNFREEZE", table.unfreeze(command.name, wanted)
+    if not found and not query.alter_partition_verbose_result:
+        of = table.definition.full_name if wanted is None else f"partition {wanted}"
+        if verb == "FREEZE":
+            return f"{of} has no part here: nothing was frozen"
+        return f"snapshot {command.name!r} has nothing of {of} here: nothing was removed"
     kind = f"{verb} {'ALL' if partition is None else 'PARTITION'}"
     return [CommandResult.of_snapshot(kind, one) for one in found]
 
@@ -255,7 +260,8 @@ def _drop(table: Table, command: DropPartition, query: QuerySettings) -> str:
         case partition:
             wanted = partition_id_of(partition, table.definition)
             if not table.drop_partitions([wanted], detach=command.detach, settings=query):
-                return f"partition {wanted} has never had a row; nothing was dropped"
+                done = "detached" if command.detach else "dropped"
+                return f"partition {wanted} has never had a row; nothing was {done}"
     return ""
 
 

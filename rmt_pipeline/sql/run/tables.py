@@ -222,6 +222,12 @@ def _wait_active(session: SessionContext, database: str, name: str) -> Done:
     while not _is_ready(replica, waker.wake):
         left_s = deadline_s - server.clock.monotonic_s()
         if left_s <= 0:
+            if replica.keeper.exists(replica.paths.root) is None:
+                return Done(
+                    f"table {database}.{name} is read-only: its replica {replica.name!r} was "
+                    "removed from ZooKeeper. SYSTEM RESTORE REPLICA makes it again from this disk, "
+                    "DROP TABLE ends it here"
+                )
             return Done(
                 f"table {database}.{name} is read-only until its server runs:"
                 f" rmt serve --server {server.server.name}"

@@ -15,7 +15,7 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.protocol.text import require_node, require_path
-from rmt_pipeline.replica.life.drop import drop_dead_replica
+from rmt_pipeline.replica.life.drop import NoSuchReplica, drop_dead_replica
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.scrub import CheckedPart
 from rmt_pipeline.replica.wait import SyncMode
@@ -254,11 +254,15 @@ def _stop(table: Table, what: Background) -> None:
 def drop_replica_of(session: SessionContext, statement: SystemDropReplica) -> Done:
     """Remove what a replica whose server is gone for good has left in ZooKeeper.
 
-    Raises UnknownTable, ReplicaIsActive, Conflict; UserError when there is no such replica, or when
-    it is this server's own.
+    Of several tables those that have no such replica are left out. Raises UnknownTable,
+    UnknownDatabase, ReplicaIsActive, Conflict; NoSuchReplica when none has it; UserError when it is
+    this server's own.
     """
     server = session.server
     require_node(statement.replica, "replica")
+    if statement.database:
+        server.catalog.require_database(statement.database)
+    is_of_one = bool(statement.zookeeper_path) or statement.table is not None
     if statement.zookeeper_path:
         require_path(statement.zookeeper_path, "ZKPATH")
         paths = [statement.zookeeper_path]
@@ -271,21 +275,26 @@ def drop_replica_of(session: SessionContext, statement: SystemDropReplica) -> Do
             definition.engine.zookeeper_path
             for definition in server.catalog.definitions()
             if statement.database in ("", definition.database)
-            and definition.engine.replica != statement.replica
         ]
     own = {
         (definition.engine.zookeeper_path, definition.engine.replica): definition
         for definition in server.catalog.definitions()
     }
-    gone = []
-    for path in paths:
-        if (path, statement.replica) in own:
-            full_name = own[path, statement.replica].full_name
-            raise UserError(
-                f"{statement.replica!r} is this server's own replica of {full_name}: DROP TABLE"
-            )
-        if drop_dead_replica(server.keeper(), TablePaths(path), statement.replica):
-            gone.append(path)
+    mine = [own[path, statement.replica] for path in paths if (path, statement.replica) in own]
+    if mine and len(mine) == len(paths):
+        raise UserError(
+            f"{statement.replica!r} is this server's own replica of {mine[0].full_name}: DROP TABLE"
+        )
+    gone, missing = [], list[NoSuchReplica]()
+    others = [path for path in paths if (path, statement.replica) not in own]
+    for path in others:
+        try:
+            if drop_dead_replica(server.keeper(), TablePaths(path), statement.replica):
+                gone.append(path)
+        except NoSuchReplica as error:
+            missing.append(error)
+    if missing and (is_of_one or len(missing) == len(others)):
+        raise missing[0]
     was_last = (
         f"it was the last replica of {', '.join(gone)}: the table is gone" if gone else ""
     )

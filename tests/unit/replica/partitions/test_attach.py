@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from rmt_pipeline.protocol.errors import Unfinished
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.partitions.attach import BadDetachedPart
@@ -241,3 +242,25 @@ def test_it_is_told_which_directories_may_go(replicas):
     assert [told[name].is_safe for name in ("1_0_0_0", "broken_2_0_0_0")] == [False, True]
     assert "ATTACH" in told["1_0_0_0"].why
     assert "2_0_0_0, which is here and promised" in told["broken_2_0_0_0"].why
+
+
+@pytest.mark.parametrize(
+    ("alter_sync", "waits"), [(0, False), (1, False), (2, True), (3, True)]
+)
+def test_other_replicas_are_waited_for_as_alter_sync_says(replicas, alter_sync, waits):
+    replicas.table("r1").drop_partitions(
+        ["1"], detach=True, settings=QuerySettings(alter_sync=0)
+    )
+    replicas.work_off()
+    query = QuerySettings(alter_sync=alter_sync, receive_timeout=0)
+    if waits:
+        with pytest.raises(Unfinished, match="have not done it yet: r2"):
+            replicas.table("r1").attach("1", settings=query)
+    else:
+        replicas.table("r1").attach("1", settings=query)
+    before = rows(replicas, "r1")
+    replicas.work_off()
+    assert rows(replicas, "r2") == before
+    assert (
+        replicas.table("r1").attach("1", settings=query).parts == ()
+    )  # nothing is attached twice

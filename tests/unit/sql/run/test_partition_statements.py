@@ -6,6 +6,8 @@ import pytest
 
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.zookeeper.keeper import Create
+from rmt_pipeline.zookeeper.paths import TablePaths
 from tests.support.local_replicas import DirectPeers
 from tests.support.local_session import create, rows
 from tests.support.local_work import working
@@ -297,6 +299,10 @@ def test_a_wrong_partition_is_refused_by_every_statement(two_tables, partition, 
         ("UNDROP TABLE nosuch", "UNKNOWN_TABLE"),
         ("SYSTEM DROP REPLICA 'nosuch' FROM TABLE t", "BAD_ARGUMENTS"),
         ("SYSTEM DROP REPLICA '../r1' FROM TABLE t", "BAD_ARGUMENTS"),
+        ("SYSTEM DROP REPLICA 'r2' FROM DATABASE nosuch", "UNKNOWN_DATABASE"),
+        ("SYSTEM DROP REPLICA 'r1' FROM DATABASE default", "BAD_ARGUMENTS"),
+        ("SYSTEM DROP REPLICA 'nosuch' FROM DATABASE default", "BAD_ARGUMENTS"),
+        ("SYSTEM DROP REPLICA 'r1'", "BAD_ARGUMENTS"),
     ],
 )
 def test_what_is_not_there_is_refused_by_every_statement(two_tables, statement, code):
@@ -307,10 +313,40 @@ def test_what_is_not_there_is_refused_by_every_statement(two_tables, statement, 
         assert rows(two_tables, f"SELECT n, m FROM {name}") == [(1, 1)]
 
 
+def test_a_dead_replica_is_removed_from_all_tables_that_have_it(two_tables):
+    keeper = two_tables.context.server.keeper()
+    replica = TablePaths("/t/t").replica("r2")
+    keeper.multi([Create(replica.root), Create(replica.is_lost, b"0")])
+    two_tables.execute("SYSTEM DROP REPLICA 'r2' FROM DATABASE default")
+    assert keeper.exists(replica.root) is None
+
+
+def test_a_number_that_looks_like_a_date_is_not_taken_for_seconds(session):
+    table(session, "p Date, n UInt8", "p", "('2024-01-31', 1)")
+    with pytest.raises(RmtError, match=r"20240131 is no date.* Say, .* PARTITION '2024-01-01'"):
+        session.execute("ALTER TABLE t DROP PARTITION 20240131")
+    session.execute("ALTER TABLE t FREEZE PARTITION 19753")  # days since 1970
+    assert rows(session, "SELECT is_frozen FROM system.parts") == [(1,)]
+
+
+def test_a_value_of_too_few_elements_is_counted(session):
+    table(session, "p UInt8, q UInt8, n UInt8", "(p, q)", "(1, 2, 3)")
+    with pytest.raises(
+        RmtError, match=r"it has one value, and the key has 2\. Say, .*\(1, 1\)"
+    ):
+        session.execute("ALTER TABLE t DROP PARTITION 1")
+
+
 def test_a_partition_without_rows_is_said_to_be_one(session):
     table(session, "p UInt8, n UInt8", "p", "(1, 1)")
     done = session.execute("ALTER TABLE t DROP PARTITION 9")
-    assert "partition 9 has never had a row" in done.note
+    assert done.note == "partition 9 has never had a row; nothing was dropped"
+    done = session.execute("ALTER TABLE t DETACH PARTITION 9")
+    assert done.note == "partition 9 has never had a row; nothing was detached"
+    done = session.execute("ALTER TABLE t FREEZE PARTITION 9 WITH NAME 'n'")
+    assert done.note == "partition 9 has no part here: nothing was frozen"
+    done = session.execute("ALTER TABLE t UNFREEZE WITH NAME 'no'")
+    assert done.note == "snapshot 'no' has nothing of default.t here: nothing was removed"
     assert session.execute("TRUNCATE TABLE IF EXISTS u").note == ""
 
 
