@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.mutations import FinishedMutations
 from rmt_pipeline.protocol.nodes.records import Restoring
 from rmt_pipeline.protocol.parts.name import PartName
@@ -18,6 +19,7 @@ from rmt_pipeline.zookeeper import alter_transactions as altering
 from rmt_pipeline.zookeeper import partition_transactions as partitions
 from rmt_pipeline.zookeeper import restore_transactions as restoring
 from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.batches import op_bytes
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, Refused, SetData
 from rmt_pipeline.zookeeper.paths import TablePaths
 from rmt_pipeline.zookeeper.snapshot import NotedMutations
@@ -111,10 +113,22 @@ MULTIS = [
         "an insert that goes on takes its numbers",
         lambda v: (
             transactions.allocate_blocks(
-                T, R, [("all", "")], "x", record_version=0, holder="h", is_lost_version=0
+                T, R, [("all", "")], "x", record_version=1, holder="h", is_lost_version=0
             ).ops
         ),
         unchanged="r/is_lost inserts/x",
+        there="r/is_active",
+        makes="~block_numbers/all/block-0000000003",
+        after=(SetData(T.insert("x")),),
+    ),
+    Multi(
+        "an insert without a name takes its numbers",
+        lambda v: (
+            transactions.allocate_blocks(
+                T, R, [("all", "")], "", record_version=None, holder="h", is_lost_version=0
+            ).ops
+        ),
+        unchanged="r/is_lost",
         there="r/is_active",
         makes="~block_numbers/all/block-0000000003",
     ),
@@ -238,10 +252,18 @@ MULTIS = [
     Multi(
         "a part is published",
         lambda v: transactions.publish_part(
-            R, QUEUED, part("all_2_2_0"), b"header", nobody_has=[OTHER.part("all_2_2_0")]
+            R,
+            QUEUED,
+            part("all_2_2_0"),
+            b"header",
+            nobody_has=[OTHER.part("all_2_2_0")],
+            counted=[SetData(f"{T.quorum_parallel}/all_2_2_0", b"two", 0)],
         ),
+        unchanged="quorum/parallel/all_2_2_0",
         absent="replicas/r2/parts/all_2_2_0",
         makes="r/parts/all_2_2_0=header",
+        writes="quorum/parallel/all_2_2_0=two",
+        after=(Create(f"{T.quorum_parallel}/all_2_2_0"),),
         removes=f"r/queue/{QUEUED} r/executing/{QUEUED}",
     ),
     Multi(
@@ -320,6 +342,24 @@ MULTIS = [
         unchanged="r/is_lost r/mutation_pointer",
         writes="r/mutation_pointer=0000000001",
         removes="r/finished_mutations",
+    ),
+    Multi(
+        "a mutation is noted as finished, and none was beyond the pointer",
+        lambda v: transactions.note_finished(
+            R, FinishedMutations("0000000001"), NOTHING_BEYOND
+        ),
+        unchanged="r/is_lost r/mutation_pointer",
+        writes="r/mutation_pointer=0000000001",
+    ),
+    Multi(
+        "the first mutation beyond the pointer is noted as finished",
+        lambda v: transactions.note_finished(
+            R, FinishedMutations("0000000000", frozenset({"0000000003"})), NOTHING_BEYOND
+        ),
+        unchanged="r/is_lost r/mutation_pointer",
+        writes="r/mutation_pointer=0000000000",
+        makes="r/finished_mutations",
+        after=(Delete(R.finished_mutations),),
     ),
     Multi(
         "a mutation beyond the pointer is noted as finished, too",
@@ -402,6 +442,29 @@ MULTIS = [
         writes="alter_partition_version= log=",
         removes="block_numbers/all/block-0000000000 block_numbers/all/block-0000000001 "
         f"r/queue/{FREE} r/parts/all_0_0_0",
+    ),
+    Multi(
+        "parts come, and nothing goes for them",
+        lambda v: partitions.submit_swaps(
+            T,
+            R,
+            [
+                partitions.Swap(
+                    b"replace",
+                    arrivals=(
+                        partitions.Arrival(part("all_1_1_0_7"), b"header", LOCKS[1], ""),
+                    ),
+                )
+            ],
+            version=0,
+            log_version=-1,
+            is_lost_version=0,
+        ),
+        unchanged="alter_partition_version r/is_lost",
+        there="r/is_active",
+        makes="log/log-0000000002=replace r/parts/all_1_1_0_7=header",
+        writes="alter_partition_version= log=",
+        removes="block_numbers/all/block-0000000001",
     ),
     Multi(
         "an insert in flight is cancelled",
@@ -491,10 +554,16 @@ MULTIS = [
     Multi(
         "a table that is being restored is opened",
         lambda v: restoring.open_table(
-            T, [("r1", 0), ("r2", 1)], [(R, b"get")], gone=[T.block("all_old")]
+            T,
+            {"r1": 0, "r2": 1},
+            [R.log_pointer],
+            [(R, b"get")],
+            log=7,
+            gone=[T.block("all_old")],
         ),
         unchanged="restoring/r1 restoring/r2",
         makes="r/queue/queue-0000000002=get",
+        writes="r/log_pointer=7",
         removes="restoring restoring/r1 restoring/r2 restoring_lock blocks/all_old",
         after=(
             *(Create(path) for path in (T.restoring, T.restoring_lock)),
@@ -663,3 +732,68 @@ def test_a_table_that_is_made_anew_is_restored_by_all_that_are_named_and_once() 
     assert keeper.children(T.replicas) == keeper.children(T.log) == []
     with pytest.raises(Refused):
         keeper.multi(anew)
+
+
+MADE_FOR_A_TABLE = """
+metadata=m columns=c log blocks async_blocks inserts block_numbers nonincrement_block_numbers
+leader_election leader_election/leader_election-0=all_(multiple_leaders_Ok)
+temp temp/abandonable_lock-insert temp/abandonable_lock-other
+replicas=last_added_replica:_r1 quorum quorum/parallel quorum/last_part quorum/failed_parts
+mutations alters alter_partition_version pinned_part_uuids lost_part_count lost_parts
+"""
+MADE_FOR_A_REPLICA = """
+host log_pointer queue parts flags is_lost={} metadata=m columns=c metadata_version=3
+min_unprocessed_insert_time max_processed_insert_time mutation_pointer creator_info=me executing
+attempts
+"""
+
+
+def _nodes(zookeeper: FakeZooKeeper, below: str) -> set[str]:
+    return {
+        path.removeprefix(f"{below}/")
+        + (f"={node.data.decode().replace(' ', '_')}" if node.data else "")
+        for path, node in zookeeper.nodes.items()
+        if path.startswith(f"{below}/")
+    }
+
+
+@pytest.mark.parametrize("creation", ["", "uuid"])
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_new_table_and_a_new_replica_have_these_nodes(is_lost: bool, creation: str) -> None:
+    """Those of the original (§11.1), and ours: `inserts`, `executing`, `attempts`, `creation`."""
+    zookeeper = FakeZooKeeper(_Still())
+    keeper = zookeeper.connect()
+    keeper.multi(transactions.create_table(T, "r1", b"m", b"c"))
+    assert _nodes(zookeeper, T.root) == set(MADE_FOR_A_TABLE.split())
+    keeper.multi(
+        transactions.create_replica(
+            R,
+            is_lost=is_lost,
+            metadata=b"m",
+            columns=b"c",
+            metadata_version=3,
+            creator=b"me",
+            creation=creation,
+        )
+    )
+    made = set(MADE_FOR_A_REPLICA.format(int(is_lost)).split())
+    created = {"creation", "creation/uuid"} if creation else set()
+    assert _nodes(zookeeper, R.root) == made | created
+
+
+def test_what_a_drop_deletes_at_once_fits_into_a_packet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "MULTI_BYTES_MAX", 3000)
+    names = [f"queue-{number:010d}" for number in range(40)]
+    groups = list(partitions.cut_deletions(names, R.queue_entry))
+    assert [name for group in groups for name in group] == names
+    sizes = [sum(map(op_bytes, DROPPING.remove_entries(group))) for group in groups]
+    assert max(sizes) <= 3000
+    one_more = op_bytes(Delete(R.queue_entry(names[0])))
+    wasted = 2 * limits.OP_BYTES_OVERHEAD
+    assert all(size + one_more + wasted > 3000 for size in sizes[:-1])
+
+
+def test_a_table_of_an_older_version_gets_the_node_that_numbers_its_alters() -> None:
+    assert altering.create_alters(T) == [Create(T.alters)]
