@@ -100,6 +100,8 @@ def test_a_part_with_rows_explains_no_other_one() -> None:
     """P24, D6."""
     found = compare("20_29_2=5 22_23_1=99", "")
     assert reasons(found)["all_22_23_1"][0] is False
+    elsewhere = compare("1_9_2=0 22_23_1=99", "")
+    assert reasons(elsewhere)["all_22_23_1"][0] is False
 
 
 def test_an_empty_part_that_a_drop_left_explains_what_it_covers() -> None:

@@ -167,6 +167,7 @@ def test_equal_blocks_of_one_try_are_two() -> None:
     assert twice(contents, unseen, {block(1): 7, block(5): 7}) == []
     assert twice(contents, unseen, {block(1): 7, block(5): 8}) == [(block(1), block(5))]
     assert twice(contents, unseen) == [(block(1), block(5))]
+    assert twice(contents, []) == [], "both were seen promised"
 
 
 def test_equal_blocks_of_two_partitions_are_two() -> None:

@@ -2,6 +2,7 @@
 
 from rmt_pipeline.protocol.inserts.ids import (
     BY_ROWS,
+    HASH_MAX,
     block_id,
     insert_id_of_parts,
     insert_id_of_rows,
@@ -46,4 +47,5 @@ def test_an_insert_by_rows_and_one_by_token_can_not_meet() -> None:
     by_rows = insert_id_of_rows(0xAB, 3)
     assert by_rows == "rows-000000000000000000000000000000ab-3"
     assert insert_id_of_token(by_rows) != by_rows
+    assert insert_id_of_rows(HASH_MAX, 1) == f"rows-{'f' * 32}-1"
     assert insert_id_of_rows(0, 0) != insert_id_of_rows(0, 1)
