@@ -23,13 +23,14 @@ def test_escaping_leaves_no_separator_in_a_text() -> None:
 
 def test_escapes_that_only_the_original_writes_are_read() -> None:
     assert unescape(r"\a\e\v\"\`\/\=\x41") == '\a\x1b\v"`/=A'
+    assert unescape(r"\x7f") == "\x7f"
 
 
 def test_an_escape_that_nobody_knows_stays_as_it_is() -> None:
     assert unescape(r"\d+\.") == r"\d+\."
 
 
-@pytest.mark.parametrize("text", ["ends\\", r"\xff", "\\"])
+@pytest.mark.parametrize("text", ["ends\\", r"\xff", r"\x80", "\\"])
 def test_half_an_escape_and_half_a_character_are_corrupt(text: str) -> None:
     with pytest.raises(Corruption):
         unescape(text)
