@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
+from hypothesis import Phase, settings
 
 from rmt_pipeline.processes.guardian import die_with
 from tests.mutants.machine.planting import Garden, PlantedModule
@@ -92,6 +93,13 @@ class Hunter:
         self._sites = sites
         self._processes = processes
         self.verdicts: list[Verdict] = []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
+        """A property that notices a bug does not look for the smallest example of it."""
+        phases = (Phase.explicit, Phase.generate)
+        settings.register_profile("hunt", settings(), phases=phases)
+        settings.load_profile("hunt")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:

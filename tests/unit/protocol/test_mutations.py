@@ -1,6 +1,9 @@
 """Which part needs which mutation, and when one is done (spec §7)."""
 
-from rmt_pipeline.protocol.mutations import Desired, Mutations
+import pytest
+
+from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.mutations import Desired, FinishedMutations, Mutations
 from rmt_pipeline.protocol.nodes.formats import MutationEntry
 from rmt_pipeline.protocol.refusal import Refusal
 from tests.support.protocol import (
@@ -89,3 +92,57 @@ def test_a_block_in_flight_before_the_mutation_holds_it_back() -> None:
     assert TABLE.blocked_by("0000000000", {"all": frozenset({4, 7})}) == ("all", 4)
     assert TABLE.blocked_by("0000000000", {"b": frozenset({2})}) == ("b", 2)
     assert TABLE.blocked_by("0000000000", {"all": frozenset({5}), "c": frozenset({0})}) is None
+
+
+def finished(text: str) -> FinishedMutations:
+    """`pointer|beyond beyond …`, each a digit."""
+    pointer, _, beyond = text.partition("|")
+    ids = [f"{int(one):010d}" for one in beyond.split()]
+    return FinishedMutations(f"{int(pointer):010d}" if pointer else "", frozenset(ids))
+
+
+@pytest.mark.parametrize(
+    ("before", "ids", "done", "after"),
+    [
+        ("", "", "", ""),
+        ("", "1 2 3", "1 2", "2"),
+        ("", "1 2 3", "2 3", "|2 3"),
+        ("|2 3", "1 2 3 4", "1", "3"),
+        ("|3", "1 2 3 4", "1", "1|3"),
+        ("1|3", "1 2 3 4", "2", "3"),
+        ("1|3", "1 3 4", "", "3"),
+        ("3", "1 2 3 4", "", "3"),
+        ("3|5", "1 2 3 4 5", "1", "3|5"),
+        ("3|5", "", "", "3"),
+    ],
+)
+def test_the_pointer_has_only_finished_mutations_behind_it(before, ids, done, after) -> None:
+    """What is killed is no more among the ids, and holds nothing up."""
+    all_ids, now_done = ([f"{int(one):010d}" for one in text.split()] for text in (ids, done))
+    assert finished(before).with_done(all_ids, now_done) == finished(after)
+
+
+@pytest.mark.parametrize("text", ["", "3", "|5", "3|5 7"])
+def test_what_is_finished_is_read_as_it_was_written(text: str) -> None:
+    one = finished(text)
+    beyond = one.encode_beyond() if one.beyond else b""
+    assert FinishedMutations.decode(one.pointer.encode(), beyond) == one
+    assert FinishedMutations.decode(one.pointer.encode(), one.encode_beyond()) == one
+
+
+@pytest.mark.parametrize(
+    ("pointer", "beyond"),
+    [
+        (b"\xff", b""),
+        (b"", b"0000000005\n"),
+        (b"", b"finished mutations format version: 0\n"),
+        (b"", b"finished mutations format version: 2\n"),
+        (b"", b"finished mutations format version: 1\n5\n"),
+        (b"", b"finished mutations format version: 1\n0000000005"),
+    ],
+)
+def test_what_is_no_note_of_finished_mutations_is_corrupt(
+    pointer: bytes, beyond: bytes
+) -> None:
+    with pytest.raises(Corruption):
+        FinishedMutations.decode(pointer, beyond)
