@@ -118,17 +118,17 @@ class _Task:
 
 
 def _tasks(settings: TtlSettings) -> Iterator[_Task]:
+    """Without a rule of its kind a task is never due."""
     rules = settings.rules
-    if any(rule.removes_rows for rule in rules):
-        yield _Task(
-            MERGE_TTL_DELETE,
-            "all rows have expired",
-            lambda part: emptied_s(part.ttl, rules),
-            lambda _: 0,
-            0,
-            None,
-        )
-    if not settings.only_drop_parts and any(rule.kind != "recompress" for rule in rules):
+    yield _Task(
+        MERGE_TTL_DELETE,
+        "all rows have expired",
+        lambda part: emptied_s(part.ttl, rules),
+        lambda _: 0,
+        0,
+        None,
+    )
+    if not settings.only_drop_parts:
         yield _Task(
             MERGE_TTL_DELETE,
             "rows or values have expired",
@@ -145,15 +145,14 @@ def _tasks(settings: TtlSettings) -> Iterator[_Task]:
         settings.pause_s,
         settings.bytes_max,
     )
-    if any(rule.kind == "recompress" for rule in rules):
-        yield _Task(
-            MERGE_TTL_RECOMPRESS,
-            "another codec is due",
-            lambda part: _recompression_s(part, settings),
-            lambda part: part.ttl.recompressed_s,
-            settings.recompression_pause_s,
-            settings.bytes_max,
-        )
+    yield _Task(
+        MERGE_TTL_RECOMPRESS,
+        "another codec is due",
+        lambda part: _recompression_s(part, settings),
+        lambda part: part.ttl.recompressed_s,
+        settings.recompression_pause_s,
+        settings.bytes_max,
+    )
 
 
 def _recompression_s(part: TtlPart, settings: TtlSettings) -> int:

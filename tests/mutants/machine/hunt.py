@@ -18,7 +18,6 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
-from hypothesis import Phase, settings
 
 from rmt_pipeline.processes.guardian import die_with
 from tests.mutants.machine.planting import Garden, PlantedModule
@@ -97,6 +96,8 @@ class Hunter:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
         """A property that notices a bug does not look for the smallest example of it."""
+        from hypothesis import Phase, settings  # noqa: PLC0415  pytest rewrites it first
+
         phases = (Phase.explicit, Phase.generate)
         settings.register_profile("hunt", settings(), phases=phases)
         settings.load_profile("hunt")
