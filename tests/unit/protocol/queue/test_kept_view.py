@@ -4,15 +4,33 @@ tests/property/test_queue.py compares both with the plain look under any history
 for each of their rules.
 """
 
-from rmt_pipeline.protocol.log.entry import LogEntry, virtual_parts
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.log.entry import (
+    AlterMetadata,
+    DropPart,
+    LogEntry,
+    ReplaceRange,
+    describe_entry,
+    drop_range_of,
+    virtual_parts,
+)
 from rmt_pipeline.protocol.nodes.records import Claim
 from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.index import PartIndex
 from rmt_pipeline.protocol.queue.facts import Facts
 from rmt_pipeline.protocol.queue.state import Lane
 from rmt_pipeline.protocol.queue.view import QueueView
+from tests.support.kept_view import assert_same
 from tests.support.protocol import (
+    alter,
     drop,
+    drop_part,
     get,
     merge,
     mutate,
@@ -21,6 +39,7 @@ from tests.support.protocol import (
     part,
     part_set,
     parts,
+    replace,
 )
 
 ENTRIES = numbered([get("0_0_0"), get("1_1_0"), merge("0_0_0 1_1_0"), get("b_5_5_0")])
@@ -166,3 +185,106 @@ def test_an_index_finds_what_overlaps_whatever_its_length() -> None:
     assert asked(twin, "4_8_1") == {"all_3_9_1 77", "all_8_30_2 03"}
     assert asked(twin, "31_40_0") == {"all_31_31_0 04"}
     assert twin.nodes_in("b") == {node(6)}
+
+
+POOL = [
+    *(
+        get(f"{partition}_{n}_{n}_0", source)
+        for n in range(4)
+        for partition, source in ("pr", "q ")
+    ),
+    merge("p_0_0_0 p_1_1_0"),
+    merge("p_0_1_1 p_2_2_0"),
+    merge("q_1_1_0 q_2_2_0"),
+    mutate("p_0_0_0", "p_0_0_0_9"),
+    mutate("p_3_3_0", "p_3_3_0_9", 2),
+    drop(3, "p"),
+    dataclasses.replace(drop(2, "q"), detach=True),
+    drop_part("p_3_3_0"),
+    dataclasses.replace(drop_part("q_3_3_0"), detach=True),
+    replace(2, "p_7_7_0", "p"),
+    replace(0, "q_8_8_0", "q"),
+    alter(2),
+    alter(3, have_mutation=True),
+]
+HERE = parts(
+    "p_0_0_0 p_1_1_0 p_0_1_1 p_2_2_0 p_0_2_2 p_3_3_0 q_1_1_0 q_2_2_0 q_1_2_1 p_0_0_0_9"
+)
+STEPS = st.lists(
+    st.tuples(
+        st.lists(st.sampled_from(POOL), max_size=3),
+        st.sets(st.integers(0, 9), max_size=3),
+        st.sets(st.sampled_from(HERE), max_size=3),
+        st.sets(st.sampled_from(HERE), max_size=2),
+        st.sets(st.integers(0, 9), max_size=2),
+    ),
+    min_size=2,
+    max_size=5,
+)
+
+
+@settings(max_examples=200)
+@given(STEPS, st.integers(0, 3), st.integers(0, 9))
+def test_a_kept_view_says_what_a_fresh_one_says_whatever_comes_and_goes(
+    steps, most, tried
+) -> None:
+    """Entries, parts and claims come and go in any order, also in ways that no history has. Where
+    the plain look finds that corrupt, the kept one does, too.
+    """
+    entries: dict[str, LogEntry] = {}
+    holdings, kept, number = Holdings.of(()), None, 0
+    facts = Facts(fetches_max=most, recoveries_max=1, merges_max=most)
+    for came, gone, new, lost, claimed in steps:
+        grown = entries | {node(number + at): entry for at, entry in enumerate(came)}
+        number += len(came)
+        entries = {
+            one: entry for at, (one, entry) in enumerate(grown.items()) if at not in gone
+        }
+        holdings = holdings.joined(new).without(lost)
+        claims = {
+            one: Claim("w", virtual_parts(entry))
+            for at, (one, entry) in enumerate(entries.items())
+            if at in claimed
+        }
+        try:
+            fresh = QueueView(entries, claims, list(holdings))
+        except Corruption:
+            with pytest.raises(Corruption):
+                QueueView(entries, claims, holdings, kept)
+            return
+        kept = QueueView(entries, claims, holdings, kept)
+        assert_same(kept, fresh, facts, limit=99)
+        later = [one for at, one in enumerate(entries) if at == tried]
+        assert_same(kept, fresh, facts, limit=2, later=later)
+        same_indexes(kept, fresh)
+
+
+def same_indexes(kept: QueueView, fresh: QueueView) -> None:
+    """What was forgotten is in no index, and what is there is in its own."""
+    one, other = kept._state, fresh._state
+    assert (one.lanes, one.alters, one.covered) == (other.lanes, other.alters, other.covered)
+    for index in ("touched", "drops", "drop_parts", "detaching", "replacements", "dropping"):
+        mine, theirs = getattr(one, index).owners, getattr(other, index).owners
+        assert {part: set(nodes) for part, nodes in mine.items()} == {
+            part: set(nodes) for part, nodes in theirs.items()
+        }, index
+
+
+@pytest.mark.parametrize("entry", POOL, ids=describe_entry)
+def test_an_entry_is_in_the_indexes_of_its_kind_and_in_no_others(entry: LogEntry) -> None:
+    """What a drop empties counts as touched."""
+    state = QueueView({node(0): entry}, {}, ())._state
+    dropped = drop_range_of(entry)
+    names = {*virtual_parts(entry), *({dropped} if dropped else ())}
+    is_detach = getattr(entry, "detach", False)
+    assert set(state.touched.owners) == names
+    assert set(state.drops.owners) == ({dropped} if dropped else set())
+    assert set(state.detaching.owners) == ({dropped} if is_detach else set())
+    is_part = isinstance(entry, DropPart)
+    assert set(state.drop_parts.owners) == ({dropped} if is_part else set())
+    assert set(state.replacements.owners) == (
+        set(entry.new_parts) if isinstance(entry, ReplaceRange) else set()
+    )
+    assert state.alters == (
+        {node(0): entry.alter_version} if isinstance(entry, AlterMetadata) else {}
+    )
