@@ -1509,8 +1509,9 @@ MUTANTS: tuple[LineMutant, ...] = (
         "worker: what came during a rest is seen when the next comes",
         "rmt_pipeline/replica/work/worker.py",
         "        return min(due_s, self._rested_s) if self._log.is_fired else due_s\n",
-        "        is_rested = self._log.is_fired and self._now_s() >= self._rested_s\n"
-        "        return -math.inf if is_rested else due_s\n",
+        "        if self._log.is_fired and self._now_s() >= self._rested_s:\n"
+        "            return -math.inf\n"
+        "        return due_s\n",
         IDLE,
     ),
     LineMutant(
