@@ -542,7 +542,7 @@ def test_what_a_dead_server_left_is_removed(world: World) -> None:
     for path in (dead.root, dead.queue, dead.parts, dead.host, dead.is_lost):
         replica.keeper.multi([Create(path)])
     told = world.told("drop_replica", replica="r9")
-    assert told == {"tables": 1, "of": "default.t"}
+    assert told == {"dry run": True, "tables": 1, "of": "default.t"}
     assert replica.keeper.exists(dead.root) is not None
     world.told("drop_replica", replica="r9", dry_run=False)
     assert replica.keeper.exists(dead.root) is None
