@@ -1,1 +1,1 @@
-"""One logical insert: two multis, or a duplicate, or back-pressure (spec §2)."""
+"""One logical insert: its two multis, duplicates, quorum, and back-pressure (spec §2)."""

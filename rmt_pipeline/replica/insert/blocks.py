@@ -1,5 +1,5 @@
-"""The blocks of an insert, by partition: what each becomes with its number, and how much of a
-packet it takes.
+"""The blocks of an insert, grouped by partition: what the insert's commit writes for each block
+once it has its number, and how many bytes of a multi's packet that takes.
 """
 
 from collections.abc import Sequence
@@ -27,21 +27,23 @@ from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.paths import sequence_number
 from rmt_pipeline.zookeeper.transactions import BlockCommit, BlockThere
 
-_LINE_BYTES = 128  # of a block that is in already, in the record
+_LINE_BYTES = 128  # of the record's line for a block that the table has already
 
 
 @dataclass(slots=True)
 class StagedBlock:
-    """A block of an insert that lies in the store under a temporary name, and the id by which the
-    same block is known when it is inserted again.
+    """One block of an insert: a part that is staged in the store under a temporary name, and the id
+    by which the same block is recognized when it is inserted again.
     """
 
     staged: StagedPart
     block_id: str
     ordinal: int = 0
-    """Among all blocks of the insert."""
+    """The position of the block among all blocks of the insert."""
     checksum: str = ""
-    """Of a detached part that is attached: others may have it too (spec §9.5)."""
+    """The checksum of a detached part that is being attached, "" for an insert. A replica that has
+    the same part detached can attach its own copy instead of fetching it (spec §9.5).
+    """
 
     @property
     def rows(self) -> int:
@@ -49,7 +51,9 @@ class StagedBlock:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Of the texts that differ from block to block: blocks alike in these weigh the same."""
+        """The lengths of the texts that differ from block to block. Blocks that are alike in these
+        take the same number of bytes.
+        """
         numbers = self.rows, self.staged.source.rows
         return (
             len(self.staged.manifest.partition_id),
@@ -58,8 +62,9 @@ class StagedBlock:
         )
 
     def line(self, first: int, last: int, own: int = NO_BLOCK) -> PartitionRows:
-        """Its line in the record of the insert: its rows are in the blocks `first` to `last`, and
-        alone in block `own`, if they got one of their own.
+        """Return the block's line in the record of the insert: its rows are in the block numbers
+        `first` to `last`. `own` is the block number that holds these rows and no others, if they
+        got one.
         """
         rows, given = self.rows, self.staged.source.rows
         row_hash = f"{self.staged.manifest.row_hash:032x}"
@@ -74,10 +79,11 @@ class StagedBlock:
 class PartitionBlocks:
     """The blocks of one partition that are still to be committed; one multi commits them all.
 
-    `given` is how many rows came in, before optimize_on_insert merged them. What is not inserted
-    again is kept until the commit, for it may be gone by then: blocks that other inserts have
-    brought, by their ids (`there`), and with `is_completed` those that an earlier try of this one
-    has brought, of which others are missing (`ours`).
+    `given` is how many rows the insert brought, before optimize_on_insert merged them. Two kinds of
+    blocks are not inserted again, because the table has them: those that other inserts have
+    brought, found by their block ids (`there`), and, if `is_completed`, those that an earlier try
+    of this insert has brought while others of its blocks are missing (`ours`). Their staged parts
+    are kept until the commit, because the table may have lost these blocks by then.
     """
 
     partition: str
@@ -88,7 +94,9 @@ class PartitionBlocks:
     is_completed: bool = False
 
     def lines(self, numbers: Sequence[int]) -> list[PartitionRows]:
-        """What the commit brings of the insert; `numbers` are those of its blocks."""
+        """Return the lines that the commit adds to the insert's record. `numbers` are the block
+        numbers of `blocks`.
+        """
         lines = [
             block.line(number, number, number)
             for block, number in zip(self.blocks, numbers, strict=True)
@@ -100,31 +108,38 @@ class PartitionBlocks:
         return lines or [PartitionRows(self.partition, 0, f"{0:032x}")]
 
     def all_blocks(self) -> list[StagedBlock]:
-        """In their order."""
+        """Return every block of the partition, in the order of the data."""
         found = [*self.blocks, *(block for block, _ in self.there), *self.ours]
         return sorted(found, key=lambda block: block.ordinal)
 
     def given_lines(self) -> list[PartitionRows]:
-        """What all its blocks, in their order, would bring, wherever that is."""
+        """Return a line for every block of the partition, in the order of the data, to compare
+        their rows; the lines name no real block numbers.
+        """
         return [block.line(0, 0) for block in self.all_blocks()]
 
     def look_again(self) -> None:
-        """Nothing of it is known to be in."""
+        """Start over: every block is to be committed again, until it is found in the table."""
         self.blocks = self.all_blocks()
         self.there, self.ours, self.is_completed = [], [], False
 
     def look_for_ids(self) -> None:
-        """What other inserts had brought is not known to be in any more."""
+        """Commit again the blocks that were found by their ids; they may have left the
+        table since.
+        """
         self.blocks += [block for block, _ in self.there]
         self.blocks.sort(key=lambda block: block.ordinal)
         self.there = []
 
     def leave_out(self, lines: Sequence[PartitionRows], token: str, version: int) -> bool:
-        """The blocks that are in, of an insert of which others are missing; `version` is that of
-        its record. False: which these are can't be told.
+        """Leave out the blocks that are in the table already, when other blocks of the same insert
+        are missing. `lines` are the record's lines of this partition, `version` is the record's
+        version. Return False if it can't be told which of the blocks are in.
 
-        Ids by token count blocks: those of blocks that are in may be what these had, were they in
-        another order. No other commit of this insert goes on from this version.
+        A block id that is made of a token contains the block's position. If the rows come in
+        another order than before, a missing block could get the id that a block in the table has.
+        So the blocks that are left get ids made with the record's version, which are unique: only
+        one commit of this insert can go on from that version.
         """
         self.look_again()
         found = blocks_there(lines, [line.content for line in self.given_lines()])
@@ -149,7 +164,9 @@ def _digits(number: int) -> int:
 def blocks_together(
     replica: Replica, part: StagedPart, identity: InsertIdentity, waits: QuorumWait | None
 ) -> int:
-    """How many blocks like this one fit into a multi. A partition must not have more."""
+    """Return how many blocks like this one fit into a multi. An insert may not have more of them in
+    one partition, because one multi commits a whole partition.
+    """
     block = StagedBlock(part, block_id_of(part, identity, 0))
     of_record = limits.OP_BYTES_OVERHEAD * 4
     return (limits.MULTI_BYTES_MAX - of_record) // _block_bytes(replica, block, waits)
@@ -161,8 +178,8 @@ def group_bytes(
     waits: QuorumWait | None,
     sizes: dict[tuple[int, ...], int],
 ) -> int:
-    """How many bytes of a multi's packet the blocks of one partition take, in the larger one of the
-    insert's two multis. `sizes` are of blocks of this insert that were weighed before.
+    """Return how many bytes of a packet the blocks of one partition take, in the larger one of the
+    insert's two multis. `sizes` caches the sizes of this insert's blocks, by their `lengths`.
     """
     for block in group.blocks:
         if block.lengths not in sizes:
@@ -172,9 +189,9 @@ def group_bytes(
 
 
 def _block_bytes(replica: Replica, block: StagedBlock, waits: QuorumWait | None) -> int:
-    """How many bytes of a packet the block takes, in the larger one of the two multis, with its
-    line in the record. Its wait for a quorum counts as a node of its own, which is more than its
-    share of a common one.
+    """Return how many bytes of a packet the block takes, in the larger one of the two multis, with
+    its line in the record. Its wait for a quorum is counted as a node of its own, which is larger
+    than its share of a node that all parts of the insert have in common.
     """
     lock = replica.table.lock(block.staged.manifest.partition_id, BLOCK_NUMBER_MAX)
     commit = commit_of(replica, block, lock, 0, waits)
@@ -188,8 +205,9 @@ def _block_bytes(replica: Replica, block: StagedBlock, waits: QuorumWait | None)
 def commit_of(
     replica: Replica, block: StagedBlock, lock: str, create_time: int, waits: QuorumWait | None
 ) -> BlockCommit:
-    """What the second multi of an insert writes for one block, whose number is that of its `lock`:
-    the log entry, the part's header, and its quorum when it waits for one.
+    """Return what the second multi of an insert writes for one block, whose number is that of its
+    `lock`: the log entry, the part's header, and the quorum node if the part waits for one of its
+    own.
     """
     manifest = block.staged.manifest
     number = sequence_number(lock)

@@ -5,10 +5,10 @@
        └───────── withdraw (nothing landed) ◄─────────────┘
 
 The first multi allocates a block number for every part, the second commits every part, so that an
-insert is in all its partitions or in none. One that does not fit into a multi goes this way several
-times, with some of its partitions each time; `record` is about what is known meanwhile. A
-commit without answer is settled by a write that excludes it, never by a read alone (spec §2.6,
-§16.2 I3, I4).
+insert is in all its partitions or in none. An insert that does not fit into one multi goes this way
+several times, with some of its partitions each time; the module `record` describes what is known of
+it meanwhile. A commit that got no answer is settled by a write that excludes it, never by a read
+alone (spec §2.6, §16.2 I3, I4).
 """
 
 from collections.abc import Iterable, Sequence
@@ -63,13 +63,13 @@ from rmt_pipeline.zookeeper.snapshot import gone
 from rmt_pipeline.zookeeper.strays import Stray, give_back, seen_to
 from rmt_pipeline.zookeeper.transactions import BlockCommit, BlockThere, Tagged
 
-_BLOCKS_NAMED_MAX = 20  # of those that are there, in an error
+_BLOCKS_NAMED_MAX = 20  # how many of the blocks in the table an error names
 
 
 @dataclass(frozen=True, slots=True)
 class _Committing:
-    """A commit that was sent and got no answer yet: until it is settled, neither its parts nor its
-    locks may be removed. The locks belong to the session of `keeper`.
+    """A commit that was sent and has no known result yet: until it is settled, neither its parts
+    nor its locks may be removed. The locks belong to the session of `keeper`.
     """
 
     blocks: tuple[tuple[StagedBlock, BlockCommit], ...]
@@ -88,28 +88,28 @@ class _Committing:
 
 @dataclass(slots=True)
 class Insertion:
-    """An insert on its way. `run` may be called again, with the replica of a new session, after
-    any error but a UserError or InsertCancelled: it goes on where the last call stopped.
+    """An insert under way. `run` may be called again, with the replica of a new session, after any
+    error but a UserError or InsertCancelled: it goes on where the last call stopped.
     """
 
     identity: InsertIdentity
     record: InsertRecord
-    """As it is before anything of the insert is in."""
+    """The record as it is before any commit of the insert."""
     _todo: dict[str, PartitionBlocks]
     _rows_total: int
     waits: QuorumWait | None = None
     waker: Waker | None = None
-    """Of the thread that calls `run`. With one, what other inserts of this process send at the same
-    time goes with ours.
+    """The waker of the thread that calls `run`. If it is given, this insert's multis may be sent
+    together with those of other inserts of this process.
     """
     command_id: str = ""
-    """Of the ATTACH PARTITION whose parts these are; "" of an insert."""
+    """The id of the ATTACH PARTITION command whose parts these are; "" for an insert."""
     _known: Known | None = None
     _committing: _Committing | None = None
     _parts: list[tuple[PartName, int]] = field(default_factory=list)
     _duplicates: list[tuple[str, str, int]] = field(default_factory=list)
     _answer: InsertRecord | None = None
-    """The record of a whole insert that this one was found to be."""
+    """The record of a whole insert that had these rows before, so that this one is a duplicate."""
 
     @classmethod
     def of(
@@ -122,8 +122,9 @@ class Insertion:
         waits: "QuorumWait | None" = None,
         waker: Waker | None = None,
     ) -> "Insertion":
-        """`staged` in the order of the data. A block that is twice in one insert is kept once; one
-        of which optimize_on_insert left no row is thrown away.
+        """Prepare an insert of the parts `staged`, which are in the order of the data. A block that
+        the insert contains twice is kept once; a part of which optimize_on_insert left no row is
+        thrown away.
         """
         groups: dict[str, PartitionBlocks] = {}
         twice: list[tuple[str, str, int]] = []
@@ -164,8 +165,8 @@ class Insertion:
     def attaching(
         cls, parts: Sequence[tuple[StagedPart, str]], replica: Replica
     ) -> "Insertion":
-        """Parts that were detached, each with its block id, or "" (spec §9.5). They have no record
-        as inserts have one: what they are known by are their ids.
+        """Prepare to attach detached parts, each given with its block id, or "" (spec §9.5). They
+        write no record of an insert: only their block ids tell that they are in the table already.
         """
         groups: dict[str, PartitionBlocks] = {}
         for ordinal, (part, block_id) in enumerate(parts):
@@ -182,18 +183,20 @@ class Insertion:
 
     @property
     def is_pending(self) -> bool:
-        """Whether a commit was sent whose result is not known: nothing may be thrown away."""
+        """Whether a commit was sent whose result is not known: its parts must not be
+        thrown away.
+        """
         return self._committing is not None
 
     @property
     def pending_parts(self) -> list[PartName]:
-        """What is in the table if the commit landed whose result is not known."""
+        """The parts that are in the table if the commit of unknown result landed."""
         return [] if self._committing is None else self._committing.parts
 
     @property
     def in_part(self) -> str:
-        """How many rows are in the table and what to do, when some are and others, as far as is
-        known, are not. Otherwise "".
+        """A text that says how many rows are in the table and what to do about the others, if some
+        are in and others, as far as is known, are not. Otherwise "".
         """
         if not self.identity.insert_id:
             rows, total = sum(rows for _, rows in self._parts), self._rows_total
@@ -218,12 +221,12 @@ class Insertion:
         )
 
     def run(self, replica: Replica) -> InsertResult:
-        """Raises OutcomeUnknown, ReplicaRetired, Unavailable (call again), InsertCancelled;
-        OtherRows when another insert of this name is in part, and had other rows, or these were cut
-        otherwise and that can't be told.
+        """Carry out the insert. Raises OutcomeUnknown, ReplicaRetired, Unavailable (call again),
+        InsertCancelled; OtherRows if an insert of the same id is in the table in part and had other
+        rows, or had the same rows cut into other blocks so that it can't be told which are missing.
 
-        However it ends, no lock stays while the session lives, but those of a commit that is
-        pending: `let_go` sees to these when there will be no other call.
+        However it ends, it leaves no lock behind while the session lives, except those of a commit
+        that is pending: if there will be no other call, `let_go` removes these.
         """
         self._settle(replica)
         if self.waits is not None and not self._parts:
@@ -237,19 +240,21 @@ class Insertion:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether rows are in the table of which it is not known yet that a quorum has them."""
+        """Whether rows of the insert are in the table, and it is not known yet that a quorum has
+        them.
+        """
         return self.waits is not None and self.waits.is_waiting
 
     def abandon(self, store: PartStore) -> None:
-        """Throw away what was staged and not committed."""
+        """Throw away the parts that are staged and not committed."""
         assert not self.is_pending, "a commit without answer may have landed"
         for group in self._todo.values():
             group.discard(store)
         self._todo.clear()
 
     def let_go(self, store: PartStore) -> None:
-        """Give the insert up: `run` is not called again. When a commit has no known result, it may
-        have landed: its parts stay on the disk, and its locks go as soon as ZooKeeper answers.
+        """Give the insert up: `run` is not called again. A commit of unknown result may have
+        landed, so its parts stay on the disk; its locks are deleted as soon as ZooKeeper answers.
         """
         if self._committing is None:
             self.abandon(store)
@@ -268,8 +273,9 @@ class Insertion:
     # --- one batch ---
 
     def _next_batch(self, replica: Replica) -> list[PartitionBlocks]:
-        """Whole partitions, as many as fit into both multis, at least one: what a partition holds
-        is the same however a retry cuts it.
+        """Return the partitions of the next commit: as many as fit into both multis, at least one.
+        A partition is never divided, so that a retry which cuts its rows into other blocks finds
+        all of it in the table or nothing.
         """
         if len(self._todo) == 1:
             return [*self._todo.values()]
@@ -284,7 +290,10 @@ class Insertion:
         return batch
 
     def _commit_batch(self, replica: Replica, batch: list[PartitionBlocks]) -> None:
-        """One allocation and one commit; or nothing, when there is less to do than was known."""
+        """Allocate block numbers for these partitions and commit them. Return without a commit if
+        ZooKeeper refused it for a reason that another round can deal with, such as a block that is
+        in the table already.
+        """
         blocks = [block for group in batch for block in group.blocks]
         lost_version = _not_lost_version(replica)
         locks = self._allocate(replica, blocks) if blocks else []
@@ -308,7 +317,9 @@ class Insertion:
             there=[there for group in batch for _, there in group.there],
         )
         sent = _Committing(commits, tuple(batch), step, replica.keeper)
-        if blocks:  # without locks nothing could tell whether it landed, but the record itself
+        # A commit without blocks has no locks by which `_settle` could tell whether it landed. It
+        # need not: the next round is refused by the record that it wrote, and reads that.
+        if blocks:
             self._committing = sent
         try:
             self._multi(replica, tagged.ops)
@@ -317,14 +328,18 @@ class Insertion:
             give_back(replica.keeper, [Stray(lock) for lock in locks])
             self._explain_commit(replica, batch, tagged, refused)
         except ReplicaDropped:
-            self._committing = None  # nothing was written; what has the parts' names now is
-            raise  # perhaps of a new table, and so are the locks
+            # Nothing was written. Do not withdraw: the parts' names and the locks may by now be
+            # those of a new table of the same name.
+            self._committing = None
+            raise
         else:
             self._committing = sent
             self._committed(replica)
 
     def _multi(self, replica: Replica, ops: Sequence[Op]) -> list[str]:
-        """As `Keeper.multi`."""
+        """Carry out a multi of this insert, perhaps together with those of other inserts. Returns
+        and raises what `Keeper.multi` does.
+        """
         if self.waker is None:
             return replica.keeper.multi(ops)
         return multi_of_many(replica, ops, self.waker)
@@ -332,8 +347,8 @@ class Insertion:
     def _status(
         self, replica: Replica, commits: Sequence[tuple[StagedBlock, BlockCommit]]
     ) -> bytes | None:
-        """The node in which all parts of the commit wait for their quorum. None without quorum, and
-        with insert_quorum_parallel, where each part has a node of its own.
+        """Return the content of the node in which all parts of the commit wait for their quorum.
+        None without quorum, and with insert_quorum_parallel, where each part has a node of its own.
         """
         if self.waits is None or not self._is_alone or not commits:
             return None
@@ -343,7 +358,9 @@ class Insertion:
     def _progress(
         self, batch: Sequence[PartitionBlocks], locks: Sequence[str]
     ) -> InsertProgress:
-        """`locks` are those of all blocks, in order."""
+        """Return the change to the insert's record that this commit makes. `locks` are those of all
+        blocks of the batch, in order.
+        """
         numbers = map(sequence_number, locks)
         lines = [
             line
@@ -361,7 +378,9 @@ class Insertion:
         )
 
     def _allocate(self, replica: Replica, blocks: Sequence[StagedBlock]) -> list[str] | None:
-        """A lock for each block; None when another round can succeed."""
+        """Allocate a block number for each block and return their locks' paths; None if ZooKeeper
+        refused and another round can succeed.
+        """
         partitions = {block.staged.manifest.partition_id for block in blocks}
         ensure_partitions(replica, partitions)
         holder = replica.new_holder()
@@ -394,7 +413,7 @@ class Insertion:
     def _explain_allocation(
         self, replica: Replica, blocks: Sequence[StagedBlock], tagged: Tagged, refused: Refused
     ) -> None:
-        """Return when another round can succeed; raise what the caller must know otherwise."""
+        """Return if another round can succeed; otherwise raise what the caller must know."""
         purpose, index = tagged.culprit(refused)
         match meaning.interpret_allocation(refused.kind.value, purpose, index):
             case meaning.DuplicateInsert() | meaning.InsertMoved():
@@ -418,13 +437,13 @@ class Insertion:
         tagged: Tagged,
         refused: Refused,
     ) -> None:
-        """Return when another round can succeed; raise what the caller must know otherwise."""
+        """Return if another round can succeed; otherwise raise what the caller must know."""
         purpose, index = tagged.culprit(refused)
         match meaning.interpret_commit(refused.kind.value, purpose, index):
             case meaning.DuplicateInsert() | meaning.InsertMoved():
                 self._learn(replica)
             case meaning.DuplicateBlock():
-                return  # committed by others between our two multis; the next round sees it
+                return  # another insert committed it between our two multis; the next round sees it
             case meaning.BlockGone():
                 self._look_for_ids(batch)
             case meaning.NotActive():
@@ -445,7 +464,9 @@ class Insertion:
     def _publish(
         self, replica: Replica, blocks: Sequence[StagedBlock], locks: Sequence[str]
     ) -> tuple[tuple[StagedBlock, BlockCommit], ...]:
-        """Give the parts the names of their numbers. The disk first: what is announced is there."""
+        """Publish the staged parts on the disk, under the names that their block numbers give them.
+        This comes before the commit, so that a part which ZooKeeper promises is on the disk.
+        """
         create_time = int(replica.clock.now_s())
         commits = [
             (block, commit_of(replica, block, lock, create_time, self.waits))
@@ -463,7 +484,9 @@ class Insertion:
         return tuple(commits)
 
     def _withdraw(self, replica: Replica) -> None:
-        """The commit did not land and never will: the parts become staged again."""
+        """Turn the published parts back into staged ones: the commit did not land and
+        never will.
+        """
         if self._committing is not None:
             for block, commit in self._committing.blocks:
                 replica.store.withdraw(commit.part, block.staged)
@@ -506,13 +529,15 @@ class Insertion:
                 replica.store.marks.forget_in_part(self.identity.insert_id)
         self._committing = None
 
-    # --- not knowing ---
+    # --- a commit of unknown result ---
 
     def _settle(self, replica: Replica) -> None:
-        """Find out whether the commit that got no answer landed; afterwards it never will.
+        """Find out whether the commit that got no answer landed; if it did not, make sure it never
+        will.
 
-        The commit deletes its locks, and so does this multi: only one of them can succeed. Raises
-        OutcomeUnknown when this multi has no answer either: the question stays open.
+        The commit deletes its locks, and so does the multi that is sent here: only one of the two
+        can succeed. Raises OutcomeUnknown if this multi gets no answer either: the question stays
+        open.
         """
         if self._committing is None:
             return
@@ -537,8 +562,8 @@ class Insertion:
     def _require_still_here(
         replica: Replica, staged: Sequence[StagedPart], evidence: Evidence
     ) -> None:
-        """What was committed, and dropped before we knew, has left the disk. Raises
-        InsertCancelled.
+        """Raise InsertCancelled if the parts have left the disk: they were committed, and dropped
+        before this insert learned of it.
         """
         here = all(replica.store.staged_at(one.directory) for one in staged)
         if evidence.locks_deleted or here:
@@ -550,8 +575,9 @@ class Insertion:
         )
 
     def _evidence(self, replica: Replica) -> Evidence:
-        """What only this commit can have written. It all appeared at once, but some of it may be
-        gone again: the part merged and removed, the ids dropped with their partition.
+        """Look for what only this commit can have written. All of it appeared at once, but some of
+        it may be gone again: a part may have been merged and removed, ids dropped with their
+        partition.
         """
         assert self._committing is not None
         replica.keeper.sync(replica.table.root)
@@ -567,12 +593,14 @@ class Insertion:
             block_id=any(read is not None and read[0] in ours for read in reads),
         )
 
-    # --- what is there already ---
+    # --- what is in the table already ---
 
     def _learn(self, replica: Replica) -> None:
-        """Read the record, and leave out what is in the table. Raises OtherRows, InsertCancelled.
+        """Read the insert's record, and leave out the partitions and blocks that are in the table.
+        Raises OtherRows, InsertCancelled.
 
-        A record that is gone was forgotten between the two requests: it is no duplicate any more.
+        If the record is gone, it was forgotten between the two requests: the insert is no duplicate
+        any more.
         """
         insert_id = self.identity.insert_id
         known = read_record(replica, insert_id)
@@ -610,13 +638,16 @@ class Insertion:
             if name in incomplete:
                 self._complete(replica, group, known)
             elif name in known.partitions or is_other:
-                # What had this name is in: other rows under it are a retry.
+                # The insert of this id is whole, or has this partition: other rows under the same
+                # token count as a retry of it.
                 self._is_there(replica, self._todo.pop(name))
             else:
                 group.look_again()
 
     def _complete(self, replica: Replica, group: PartitionBlocks, known: Known) -> None:
-        """Some blocks of the partition are in. Raises OtherBlocks."""
+        """Leave out those blocks of the partition that are in the table, while others of it are
+        missing. Raises OtherBlocks if it can't be told which of the given blocks those are.
+        """
         partition, record = group.partition, known.record
         lines = [line for line in known.lines if line.partition == partition]
         lines.sort(key=lambda line: line.first)
@@ -640,7 +671,9 @@ class Insertion:
         )
 
     def _is_there(self, replica: Replica, group: PartitionBlocks) -> None:
-        """All of it, in the insert that has the record."""
+        """Report the whole partition as a duplicate: the insert that has the record brought all of
+        it.
+        """
         self._duplicates.append(
             (
                 group.partition,
@@ -651,7 +684,9 @@ class Insertion:
         group.discard(replica.store)
 
     def _left_out(self, replica: Replica, group: PartitionBlocks) -> None:
-        """What of it was there already, now that the others are committed."""
+        """Report as duplicates those blocks of the partition that the table had already, now that
+        its other blocks are committed.
+        """
         ours = f"insert {self.identity.insert_id}"
         self._duplicates += [
             *((group.partition, there.part, block.rows) for block, there in group.there),
@@ -661,7 +696,9 @@ class Insertion:
         group.discard(replica.store)
 
     def _look_for_ids(self, groups: Iterable[PartitionBlocks]) -> None:
-        """What other inserts had brought is perhaps not in any more."""
+        """Commit again the blocks that were found by their ids: one of them may have left the
+        table.
+        """
         for group in groups:
             parts = [PartName.try_parse(there.part) for _, there in group.there]
             if self.waits is not None:
@@ -669,7 +706,9 @@ class Insertion:
             group.look_for_ids()
 
     def _take_out_duplicates(self, replica: Replica, blocks: Sequence[StagedBlock]) -> None:
-        """Blocks whose id is taken by a committed part: leave them out, remember by which."""
+        """Leave out the blocks whose id belongs to a committed part, and remember which part that
+        is.
+        """
         with_id = [block for block in blocks if block.block_id]
         above, *reads = replica.keeper.get_many(
             [replica.table.blocks, *(replica.table.block(block.block_id) for block in with_id)]
@@ -706,7 +745,9 @@ class Insertion:
 
 
 def ensure_partitions(replica: Replica, partitions: set[str]) -> None:
-    """Numbers can be had in each of them."""
+    """Make sure that block numbers can be allocated in each of these partitions: create the nodes
+    of those that are new.
+    """
     known = replica.memory.partitions.of(partitions)
     new = sorted(partitions - known.keys())
     multis = [transactions.create_partition(replica.table, replica.paths, one) for one in new]
@@ -718,8 +759,9 @@ def ensure_partitions(replica: Replica, partitions: set[str]) -> None:
 
 
 def _not_lost_version(replica: Replica) -> int:
-    """The version of `is_lost` while it says that this replica is not lost. One read per session:
-    the multis check that it did not change. Raises TableIsReadOnly, ReplicaDropped.
+    """Return the version that the `is_lost` node has while it says that this replica is not lost.
+    The multis check that it has not changed. Reads the node once per session. Raises
+    TableIsReadOnly, ReplicaDropped.
     """
     known = replica.memory.not_lost_version
     if known is not None:
@@ -734,7 +776,8 @@ def _not_lost_version(replica: Replica) -> int:
 
 
 def _read_only(replica: Replica) -> TableIsReadOnly:
-    replica.memory.not_lost_version = None  # it may have been cloned meanwhile: look again
+    # read it again next time: the replica may have been cloned
+    replica.memory.not_lost_version = None
     return TableIsReadOnly(
         f"{replica} is not active, or clones another replica, so it takes no inserts; start its "
         "server with `rmt serve`, or wait until that is done"

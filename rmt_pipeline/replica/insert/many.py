@@ -1,15 +1,16 @@
-"""Multis of several inserts of one process in one: group commit.
+"""Group commit: the multis of several inserts of one process, sent as one multi.
 
-Each insert allocates with one multi and commits with another one, whatever the others do. Those
-that are sent while one is under way go together, as one multi: one request, one write of
-ZooKeeper's log.
+Each insert allocates with one multi and commits with another one, independently of other inserts.
+Multis that are to be sent while one is under way are sent together afterwards, as one multi: one
+request, one write of ZooKeeper's log.
 
-1. It is refused: nothing was written, and each insert sends its own by itself. So one that is a
-   duplicate, or was cancelled by a DROP, takes nobody along, and is told why as if it had been
-   alone.
-2. There is no answer: then there is none for any of them, and each settles its own as if it had
-   been alone. A commit deletes its locks; so when one of these inserts has given its own locks
-   back, the multi of all can't land any more, for the others either (spec §2.6, §16.2 I4).
+1. If the common multi is refused, nothing was written, and each insert sends its own multi by
+   itself. So an insert that is a duplicate, or was cancelled by a DROP, does not make others fail,
+   and gets the same refusal that it would have got alone.
+2. If the common multi gets no answer, none of the inserts has one, and each settles its own commit
+   as if it had sent it alone. A commit deletes its locks; so once one of these inserts has given
+   its locks back, the common multi can't land any more, and with it none of the others' commits
+   either (spec §2.6, §16.2 I4).
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,9 @@ from rmt_pipeline.zookeeper.keeper import Op, Refused
 
 
 def multi_of_many(replica: Replica, ops: Sequence[Op], waker: Waker) -> list[str]:
-    """As `Keeper.multi`, perhaps with those of other inserts. `waker` is the caller's own."""
+    """Carry out a multi, perhaps together with those of other inserts. `waker` is the calling
+    thread's own. Returns and raises what `Keeper.multi` does.
+    """
 
     def together(multis: Sequence[Sequence[Op]]) -> list[list[str]] | None:
         flat = [op for multi in multis for op in multi]

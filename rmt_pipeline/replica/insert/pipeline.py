@@ -1,4 +1,6 @@
-"""Several inserts under way at once: the next one is staged while the last one is committed."""
+"""Several inserts under way at once: the next one is staged while the last one is
+being committed.
+"""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -7,16 +9,15 @@ from typing import Any, Self
 
 from rmt_pipeline.replica.insert.result import InsertResult
 
-IN_FLIGHT_MAX = 64  # more hide nothing more: a commit takes two round trips
+IN_FLIGHT_MAX = 64  # more would not hide more latency: a commit takes two round trips
 
 
 class InsertPipeline:
-    """Several inserts into one table side by side: at most `in_flight` at once; giving one more
-    waits until one is done.
+    """Several inserts into one table side by side, at most `in_flight` at once; `insert` waits
+    while there are that many.
 
-    Each is exactly once and all or nothing by itself; among each other they may be committed in any
-    order. Leaving the block waits for all of them, and raises the first error that nobody has asked
-    its Future for.
+    Each insert is exactly once and all or nothing by itself; they may be committed in any order.
+    Leaving the block waits for all of them, and raises the first error of an insert that failed.
     """
 
     def __init__(self, insert: Callable[..., InsertResult], in_flight: int) -> None:
@@ -36,7 +37,9 @@ class InsertPipeline:
                 future.result()
 
     def insert(self, data: Any, **options: Any) -> Future[InsertResult]:
-        """As `Table.insert`, later. Waits while `in_flight` others are under way."""
+        """Start `Table.insert` in another thread and return its Future. Waits while `in_flight`
+        other inserts are under way.
+        """
         self._room.acquire()
         self._futures = [one for one in self._futures if not _is_fine(one)]
         future = self._pool.submit(self._insert, data, **options)
@@ -46,5 +49,5 @@ class InsertPipeline:
 
 
 def _is_fine(future: Future[InsertResult]) -> bool:
-    """Done, and nothing about it has to be raised."""
+    """Whether the insert is done and succeeded, so that there is no error to raise for it."""
     return future.done() and future.exception() is None

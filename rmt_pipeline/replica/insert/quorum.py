@@ -1,8 +1,9 @@
 """An insert waits until as many replicas have its rows as it asked for (spec §2.7).
 
-It is answered when three things were seen, in this order: nobody waits for its parts any more; none
-of them failed; and so many replicas have them now. The last one is for what was in the table
-before, perhaps without a quorum; and for a part that a replica had, was counted for, and gave up.
+The wait is over when three things were seen, in this order: no quorum node exists any more for any
+of its parts; none of its parts failed its quorum; and enough replicas have them now. The last check
+is for rows that were in the table before, perhaps without a quorum, and for a part that a replica
+had, was counted for, and gave up since.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -23,7 +24,9 @@ from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.snapshot import living_replicas
 
 HOLDERS_POLL_S = 0.1
-"""Between looks at who has a part, once there is no node to be watched."""
+"""The pause between two looks at which replicas have a part, when there is no node
+left to watch.
+"""
 
 
 class TooFewLiveReplicas(UserError):
@@ -35,14 +38,14 @@ class TooFewLiveReplicas(UserError):
 
 
 class UnsatisfiedQuorum(UserError):
-    """Another insert waits for its quorum, and those of this table go one by one."""
+    """Another insert waits for its quorum, and quorum inserts of this table go one by one."""
 
     code = "UNSATISFIED_QUORUM_FOR_PREVIOUS_WRITE"
 
 
 class QuorumFailed(InsertCancelled):
-    """The replica that had the rows was away before another one had fetched them: they are in the
-    table no more. The same insert again is a new one.
+    """The replica that had the rows became inactive before another one had fetched them: the table
+    does not have them any more. The same insert, sent again, is a new one.
     """
 
     code = "UNKNOWN_STATUS_OF_INSERT"
@@ -50,7 +53,7 @@ class QuorumFailed(InsertCancelled):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Block numbers of one partition that an insert has rows in."""
+    """A range of block numbers of one partition in which an insert has rows."""
 
     partition: str
     first: int
@@ -74,10 +77,12 @@ class Span:
 
 @dataclass(slots=True)
 class QuorumWait:
-    """What one insert waits for, over as many sessions as it takes. The time runs from its first
-    commit, or from when it found that it is in the table already. Also one that asks for no quorum
-    waits for that of rows which it found there: if it fails, they go, and who was told that they
-    are there would have lost them.
+    """What one insert waits for, over as many sessions as it takes.
+
+    The timeout runs from its first commit, or from when it was found that the table has its rows.
+    Even an insert that asks for no quorum waits for the quorum of rows that it found in the table:
+    if that quorum fails, the rows are removed, and the client that was told they are in would have
+    lost them.
     """
 
     quorum: Quorum
@@ -93,33 +98,43 @@ class QuorumWait:
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other insert may wait meanwhile."""
+        """Whether no other quorum insert into the table may wait at the same time."""
         return self.required > 1 and not self.quorum.is_parallel
 
     def require(self, replica: Replica) -> None:
-        """Before anything is written. Raises TooFewLiveReplicas."""
+        """Determine how many replicas must have the rows, before anything is written. Raises
+        TooFewLiveReplicas.
+        """
         if self.quorum.replicas != 1:
             self.required = required_replicas(replica, self.quorum)
 
     def entry(self, part: PartName, replica: str) -> QuorumEntry | None:
-        """Of a part that this replica has; None when nobody else needs to have it."""
+        """Return the quorum entry of a part that only this replica has so far; None if no other
+        replica needs to have it.
+        """
         return QuorumEntry(part, self.required, (replica,)) if self.required > 1 else None
 
     def began(self, parts: Iterable[PartName]) -> None:
-        """They were committed now."""
+        """Wait for these parts, which were just committed."""
         if self.required > 1:
             self._parts += parts
 
     def found(self, spans: Iterable[Span]) -> None:
-        """Rows of the insert were there already. In old records it does not stand where."""
+        """Wait also for these spans, in which rows of the insert were found in the table. Old
+        records do not say in which blocks the rows are: then there is nothing to wait for.
+        """
         self._earlier |= {span for span in spans if span.first != UNKNOWN_BLOCK}
 
     def found_no_more(self, spans: Iterable[Span]) -> None:
-        """They were lost or dropped since; what was in them is looked for anew."""
+        """Do not wait for these spans any more: their rows were lost or dropped since, and the
+        insert looks for them anew.
+        """
         self._earlier -= set(spans)
 
     def wait(self, replica: Replica, insert_id: str) -> None:
-        """Until all of it is on enough replicas. Raises as `wait_for_quorum`."""
+        """Wait until enough replicas have everything that was committed or found. Raises what
+        `wait_for_quorum` does.
+        """
         if not self.is_waiting:
             return
         if self._deadline_s is None:
@@ -132,7 +147,7 @@ class QuorumWait:
 
 
 def unsatisfied(replica: Replica) -> UnsatisfiedQuorum:
-    """What an insert is told that may not wait beside another one."""
+    """Return the error for an insert that may not wait beside another one."""
     [read] = replica.keeper.get_many([replica.table.quorum_status])
     names = "" if read is None else ", ".join(map(str, QuorumStatus.decode(read[0]).parts))
     return UnsatisfiedQuorum(
@@ -144,7 +159,9 @@ def unsatisfied(replica: Replica) -> UnsatisfiedQuorum:
 
 
 def required_replicas(replica: Replica, quorum: Quorum) -> int:
-    """How many must have the rows. Raises TooFewLiveReplicas, before anything is written."""
+    """Return how many replicas must have the rows. Raises TooFewLiveReplicas, before anything is
+    written.
+    """
     living = living_replicas(replica.keeper, replica.table)
     required = quorum.required(len(living))
     active = sum(living.values())
@@ -160,7 +177,9 @@ def required_replicas(replica: Replica, quorum: Quorum) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """What an insert waits for: parts of its own, and where it found rows of it in the table."""
+    """What an insert waits for: parts that it committed (`parts`), and where it found rows of its
+    own in the table (`earlier`).
+    """
 
     parts: Sequence[PartName]
     earlier: Sequence[Span]
@@ -178,7 +197,9 @@ class Awaited:
 def wait_for_quorum(
     replica: Replica, awaited: Awaited, waker: Waker, *, deadline_s: float, insert_id: str
 ) -> None:
-    """Raises QuorumFailed, QuorumNotReached; what ends the session: then wait again."""
+    """Wait until enough replicas have all that is awaited. Raises QuorumFailed, QuorumNotReached;
+    an error that ends the session passes, and then the caller waits again.
+    """
 
     def left_s() -> float:
         return deadline_s - replica.clock.monotonic_s()
@@ -202,7 +223,9 @@ def wait_for_quorum(
 
 
 def _node(replica: Replica, awaited: Awaited) -> str:
-    """That of a part which somebody is still to fetch; "" when there is none."""
+    """Return the quorum node of an awaited part that another replica has yet to fetch; "" if there
+    is none.
+    """
     quorums = read_quorums(replica, None if awaited.earlier else awaited.parts)
     for part in awaited.still_waiting(quorums.parts()):
         table = replica.table
@@ -211,9 +234,13 @@ def _node(replica: Replica, awaited: Awaited) -> str:
 
 
 def _failed(replica: Replica, awaited: Awaited, insert_id: str) -> list[PartName]:
-    """Own parts, and those in which rows of it were found. Between two blocks of it there may be
-    others' that failed, and its own from before these were inserted again. What failed of it has
-    left its record in the same multi: where the record says still that its rows are, none has.
+    """Return the awaited parts whose quorum failed: of the parts that this insert committed, and of
+    the parts in whose blocks its rows were found.
+
+    A failed part within such a span need not have rows of this insert: the span may go over blocks
+    of other inserts, and over blocks of this one from before its rows were inserted again. But the
+    multi that notes a part as failed also takes its rows out of the insert's record. So a span that
+    the record still lists has no failed rows of this insert.
     """
     found = set(failed_of(replica, awaited.parts))
     if awaited.earlier:
@@ -228,14 +255,14 @@ def _failed(replica: Replica, awaited: Awaited, insert_id: str) -> list[PartName
 
 
 def _is_on_enough(replica: Replica, awaited: Awaited) -> bool:
-    """Of each part, and of each block number that it finds anywhere; what nobody has any more was
-    dropped since.
+    """Whether enough replicas have each awaited part, or what replaced it, and each awaited block
+    number that any replica has. A block number that no replica has any more was dropped since.
     """
     if awaited.required < 2:
         return True
     keeper, table = replica.keeper, replica.table
     peers = [table.replica(name) for name in keeper.children(table.replicas)]
-    if not awaited.earlier:  # mostly they are there under these very names
+    if not awaited.earlier:  # mostly the replicas still have the parts under these very names
         stats = keeper.exists_many([peer.part(p) for p in awaited.parts for peer in peers])
         counts = [
             sum(stat is not None for stat in stats[at : at + len(peers)])
@@ -251,7 +278,9 @@ def _is_on_enough(replica: Replica, awaited: Awaited) -> bool:
 
 
 def _is_held(span: Span, have: Sequence[PartSet], required: int) -> bool:
-    """Numbers that no replica has are of other inserts, of nobody, or were dropped."""
+    """Whether at least `required` replicas have all those block numbers of the span that any
+    replica has. A number that no replica has was never committed, or was dropped.
+    """
     held = [_numbers(span, parts) for parts in have]
     anywhere = set().union(*held)
     return not anywhere or sum(anywhere <= numbers for numbers in held) >= required
@@ -289,7 +318,9 @@ def _not_reached(replica: Replica, awaited: Awaited, insert_id: str) -> QuorumNo
 
 
 def _remedy(insert_id: str) -> str:
-    """Which blocks stayed beside failed ones only a retry can tell that has them, too."""
+    """Return what to do about an insert whose quorum failed. Other blocks of its partitions may be
+    in; only a retry, which has their rows too, can tell which.
+    """
     if not insert_id:
         return (
             "Deduplication is switched off for this insert or table: inserted again, what is there "

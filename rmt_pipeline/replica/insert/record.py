@@ -1,28 +1,29 @@
 """What is known of one logical insert: its record, and which of its partitions are in the table.
 
-An insert that fits into one commit has a record from then on. A larger one is committed some
-partitions at a time, and each commit writes in the same multi what is in then:
+An insert that fits into one commit has a record as soon as that lands. A larger one is committed
+some partitions at a time, and each commit also writes, in the same multi, what is in by then:
 
     no record ──first commit──► in part ──…──► whole ──window of ids──► forgotten
                                  │    ▲
-                                 └────┘ each commit, by whoever goes on
+                                 └────┘ each further commit, by any client
 
 1. Client A commits partitions p and q of {p, q, s}, and dies.
-2. Its rows are said again: by client B, on another replica, cut into other blocks. B reads the
-   record. What p and q hold is the same however it is cut, so B leaves out all their blocks, and
-   inserts s.
-3. A was only slow: its commit of s arrives now. It names the version of the record that A had
-   seen, which B has changed since, and is refused. Of two who go on from one place, one does.
+2. Client B inserts the same rows, on another replica, cut into other blocks. B reads the record.
+   What p and q hold is the same however it is cut, so B leaves out all their blocks, and inserts s.
+3. A was only slow: its commit of s arrives now. It checks the version of the record that A had
+   seen, which B has changed since, and is refused. Of two clients that go on from one version of
+   the record, one succeeds.
 
 While an insert is in part its record is not forgotten, however old it grows.
 
 Each commit of a large insert is also noted on the disk that has its parts, before it is sent
-(`note_commit`). When ZooKeeper loses the table, parts do not say how many rows the insert had in
-all, and what was merged does not say which inserts it is of: the notes do. They go when the insert
-is whole; clean-up asks ZooKeeper about those whose process died.
+(`note_commit`). When ZooKeeper loses the table, the parts do not say how many rows the insert had
+in all, and a merged part does not say which inserts its rows came from: the notes do. They are
+removed when the insert is whole; notes whose process died are checked against ZooKeeper by the
+clean-up.
 
-It is in part, too, when some of it was lost (`protocol.inserts.rows`): the quorum of one of several
-blocks failed, or no replica has one any more.
+An insert is also in part when some of it was lost (`protocol.inserts.rows`): the quorum of one of
+several blocks failed, or no replica has one of them any more.
 """
 
 from collections import defaultdict
@@ -42,7 +43,9 @@ NOTE_IS_YOUNG_S = 600.0  # longer than a commit that was sent may be under way
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A record as it was read or written, with its version; `lines` are what is in the table."""
+    """A record as it was read or written, with its version. `lines` are what the insert has in the
+    table.
+    """
 
     record: InsertRecord
     version: int
@@ -53,11 +56,14 @@ class Known:
         return frozenset(line.partition for line in self.lines)
 
     def said_again(self, again: InsertRecord, given: Iterable[PartitionRows]) -> Self:
-        """A record that was made of parts, after ZooKeeper was lost, does not say which rows the
-        insert had in all, or whether a partition has all of its rows: who says it `again` does.
-        Where the rows that are `given` are those that are in, however they are cut, none are
-        missing. In a record that was not made of parts a line of several blocks proves nothing:
-        some of them may be lost.
+        """Return what is known after the same insert was sent again: `again` is the record that it
+        would write, `given` are the lines of its blocks.
+
+        A record that was put together from parts, after ZooKeeper was lost, does not say how many
+        rows the insert had in all, or whether a partition has all of its rows; the repeated insert
+        does. A partition in which the given rows are those that are in, however they are cut,
+        misses none. But in a record that was not put together from parts, a line that spans several
+        blocks proves nothing: some of those blocks may be lost.
         """
         record = self.record
         if record.is_whole or record.row_hash not in ("", again.row_hash):
@@ -80,7 +86,7 @@ class Known:
 
 
 def _sums(lines: Iterable[PartitionRows]) -> Mapping[str, tuple[int, int]]:
-    """By partition: how many rows, and the sum of their hashes."""
+    """Return by partition how many rows the lines have, and the sum of their hashes."""
     sums = defaultdict[str, tuple[int, int]](lambda: (0, 0))
     for line in lines:
         rows, row_hash = sums[line.partition]
@@ -90,9 +96,11 @@ def _sums(lines: Iterable[PartitionRows]) -> Mapping[str, tuple[int, int]]:
 
 
 def read_record(replica: Replica, insert_id: str) -> Known | None:
-    """None when the insert has no record (any more).
+    """Return what is known of an insert; None if it has no record, or not any more. Raises Conflict
+    if the record keeps changing.
 
-    Its batches are read after it: one that is missing was removed with the record meanwhile.
+    Its batches are read after it: a batch that is missing then was removed together with the
+    record.
     """
     keeper, table = replica.keeper, replica.table
     for _ in range(limits.INSERT_READ_ROUNDS_MAX):
@@ -111,7 +119,9 @@ def read_record(replica: Replica, insert_id: str) -> Known | None:
 
 @dataclass(frozen=True, slots=True)
 class InsertProgress:
-    """What a commit makes of what is known: the change that it writes, and what is known after."""
+    """What one commit does to what is known: the change that it writes, and what is known
+    afterwards.
+    """
 
     change: RecordChange
     known: Known
@@ -127,12 +137,13 @@ def progress(
     rows: int,
     is_last: bool,
 ) -> InsertProgress:
-    """What these partitions lacked is committed now, `rows` of the rows that were given, without
-    those of partitions of which some was in. With the last of them the insert is whole, whatever
-    was dropped since the first.
+    """Return the change to the insert's record when what these partitions lacked is committed.
 
-    `first` is the record of an insert of which nothing is in: it has no partitions yet. When all
-    of it is committed at once they stand in the record itself.
+    `first` is the record of an insert of which nothing is in: it has no partitions yet. `rows` is
+    how many of the given rows are in the commit; partitions of which some rows were in before do
+    not count. With the last partitions (`is_last`) the insert is whole, whatever was dropped since
+    its first commit. When the whole insert is one commit, its lines are in the record itself,
+    otherwise each commit's lines are in a node of their own.
     """
     before = first if known is None else known.record
     completed = {line.partition for line in partitions}
@@ -160,8 +171,9 @@ def progress(
 def note_commit(
     replica: Replica, insert_id: str, step: InsertProgress, known: Known | None
 ) -> None:
-    """Note on the disk, before it is sent, what is in the table after a commit of an insert that
-    takes several; `known` is what others than this process have committed of it before.
+    """Note on the disk, before a commit of an insert that takes several is sent, what will be in
+    the table after it. `known` is what was committed of the insert before, perhaps by other
+    processes.
     """
     record = step.known.record
     if step.change.batch is None:
@@ -175,7 +187,7 @@ def note_commit(
 
 
 def noted_commits(replica: Replica) -> dict[str, dict[int, InsertRecord]]:
-    """What is noted on this disk, by insert and the number of the commit."""
+    """Return the notes of this disk, by insert id and by the number of the commit."""
     return {
         insert_id: {commit: InsertRecord.decode(data) for commit, data in notes.items()}
         for insert_id, notes in replica.store.marks.in_part().items()
@@ -183,9 +195,9 @@ def noted_commits(replica: Replica) -> dict[str, dict[int, InsertRecord]]:
 
 
 def tidy_notes(replica: Replica) -> None:
-    """Forget notes of inserts that are whole, and what notes say of commits that never landed: the
-    numbers of their blocks are in parts that were merged across them. Notes that are young are left
-    to the insert, which may be about to send the commit.
+    """Forget the notes of inserts that are whole, and whatever notes say of commits that never
+    landed: a merge across the block numbers of such a commit would otherwise seem to contain its
+    rows. Young notes are left to their insert, which may be about to send the commit.
 
     The caller has made sure that ZooKeeper is no older than this disk.
     """

@@ -1,4 +1,6 @@
-"""What became of inserts, by their records: for who got no answer, and for people."""
+"""What became of inserts, as their records tell it: for clients that got no answer,
+and for people.
+"""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -18,23 +20,23 @@ from rmt_pipeline.zookeeper.snapshot import entries_to_come, parts_now
 
 
 class InsertState(StrEnum):
-    """How far an insert is, by its record and the table's parts."""
+    """How far an insert is, according to its record and the table's parts."""
 
     DONE = "done"
     """All of its rows are in the table, or were dropped since."""
     IN_PART = "in part"
-    """Of an insert that takes several commits some are in, or some of its blocks are lost; the same
-    insert again goes on.
+    """Some commits of an insert that takes several are in, or some of its blocks are lost; the same
+    insert, sent again, goes on.
     """
     AWAITS_QUORUM = "awaits quorum"
-    """Its rows are in, and fewer replicas have them than it asked for."""
+    """Its rows are in, but fewer replicas have them than it asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class InsertReport:
-    """`parts` are the active ones of this replica that have its rows now, perhaps among others;
-    `coming` those that it has yet to fetch or make, and will have then; `awaiting` those of its
-    parts that wait for their quorum.
+    """What became of one insert. `parts` are the active parts of this replica that have its rows
+    now, perhaps among others; `coming` are those that the replica has yet to fetch or make, which
+    will have them; `awaiting` are those of its parts that wait for their quorum.
     """
 
     insert_id: str
@@ -52,17 +54,18 @@ class InsertReport:
 
 
 def again_words(record: InsertRecord) -> str:
-    """What is to be done about an insert that is in part."""
+    """Return what to do about an insert that is in part."""
     return f"insert the same rows again{', cut into the same blocks' * bool(record.missing)}"
 
 
 def insert_reports(replica: Replica, wanted: Sequence[str] | None = None) -> list[InsertReport]:
-    """Of these ids, or of all that there is a record of, the latest first. One that has none was
-    never in the table, or its quorum failed, or all of it was dropped; or it is older than the
-    table's deduplication window.
+    """Return a report on each insert of these ids, or on all that have a record, the latest first.
 
-    The records before what is to come, and that before the parts: what is in is then seen in one of
-    them, unless it was dropped since.
+    An insert without a record was never in the table, or its quorum failed, or all of it was
+    dropped, or it is older than the table's deduplication window.
+
+    Records are read first, then the log entries and queue that are still to come, then the parts.
+    So rows of a record are seen as coming or in a part, unless they were dropped since.
     """
     keeper, table = replica.keeper, replica.table
     ids = keeper.children(table.inserts) if wanted is None else list(wanted)
@@ -101,7 +104,9 @@ def _report(
     coming: PartSet,
     waiting: Sequence[PartName],
 ) -> InsertReport:
-    """In records of old formats it does not stand which blocks: then no part is named."""
+    """Return the report on one insert. Records of old formats do not say in which blocks the rows
+    are: then the report names no part.
+    """
     spans = [Span.of_rows(line) for line in lines if line.first >= 0]
 
     def touched(parts: PartSet) -> tuple[PartName, ...]:
@@ -120,7 +125,9 @@ def _report(
 
 
 class Origin(NamedTuple):
-    """An insert that a part has rows of, and the run that made it, "" outside of Dagster."""
+    """An insert from which a part has rows, and the Dagster run that made it, "" outside of
+    Dagster.
+    """
 
     insert_id: str
     run_id: str
@@ -133,20 +140,26 @@ class _OwnBlocks(NamedTuple):
 
 
 class Origins:
-    """Which inserts parts have rows of, however often these were merged: as far back as inserts are
-    remembered, and their records say which blocks are theirs alone. Each record is read once.
+    """Finds from which inserts parts have rows, however often the parts were merged: as far back as
+    inserts have records, and as far as the records say which blocks are theirs alone. Each record
+    of a whole insert is read once.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, list[tuple[str, _OwnBlocks]]] = {}
 
     def of(self, replica: Replica, parts: Iterable[PartName]) -> dict[PartName, list[Origin]]:
-        """In the order of their blocks. Raises Unavailable."""
+        """Return for each part the inserts it has rows of, in the order of their blocks. Raises
+        Unavailable.
+        """
         by_partition = self._by_partition(replica)
         return {part: _within(by_partition.get(part.partition, []), part) for part in parts}
 
     def _by_partition(self, replica: Replica) -> dict[str, list[_OwnBlocks]]:
-        """No two have a block in common, so that first and last ones ascend alike."""
+        """Return the block ranges of all inserts that have a record, by partition, sorted. No two
+        ranges of one partition have a block in common, so sorting by the first block also sorts by
+        the last.
+        """
         keeper, table = replica.keeper, replica.table
         ids = keeper.children(table.inserts)
         self._known = {one: self._known[one] for one in ids if one in self._known}
@@ -159,7 +172,9 @@ class Origins:
         return by_partition
 
     def _read(self, replica: Replica, ids: Sequence[str]) -> list[list[tuple[str, _OwnBlocks]]]:
-        """Those that are not known. One that is in part is read again the next time."""
+        """Read the records that are not known yet. The record of an insert that is in part may
+        still change, so it is read again the next time.
+        """
         new = [one for one in ids if one not in self._known]
         keeper, table = replica.keeper, replica.table
         found = []

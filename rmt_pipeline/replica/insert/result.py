@@ -1,4 +1,4 @@
-"""What an insert is called, what became of it, and what can go wrong with it for good."""
+"""The identity of an insert, its outcome, and the errors that are final."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,13 +20,15 @@ from rmt_pipeline.store.staging import StagedPart
 
 
 class Slowed(NamedTuple):
-    """That an insert waited before it began."""
+    """For how many seconds an insert was held back before it began, and why."""
 
     seconds: float
     because: str
 
     def words(self) -> str:
-        """To go on with, after what became of it."""
+        """Return words to append to a sentence on what became of the insert, "" if it
+        did not wait.
+        """
         if not self.seconds:
             return ""
         return f"; it waited {self.seconds:.2f} s first, because {self.because}"
@@ -36,38 +38,42 @@ NOT_SLOWED = Slowed(0.0, "")
 
 
 class InsertCancelled(Conflict):
-    """A DROP or TRUNCATE took the insert's block number away, or somebody its record: nothing was
-    inserted, or only what the error says.
+    """A DROP or TRUNCATE deleted the lock of the insert's block number, or the insert's record was
+    removed by hand: nothing was inserted, or only what the error says.
     """
 
     code = "QUERY_WAS_CANCELLED"
 
 
 class OtherRows(UserError):
-    """A token names an insert that is in part, and the rows are not those of that insert."""
+    """A token names an insert that is in the table in part, and the given rows are not those of
+    that insert.
+    """
 
 
 class OtherBlocks(OtherRows):
-    """Some blocks that the insert had in a partition are lost, others are in, and the same rows are
-    cut otherwise now. The error says what is there.
+    """Some blocks that the insert had in a partition are lost, others are in, and the same rows
+    come cut into other blocks now. The error says what is in.
     """
 
 
 class InsertInPart(OutcomeUnknown):
-    """An insert that is too large for one commit ended before it was whole. What of it is in is
-    known: the same insert again goes on from there.
+    """An insert that is too large for one commit ended before it was whole. The same insert, sent
+    again, goes on from what is in the table, which is known.
     """
 
     code = "UNFINISHED"
 
 
 class QuorumNotReached(OutcomeUnknown):
-    """The rows are in the table; whether on as many replicas as was asked for is not known."""
+    """The rows are in the table; whether as many replicas have them as the insert asked for is not
+    known.
+    """
 
 
 class Outcome(StrEnum):
-    """What became of an insert: its rows are in; they were in already; some were, and the rest is
-    now; it had none.
+    """What became of an insert: its rows were inserted; or the table had all of them already; or it
+    had some, and the rest is inserted now; or the insert had no rows.
     """
 
     INSERTED = "inserted"
@@ -78,7 +84,9 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InsertIdentity:
-    """What makes two inserts the same. Empty strings switch a level of deduplication off."""
+    """What makes two inserts the same one. An empty `insert_id` or `token`, or `by_block` False,
+    switches that level of deduplication off.
+    """
 
     insert_id: str
     token: str = ""
@@ -87,8 +95,8 @@ class InsertIdentity:
 
 @dataclass(frozen=True, slots=True)
 class InsertResult:
-    """What an insert did. `duplicates` are (partition id, what had it: a part's name, or an
-    earlier try of the same insert).
+    """What an insert did. `duplicates` are pairs: the partition's id, and what had the rows
+    already: the name of a part, or an earlier try of the same insert.
     """
 
     outcome: Outcome
@@ -128,16 +136,17 @@ class InsertResult:
 
 
 def retryable(error: RmtError) -> bool:
-    """Whether another `run`, perhaps with a new session, can succeed. Not without the bytes: a
-    clean-up has swept what was staged, because the clock of the host jumped. Nor when the time is
-    over in which others should have had the rows.
+    """Whether calling `run` again, perhaps with a new session, can succeed. It can't if the staged
+    bytes are gone (MissingPart: a clean-up has swept them, because the clock of the host jumped),
+    nor if the time is over in which other replicas should have fetched the rows.
     """
     return not isinstance(error, InsertCancelled | MissingPart | QuorumNotReached)
 
 
 def block_id_of(part: StagedPart, identity: InsertIdentity, ordinal: int) -> str:
-    """The id by which a block is known when it is inserted again (spec §2.3): from the insert's
-    token and the block's number in its partition, or from its rows. "" when it is not to be known.
+    """Return the id by which a block is recognized when it is inserted again (spec §2.3), made from
+    the insert's token and the block's position in the insert, or from the block's rows. "" if
+    blocks are not deduplicated.
     """
     if not identity.by_block:
         return ""
@@ -150,8 +159,9 @@ def block_id_of(part: StagedPart, identity: InsertIdentity, ordinal: int) -> str
 def identity_of(
     staged: Sequence[StagedPart], token: str, query: QuerySettings, window: int
 ) -> InsertIdentity:
-    """`window`: among how many ids it is looked for, 0 is not at all. Without a token an insert is
-    known by its rows as they were given: however they were cut into blocks, and those optimized.
+    """Return what identifies an insert. `window` is how many insert ids the table remembers; 0
+    switches deduplication off. Without a token an insert is identified by its rows as they were
+    given, whatever blocks they were cut into and however optimize_on_insert merged them.
     """
     if not query.insert_deduplicate or window == 0 or not staged:
         return InsertIdentity(insert_id="", by_block=False)

@@ -9,7 +9,9 @@ from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.insert.result import NOT_SLOWED, Slowed
 from rmt_pipeline.replica.replica import PartCounts, Replica
 
-FAR_PARTS = 100  # others' a second, at most: counted again when a limit may be reached
+# How many parts a second the count assumes that other processes add, at most. When that could have
+# reached a limit, the parts are counted again.
+FAR_PARTS = 100
 COUNT_VALID_MAX_S = 30.0
 _CLEAN_UP_IS_BEHIND = "clean-up is behind (inactive_parts_to_delay_insert): see that it runs"
 _MERGES_ARE_BEHIND = (
@@ -18,8 +20,9 @@ _MERGES_ARE_BEHIND = (
 
 
 def throttle_insert(replica: Replica, query: QuerySettings) -> Slowed:
-    """Sleep while the fullest partition has more than `parts_to_delay_insert` active parts, or one
-    has more than `inactive_parts_to_delay_insert` outdated ones.
+    """Sleep once, for longer the fuller the table is, if a partition has `parts_to_delay_insert`
+    active parts or more, or `inactive_parts_to_delay_insert` outdated ones or more. Return how long
+    and why.
 
     Raises TooManyParts from `parts_to_throw_insert`, `inactive_parts_to_throw_insert` or
     `max_parts_in_total` on.
@@ -43,7 +46,9 @@ def throttle_insert(replica: Replica, query: QuerySettings) -> Slowed:
 
 
 def _outdated_delay_s(replica: Replica, counts: PartCounts) -> float:
-    """Raises TooManyParts. Both limits may be 0: off."""
+    """Return how long outdated parts delay the insert, in seconds. Each of the two limits may be 0,
+    which is off. Raises TooManyParts.
+    """
     settings, outdated = replica.settings, counts.outdated
     throw = settings.inactive_parts_to_throw_insert
     delay = settings.inactive_parts_to_delay_insert
@@ -58,7 +63,9 @@ def _outdated_delay_s(replica: Replica, counts: PartCounts) -> float:
 
 
 def _active_delay_s(replica: Replica, query: QuerySettings, counts: PartCounts) -> float:
-    """Raises TooManyParts. Large parts may be any number: few merges could join them."""
+    """Return how long active parts delay the insert, in seconds. There may be any number of large
+    parts: merging would not make them much fewer. Raises TooManyParts.
+    """
     count = counts.in_partition
     delay, throw = _active_limits(replica, query)
     if count < min(delay, throw) or _are_large(replica, counts.partition):
@@ -74,7 +81,7 @@ def _active_delay_s(replica: Replica, query: QuerySettings, counts: PartCounts) 
 
 
 def _active_limits(replica: Replica, query: QuerySettings) -> tuple[int, int]:
-    """From how many parts of a partition on an insert waits, and fails."""
+    """Return the numbers of active parts in a partition from which an insert waits, and fails."""
     settings = replica.settings
     return (
         query.parts_to_delay_insert or settings.parts_to_delay_insert,
@@ -85,7 +92,7 @@ def _active_limits(replica: Replica, query: QuerySettings) -> tuple[int, int]:
 def _may_have_reached(
     replica: Replica, query: QuerySettings, counts: PartCounts, more: float
 ) -> bool:
-    """Whether a limit is reached by now, if so many parts more are there than were counted."""
+    """Whether a limit may be reached if there are `more` parts than were counted."""
     settings = replica.settings
     outdated = (
         settings.inactive_parts_to_delay_insert,
@@ -103,16 +110,19 @@ def _may_have_reached(
 
 
 def _delay_s(replica: Replica, count: int, delay: int, throw: int) -> float:
-    """Grows linearly from `min_delay_to_insert_ms` to `max_delay_to_insert` (23.1+)."""
+    """Return the delay in seconds: it grows linearly with `count`, from `min_delay_to_insert_ms` to
+    `max_delay_to_insert` (23.1+).
+    """
     settings = replica.settings
     share = min(1.0, (count - delay + 1) / max(throw - delay, 1))
     return max(settings.min_delay_to_insert_ms / 1000, settings.max_delay_to_insert * share)
 
 
 def _counts(replica: Replica, query: QuerySettings) -> PartCounts:
-    """Counted on disk: what is there and not promised, or the other way round, makes no difference
-    here, and an insert makes no request for it. What was counted holds as long as no limit may have
-    been reached since, by the inserts of this process and those of others.
+    """Return how many parts there are, as counted on the disk, which takes no request to ZooKeeper.
+    A few parts are on the disk and not promised in ZooKeeper, or the other way round; that makes no
+    difference here. A count holds for `COUNT_VALID_MAX_S`, as long as the inserts of this process
+    and of others can't have reached a limit since.
     """
     now = replica.clock.monotonic_s()
     counted = replica.memory.parts_counted
@@ -149,7 +159,9 @@ def _are_large(replica: Replica, partition: str) -> bool:
 
 
 def _producers(replica: Replica, partition: str) -> str:
-    """Who made the partition's parts, as far as their manifests say: Dagster runs and inserts."""
+    """Return words on what made the partition's parts, as far as their manifests say: Dagster runs
+    and inserts.
+    """
     runs: Counter[str] = Counter()
     for part in PartSet(replica.store.parts()).in_partition(partition):
         with suppress(MissingPart):  # merged away and removed just now
