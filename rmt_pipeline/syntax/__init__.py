@@ -1,1 +1,1 @@
-"""The language: one lexer, one cursor, one tree of nodes for statements and expressions."""
+"""ClickHouse's SQL as trees: one lexer, one cursor, and one tree of nodes for all expressions."""

@@ -53,7 +53,7 @@ _RESERVED = CLAUSE_WORDS | NEVER_NAMES | {"NULL", "TRUE", "FALSE", "INF", "NAN",
 
 
 def canonical(node: Node) -> str:
-    """The text of `node`. Raises SyntaxProblem when it is nested too deeply."""
+    """Return the canonical text of `node`. Raises SyntaxProblem when it is nested too deeply."""
     try:
         return _text(node)
     except RecursionError:
@@ -83,7 +83,7 @@ def _text(node: Node) -> str:
 
 
 def literal_text(literal: Literal) -> str:
-    """As a statement has it; read back, it is the same literal."""
+    """Return the literal as a statement writes it. Parsed again, it gives the same literal."""
     value = literal.value
     if value is None:
         return "NULL"
@@ -99,7 +99,7 @@ def literal_text(literal: Literal) -> str:
 
 
 def identifier_text(name: str) -> str:
-    """A name, in backticks when it could be read as something else."""
+    """Return the name, in backticks if the parser could take it for something else."""
     return quote_name(name, _RESERVED)
 
 
@@ -161,7 +161,7 @@ def _in_list(node: Node) -> str:
 
 
 def _operand(node: Node, *, negative: bool = False) -> str:
-    """A part of an operator: in parentheses when it is an operator itself."""
+    """Return the text of an operator's operand: in parentheses if it is an operator itself."""
     text = canonical(node)
     if isinstance(node, Call) and node.operator:
         whole = node.name in {"array", "arrayElement"} or (

@@ -1,4 +1,4 @@
-"""A place in the tokens of one text, and the small readers that all grammar stands on."""
+"""A cursor over the tokens of one text, with the small readers that all parsers are built from."""
 
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
@@ -10,9 +10,9 @@ T = TypeVar("T")
 
 TEXT_CHARACTERS_MAX = 1024 * 1024
 TOKENS_MAX = 100_000
-DEPTH_MAX = 60  # of brackets; each level costs some fifteen Python frames
+DEPTH_MAX = 60  # levels of brackets; each takes some fifteen Python frames
 
-# Words that end an expression, so that they are no alias unless AS or quotes say so.
+# Words that end an expression. They are an alias only after AS or in quotes.
 CLAUSE_WORDS = frozenset(
     {
         *("SELECT", "FROM", "PREWHERE", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET"),
@@ -40,10 +40,11 @@ _BRACKETS = {"(": ")", "[": "]", "{": "}"}
 
 
 class Cursor:
-    """`place` stands before the next token. Readers leave it behind what they read.
+    """A position in the tokens of a text: `place` is the number of the next token.
 
-    Tokens are read when they are asked for, so what follows the last one that was may be anything.
-    `read_query` reads a SELECT; without it subqueries are refused.
+    A method that reads something moves `place` behind it. The lexer reads a token only when it is
+    asked for, so the text behind the last token asked for need not be SQL. `read_query` is the
+    parser of a SELECT; without it subqueries are refused.
     """
 
     def __init__(
@@ -60,7 +61,9 @@ class Cursor:
         self.depth = 0
         self.read_query = read_query
         self.cluster = ""
-        """Of ON CLUSTER, which stands in the middle of a statement and is about all of it."""
+        """The cluster of ON CLUSTER, "" without: it is in the middle of a statement and holds for
+        all of it.
+        """
         self._tokens: list[Token] = []
 
     # What comes next.
@@ -71,7 +74,7 @@ class Cursor:
         return tokens[self.place] if self.place < len(tokens) else self.ahead(0)
 
     def ahead(self, count: int = 1) -> Token:
-        """The token `count` places after the current one; at the end "end", again and again."""
+        """Return the token `count` places after the current one; beyond the last token, "end"."""
         tokens = self._tokens
         while len(tokens) <= self.place + count:
             if tokens and tokens[-1].kind == "end":
@@ -103,7 +106,7 @@ class Cursor:
         return token.kind == "mark" and token.text in marks
 
     def at_mark(self, count: int, *marks: str) -> bool:
-        """`at`, of the token `count` places ahead."""
+        """Whether the token `count` places ahead is one of these marks."""
         token = self.ahead(count)
         return token.kind == "mark" and token.text in marks
 
@@ -118,7 +121,7 @@ class Cursor:
         )
 
     def at_query(self, after: int = 0) -> bool:
-        """Whether a SELECT comes, possibly within parentheses."""
+        """Whether a SELECT begins `after` tokens ahead, possibly in parentheses."""
         while self.at_mark(after, "("):
             after += 1
         return self.ahead(after).upper in {"SELECT", "WITH"}
@@ -145,7 +148,7 @@ class Cursor:
         return False
 
     def take_words(self, *words: str) -> bool:
-        """Reads these words when all of them come next, in this order."""
+        """Read these words if all of them come next, in this order, and return whether they did."""
         if self.at_words(*words):
             self.place += len(words)
             return True
@@ -165,7 +168,7 @@ class Cursor:
             raise self.expected("the end")
 
     def query(self) -> Any:
-        """A SELECT. Refused where only an expression may stand."""
+        """Read a SELECT. Raises NotImplementedStatement where only an expression is allowed."""
         if self.read_query is None:
             self.not_supported("a subquery in an expression")
         self.deeper()
@@ -174,7 +177,7 @@ class Cursor:
         return found
 
     def identifier(self, what: str = "a name") -> str:
-        """A bare or quoted name."""
+        """Read a name, bare or quoted. Raises SyntaxProblem, which calls it `what`."""
         token = self.current
         if token.kind == "word" or (token.kind == "name" and len(token.text) > 2):
             self.place += 1
@@ -187,7 +190,7 @@ class Cursor:
         return self.advance().value
 
     def group(self) -> str:
-        """The text of the bracketed group that starts here, brackets included."""
+        """Read the bracketed group that starts here and return its text, brackets included."""
         opening = self.current
         if not self.at(*_BRACKETS):
             raise self.expected("`(`")
@@ -213,7 +216,9 @@ class Cursor:
             raise self.expected(f"at most {DEPTH_MAX} levels of nesting")
 
     def list_of(self, read: "Callable[[Cursor], T]", closing: str) -> tuple[T, ...]:
-        """`read`, with commas between, up to `closing`. A comma at the end is allowed."""
+        """Read elements with `read`, separated by commas, up to `closing`. A last
+        comma is allowed.
+        """
         found: list[T] = []
         while not self.take(closing):
             if found:
@@ -225,7 +230,7 @@ class Cursor:
         return tuple(found)
 
     def several(self, read: "Callable[[Cursor], T]") -> tuple[T, ...]:
-        """One or more, with commas between."""
+        """Read one or more elements with `read`, separated by commas."""
         found = [read(self)]
         while self.take(","):
             found.append(read(self))
@@ -234,7 +239,7 @@ class Cursor:
     # Refusing.
 
     def expected(self, what: str) -> SyntaxProblem:
-        """To be raised: something else than `what` comes next."""
+        """Return the error to raise when `what` was expected and something else comes next."""
         token = self.current
         found = "the end" if self.at_end else token.text
         return problem(self.source, token.start, f"expected {what}, found {found}")

@@ -1,4 +1,4 @@
-"""ClickHouse expressions: tokens to nodes, with the original's priorities of operators.
+"""The parser of expressions: tokens to nodes, with ClickHouse's priorities of operators.
 
 From weak to strong: `->`, `? :`, OR, AND, NOT, IS NULL, BETWEEN, comparison with LIKE and IN,
 `||`, `+ -`, `* / % DIV MOD`, unary minus, then `. [ ] ::`. All are left-associative.
@@ -50,7 +50,7 @@ _PRIORITIES = {
 
 
 def parse_expression(text: str) -> Node:
-    """The one expression that `text` is. Raises SyntaxProblem naming the place."""
+    """Parse `text`, which is one expression. Raises SyntaxProblem naming the place."""
     cursor = Cursor(text)
     node = expression(cursor)
     cursor.expect_end()
@@ -58,8 +58,8 @@ def parse_expression(text: str) -> Node:
 
 
 def expression(c: Cursor) -> Node:
-    """One expression, from where the cursor stands up to what can't belong to it. Raises
-    SyntaxProblem, also for one that is nested too deeply.
+    """Read one expression, up to the first token that can't belong to it. Raises SyntaxProblem,
+    also for one that is nested too deeply.
     """
     c.deeper()
     node = _ternary(c)
@@ -68,7 +68,7 @@ def expression(c: Cursor) -> Node:
 
 
 def aliased(c: Cursor) -> Node:
-    """An expression with an optional alias, as in SELECT's list."""
+    """Read an expression with an optional alias, as in SELECT's list."""
     node = expression(c)
     if c.take_words("AS"):
         return Aliased(node, c.identifier())
@@ -103,8 +103,10 @@ def _lambda(c: Cursor, left: Node, start: int) -> Node:
 
 
 def _operation(c: Cursor, weakest: int) -> Node:
-    """What operators of this priority, and of stronger ones, make of the operands that follow. One
-    that binds more strongly than the last one has its left side already, or there is none.
+    """Read an operand and the operators behind it that bind as strongly as `weakest` or stronger.
+
+    After an operator, only operators that bind as strongly or weaker go on: the right operand has
+    already taken those that bind more strongly.
     """
     negated = weakest <= NOT and c.at_word("NOT")
     node = _negation(c) if negated else _unary(c)
@@ -124,13 +126,13 @@ def _operation(c: Cursor, weakest: int) -> Node:
             node = Call(function, (node, right), operator=function != "intDiv")
         else:
             node = _word_comparison(c, node)
-        # In `a IS NULL = b` the comparison takes all that was read so far.
+        # In `a IS NULL = b` all that was read so far is the comparison's left side.
         strongest = COMPARISON if priority == IS else priority
     return node
 
 
 def _priority(c: Cursor) -> int:
-    """Of the operator that stands here; 0 when none does."""
+    """Return the priority of the operator that comes next; 0 if it is no operator."""
     token = c.current
     if token.kind == "mark":
         return _PRIORITIES.get(token.text, 0)
@@ -139,7 +141,7 @@ def _priority(c: Cursor) -> int:
         word = c.ahead().upper
         return BETWEEN if word == "BETWEEN" else COMPARISON if word in _WORD_COMPARISONS else 0
     if word == "IN" and c.ahead().upper == "PARTITION" and _value_follows(c.ahead(2)):
-        return 0  # of a mutation: UPDATE a = 1 IN PARTITION ID 'x'
+        return 0  # a mutation's clause: UPDATE a = 1 IN PARTITION ID 'x'
     if word == "GLOBAL" and c.ahead().upper not in {"IN", "NOT"}:
         return 0  # GLOBAL JOIN
     return _PRIORITIES.get(word, 0)
@@ -151,7 +153,7 @@ def _binary_at(c: Cursor) -> str | None:
 
 
 def _chain(c: Cursor, first: Node, priority: int) -> Node:
-    """`a AND b AND c` is one call of three arguments."""
+    """Read `a AND b AND c`, or OR, as one call of three arguments."""
     word = c.current.upper
     nodes = [first]
     while c.take_words(word):
@@ -196,7 +198,7 @@ def _between(c: Cursor, node: Node) -> Node:
 
 
 def _word_comparison(c: Cursor, node: Node) -> Node:
-    """LIKE, ILIKE, REGEXP, [GLOBAL] IN, each with NOT."""
+    """Read [NOT] LIKE, ILIKE, REGEXP or [GLOBAL] IN, and its right side."""
     negated = c.take_words("NOT")
     word = c.advance().upper
     if word == "GLOBAL":
@@ -215,7 +217,7 @@ def _word_comparison(c: Cursor, node: Node) -> Node:
 
 
 def _value_follows(token: Token) -> bool:
-    """Whether `partition` before this token is the keyword and not a column."""
+    """Whether the word PARTITION before this token is the keyword and not a column."""
     if token.kind == "mark":
         return token.text in {"(", "[", "-"}
     return token.kind in {"number", "string"} or (
@@ -224,7 +226,7 @@ def _value_follows(token: Token) -> bool:
 
 
 def _in_list(c: Cursor) -> Node:
-    """`(1, 2)` as a tuple, also with one element; anything else as it is."""
+    """Read the right side of IN: `(1, 2)` as a tuple, also with one element; else an expression."""
     if c.at("(") and not c.at_query():
         start = c.place
         c.advance()
@@ -236,7 +238,7 @@ def _in_list(c: Cursor) -> Node:
 
 
 def _concatenation(c: Cursor, first: Node) -> Node:
-    """`a || b || c` is one call of three arguments."""
+    """Read `a || b || c` as one call of three arguments."""
     nodes = [first]
     while c.take("||"):
         nodes.append(_operation(c, ADDITIVE))

@@ -1,9 +1,9 @@
-r"""Text to tokens, one at a time: words, names, literals and marks, with their places in the text.
+r"""The lexer: text to tokens (words, names, literals and marks), each with its place in the text.
 
-A scanner of our own and not sqlglot's (30.30): on its ClickHouse dialect `array(1, 2)[1]` is read
-as `[1]`, `a.1.2` as `a.(1.2)`, and names of functions are replaced by relatives; an expression that
-is read as another one would change rows. Statements are mixed with data that is not SQL (the rows
-of INSERT … FORMAT), so a token is read when it is asked for, and none ahead of it.
+We have our own and do not use sqlglot's (30.30), whose ClickHouse dialect reads `array(1, 2)[1]` as
+`[1]` and `a.1.2` as `a.(1.2)`, and replaces names of functions by those of similar ones; an
+expression that is read as another one would change rows. Statements are mixed with data that is not
+SQL (the rows of INSERT … FORMAT), so a token is read only when it is asked for.
 """
 
 import re
@@ -18,9 +18,9 @@ TokenKind = Literal["word", "name", "string", "number", "mark", "end"]
 
 
 class Token(NamedTuple):
-    """`text` is as typed, quotes and escapes included; `start` and `end` are offsets.
+    """One token. `text` is as typed, quotes and escapes included; `start` and `end` are offsets.
 
-    `upper` is for comparison with keywords: upper case, and empty unless this is a bare word.
+    `upper` is a bare word in upper case, for comparison with keywords, and "" for other tokens.
     """
 
     kind: TokenKind
@@ -31,15 +31,15 @@ class Token(NamedTuple):
 
     @property
     def value(self) -> str:
-        """What a string or a name in quotes means; all else means itself. Raises SyntaxProblem."""
+        """The content of a string or quoted name; else `text` itself. Raises SyntaxProblem."""
         return token_value(self.text) if self.kind in ("string", "name") else self.text
 
 
-# Possessive: a quote that is never closed is found out in one pass, and not by trying to end it
-# at every doubled quote before.
+# The quantifiers are possessive, so that a quote that is never closed is found in one pass: the
+# match does not go back to try each doubled quote as the closing one.
 QUOTED_STRING = r"'[^'\\]*+(?:(?:\\.|'')[^'\\]*+)*+'"
 QUOTED_NAME = r"`[^`\\]*+(?:(?:\\.|``)[^`\\]*+)*+`" + r'|"[^"\\]*+(?:(?:\\.|"")[^"\\]*+)*+"'
-# `--` starts a comment wherever it stands, `#` only before a blank or `!`.
+# `--` starts a comment anywhere, `#` only before a blank or `!`.
 COMMENT = r"--[^\n]*|\#[ !][^\n]*|/\*.*?\*/"
 
 
@@ -65,7 +65,9 @@ _CUT_BYTE = re.compile(r"\\x(?![0-9a-fA-F]{2})|\\\\", re.DOTALL)
 
 
 def token_after(source: str, at: int, stop: int, before: Token | None = None) -> Token:
-    """The token at or after `at`, "end" when there is none; `before` is the one it follows.
+    """Return the first token at or after `at`, of kind "end" if there is none before `stop`.
+
+    `before` is the token before it, which tells the dots of a tuple's places from decimal points.
 
     Raises SyntaxProblem where no token can start.
     """
@@ -87,7 +89,9 @@ def token_after(source: str, at: int, stop: int, before: Token | None = None) ->
 
 
 def _number(source: str, token: Token, before: Token) -> Token:
-    """In `t.1.2` these are places in a tuple: dots and whole numbers, not the number .1 or 1.2."""
+    """Return the token for a number, which after a dot may be a place in a tuple: `t.1.2` is read
+    as dots and whole numbers, not as the numbers .1 or 1.2.
+    """
     start = token.start
     if before.kind == "mark" and before.text == "." and before.end == start:
         place = _PLACE.match(source, start)
@@ -99,16 +103,18 @@ def _number(source: str, token: Token, before: Token) -> Token:
 
 
 def skip_space(source: str, at: int, stop: int) -> int:
-    """The offset of the next thing that is neither blank nor comment, at most `stop`."""
+    """Return the offset of the first character from `at` that is neither blank nor comment, at most
+    `stop`.
+    """
     match = _SPACE.match(source, at, stop)
     return match.end() if match else at
 
 
 def token_value(text: str) -> str:
-    r"""What a string or name means that is typed so, quotes included.
+    r"""Return the content of a string or quoted name, given as typed with its quotes.
 
-    A doubled quote is one; an unknown escape keeps its backslash: '\d' is two characters.
-    x'4A' and b'01001010' are bytes; those that are no UTF-8 come out as surrogates, so that the
+    A doubled quote is one quote; an unknown escape keeps its backslash: '\d' is two characters.
+    x'4A' and b'01001010' are bytes. Bytes that are not UTF-8 become surrogates, so that the
     column's type can refuse them. Raises SyntaxProblem for `\x` without two digits.
     """
     quote = text[0]
@@ -139,19 +145,21 @@ def _unreadable(source: str, at: int) -> SyntaxProblem:
 
 
 def place(source: str, at: int) -> str:
-    """For messages: `line 3, column 7`, both counted from 1."""
+    """Return `line 3, column 7` for messages, both counted from 1."""
     line = source.count("\n", 0, at) + 1
     return f"line {line}, column {at - source.rfind(chr(10), 0, at)}"
 
 
 def excerpt(text: str) -> str:
-    """`text` on one line, cut to what a message can carry."""
+    """Return `text` on one line, cut to a length that suits a message."""
     line = " ".join(text.split())
     return line if len(line) <= EXCERPT_MAX else line[: EXCERPT_MAX - 1] + "…"
 
 
 def problem(source: str, at: int, what: str) -> SyntaxProblem:
-    """The error to raise: `what` is wrong at this character, and how the text goes on there."""
+    """Return the error to raise for `what` at offset `at`, with the place and the text
+    from there.
+    """
     near = excerpt(source[at : at + 4 * EXCERPT_MAX])
     where = place(source, at)
     return SyntaxProblem(

@@ -1,7 +1,7 @@
-"""A mutation's commands: text to values, values to their one canonical text (spec §7.1).
+"""The commands of a mutation: their parser, and their canonical text (spec §7.1).
 
-What is written to the log is canonical, and a partition is named by its id there: whoever carries
-it out needs no more than the text and the columns.
+ZooKeeper has the canonical text of a mutation's commands, which names a partition by its id: the
+text and the table's columns are all that a replica needs to carry it out.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -39,12 +39,14 @@ _ALTERS = (
     ("MODIFY", "COLUMN"),
     ("RENAME", "COLUMN"),
 )
-"""What an ALTER's mutation consists of. Whoever asks for a mutation of rows may not say it."""
+"""The commands in the mutation of an ALTER of columns. Users can't write them beside DELETE and
+UPDATE.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionId:
-    """`IN PARTITION ID '202401'`: a partition by its id, as `system.parts` shows it."""
+    """`PARTITION ID '202401'`: a partition given by its id, as `system.parts` shows it."""
 
     id: str
 
@@ -54,7 +56,9 @@ class PartitionId:
 
 @dataclass(frozen=True, slots=True)
 class PartitionValue:
-    """The value of the partition key: a literal, a tuple of literals, a constant expression."""
+    """A partition given by its value of the partition key: a literal, a tuple of literals or a
+    constant expression.
+    """
 
     value: Node
 
@@ -67,7 +71,7 @@ Partition = PartitionId | PartitionValue
 
 @dataclass(frozen=True, slots=True)
 class DeleteRows:
-    """Rows for which `condition` is true go. NULL is not true."""
+    """Delete the rows for which `condition` is true. NULL is not true."""
 
     condition: Node
     partition: Partition | None = None
@@ -78,7 +82,9 @@ class DeleteRows:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """`value` is computed from the row as it was before the command."""
+    """`column = value` of an UPDATE. `value` is computed from the row as it was before
+    the command.
+    """
 
     column: str
     value: Node
@@ -89,7 +95,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class UpdateColumns:
-    """Columns get new values in the rows for which `condition` is true."""
+    """Assign new values to columns in the rows for which `condition` is true."""
 
     assignments: tuple[Assignment, ...]
     condition: Node
@@ -102,8 +108,10 @@ class UpdateColumns:
 
 @dataclass(frozen=True, slots=True)
 class AlterColumn:
-    """The data part of an ALTER's command, in its words. Rows are rewritten with the columns that
-    the table has by then; only CLEAR COLUMN (`clears`) changes values beside that.
+    """A command of ALTER for which parts are rewritten. `text` is the whole command.
+
+    Parts are rewritten with the columns that the table has at that time, whatever the command says;
+    only CLEAR COLUMN (`clears`) changes values as well.
     """
 
     column: str
@@ -123,12 +131,14 @@ def _in_partition(partition: Partition | None) -> str:
 
 
 def commands_text(commands: tuple[Command, ...]) -> str:
-    """What `parse_commands` reads back as the same commands."""
+    """Return the canonical text, from which `parse_commands` gives the same commands."""
     return ", ".join(map(str, commands))
 
 
 def in_partition(command: Command, partition_id: str) -> bool:
-    """Whether the command, by its IN PARTITION if it has one, is for rows of this partition."""
+    """Whether the command concerns this partition: it has no IN PARTITION, or this one. Raises
+    SyntaxProblem if its partition is not given by its id.
+    """
     match command.partition:
         case None:
             return True
@@ -143,7 +153,9 @@ def in_partition(command: Command, partition_id: str) -> bool:
 
 
 def affected_partitions(commands: Sequence[Command]) -> list[str] | None:
-    """The ids that all commands name; None when one of them is for the whole table."""
+    """Return the ids of the partitions that the commands name; None if one of them is for the whole
+    table.
+    """
     ids: set[str] = set()
     for command in commands:
         if not isinstance(command.partition, PartitionId):
@@ -153,7 +165,7 @@ def affected_partitions(commands: Sequence[Command]) -> list[str] | None:
 
 
 def names_used(command: Command, uses: Callable[[Node], Collection[str]]) -> set[str]:
-    """The columns that a command reads or changes; `uses` are those of an expression."""
+    """Return the columns that a command reads or changes; `uses` gives those of an expression."""
     match command:
         case DeleteRows():
             return set(uses(command.condition))
@@ -168,14 +180,14 @@ def names_used(command: Command, uses: Callable[[Node], Collection[str]]) -> set
 
 
 def with_partition(command: Command, partition: Partition) -> Command:
-    """The command, for one partition alone: IN PARTITION was said once for all of them."""
+    """Return the command with `partition` in its IN PARTITION: an id in place of a value, say."""
     return replace(command, partition=partition)
 
 
 @lru_cache(maxsize=200)
 def parse_commands(text: str) -> tuple[Command, ...]:
-    """One or more commands with commas between. Raises SyntaxProblem naming the place, or
-    NotImplementedStatement for a command that is none of the two.
+    """Parse one or more commands, separated by commas. Raises SyntaxProblem naming the place, or
+    NotImplementedStatement for a command that is no mutation.
     """
     cursor = Cursor(text)
     found = cursor.several(command)
@@ -184,8 +196,8 @@ def parse_commands(text: str) -> tuple[Command, ...]:
 
 
 def command(c: Cursor) -> Command:
-    """One command of ALTER TABLE … UPDATE, DELETE, or a change of columns that rewrites rows.
-    Raises SyntaxProblem; NotImplementedStatement.
+    """Read one command: UPDATE, DELETE, or a change of columns that rewrites parts. Raises
+    SyntaxProblem; NotImplementedStatement.
     """
     for alter in _ALTERS:
         if c.take_words(*alter):
@@ -207,14 +219,14 @@ def command(c: Cursor) -> Command:
 
 
 def delete_rows(c: Cursor) -> DeleteRows:
-    """After DELETE, or after the table's name in DELETE FROM."""
+    """Read `[IN PARTITION p] WHERE …`, which follows DELETE, or the table's name in DELETE FROM."""
     partition = _in(c)
     c.expect_words("WHERE")
     return DeleteRows(expression(c), partition)
 
 
 def read_partition(c: Cursor) -> Partition:
-    """After PARTITION: `ID '…'`, or the value of the partition key."""
+    """Read what follows PARTITION: `ID '…'`, or the value of the partition key."""
     if c.at_word("ID") and c.ahead().kind in ("string", "number"):
         c.advance()
         return PartitionId(c.string("the id of a partition in single quotes"))
@@ -226,7 +238,7 @@ def _in(c: Cursor) -> Partition | None:
 
 
 def _alter_column(c: Cursor, verb: str) -> AlterColumn:
-    """As `protocol.alter.commands` writes them for the log."""
+    """Read the rest of `verb COLUMN …`, as `protocol.alter.commands` writes it for a mutation."""
     start = c.current.start
     column = c.identifier()
     partition = None
@@ -239,7 +251,9 @@ def _alter_column(c: Cursor, verb: str) -> AlterColumn:
 
 
 def _skip(c: Cursor, what: str) -> None:
-    """Up to the next comma outside of brackets: rows have the table's columns of now already."""
+    """Skip tokens up to the next comma outside brackets. They need not be understood: parts are
+    rewritten with the columns that the table has.
+    """
     if c.at(",") or c.at_end:
         raise c.expected(what)
     while not (c.at(",", ";") or c.at_end):

@@ -1,7 +1,7 @@
-"""ClickHouse expressions and queries as values: what the parser gives and all else reads.
+"""The nodes of parsed expressions and queries.
 
 Operators are calls of the functions that they stand for (`a = b` is `equals(a, b)`), as in the
-original; `operator` remembers how it was written, for the canonical text.
+original; `operator` says that it was written as an operator, for the canonical text.
 """
 
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from rmt_pipeline.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A number, string, boolean or NULL. `text` is a number as it was written."""
+    """A number, string, boolean or NULL (None). `text` is a number as it was written."""
 
     value: int | float | str | bool | None = field(compare=False)
     text: str = field(default="", compare=False)
-    key: str = field(init=False, repr=False)  # 1, 1.0 and True are equal in Python, not here
+    key: str = field(init=False, repr=False)  # in Python, 1, 1.0 and True would be equal
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", repr(self.value))
@@ -27,7 +27,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A column, possibly qualified, or an element of a named tuple: `t.c`."""
+    """The name of a column, possibly qualified, or of an element of a named tuple: `t.c`."""
 
     parts: tuple[str, ...]
 
@@ -61,7 +61,9 @@ class OrderItem:
 
 @dataclass(frozen=True, slots=True)
 class WindowSpec:
-    """OVER (...). `base` names a window of the WINDOW clause; `frame` is its text, checked."""
+    """A window: what OVER (…) says. `base` names a window of the WINDOW clause; `frame` is the text
+    of its frame, whose syntax was checked.
+    """
 
     base: str = ""
     partition_by: tuple["Node", ...] = ()
@@ -71,7 +73,9 @@ class WindowSpec:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function of the original, by its name. `parameters` is 0.5 in `quantile(0.5)(x)`."""
+    """A call of a function, or an operator. `parameters` is 0.5 in `quantile(0.5)(x)`; `over` is
+    the window of OVER.
+    """
 
     name: str
     arguments: tuple["Node", ...] = ()
@@ -82,9 +86,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Lambda:
-    """A function written where it is used: `(x, y) -> x + y`, an argument of `arrayMap` and its
-    kin.
-    """
+    """An anonymous function: `(x, y) -> x + y`, an argument of `arrayMap` and similar functions."""
 
     parameters: tuple[str, ...]
     body: "Node"
@@ -92,7 +94,7 @@ class Lambda:
 
 @dataclass(frozen=True, slots=True)
 class Aliased:
-    """`price * 2 AS twice`: an expression that has a name from then on."""
+    """An expression with an alias: `price * 2 AS twice`."""
 
     node: "Node"
     alias: str
@@ -112,7 +114,7 @@ Node = Literal | Name | Star | ColumnsMatcher | Call | Lambda | Aliased | Subque
 
 @dataclass(frozen=True, slots=True)
 class SampleClause:
-    """`SAMPLE size OFFSET offset`: shares of all rows; a number above 1 is one of rows."""
+    """`SAMPLE size OFFSET offset`: shares of all rows; a number above 1 is a number of rows."""
 
     size: Fraction
     offset: Fraction = Fraction(0)
@@ -131,7 +133,7 @@ class NamedTable:
 
 @dataclass(frozen=True, slots=True)
 class TableFunction:
-    """A call in FROM, as in `FROM numbers(10) AS n`."""
+    """A table function in FROM, as in `FROM numbers(10) AS n`."""
 
     name: str
     arguments: tuple[Node, ...]
@@ -153,7 +155,7 @@ Strictness = Choice["ALL", "ANY", "SEMI", "ANTI", "ASOF"]
 @dataclass(frozen=True, slots=True)
 class Join:
     """`a LEFT JOIN b ON a.id = b.id` in FROM. `on` is None when USING names the columns, and for
-    CROSS JOIN; `strictness` says how many of b's rows one of a's may find.
+    CROSS JOIN; `strictness` says how many rows of b are joined to one row of a.
     """
 
     left: "TableExpression"
@@ -166,8 +168,8 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class ArrayJoin:
-    """`t ARRAY JOIN tags AS tag`: a row for each element. With LEFT (`keep_empty`) a row without
-    elements stays.
+    """`t ARRAY JOIN tags AS tag`: a row for each element. With LEFT (`keep_empty`) a row whose
+    array is empty gives one row.
     """
 
     left: "TableExpression"
@@ -180,7 +182,9 @@ TableExpression = NamedTable | TableFunction | Derived | Join | ArrayJoin
 
 @dataclass(frozen=True, slots=True)
 class WithItem:
-    """`name AS (SELECT ...)` is a Query; `expression AS name` is a Node."""
+    """An item of WITH. Its `value` is a Query for `name AS (SELECT ...)`, a Node for `expression AS
+    name`.
+    """
 
     name: str
     value: "Node | Query"
@@ -188,7 +192,7 @@ class WithItem:
 
 @dataclass(frozen=True, slots=True)
 class LimitBy:
-    """`LIMIT 2 OFFSET 1 BY user`: so many rows of each combination of the values in `by`."""
+    """`LIMIT 2 OFFSET 1 BY user`: that many rows for each combination of values of `by`."""
 
     limit: Node
     offset: Node | None
@@ -197,8 +201,8 @@ class LimitBy:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """One SELECT, clause by clause, without those that belong to the whole query (UNION, FORMAT,
-    SETTINGS).
+    """One SELECT with its clauses, but without those of the whole query (UNION,
+    FORMAT, SETTINGS).
     """
 
     items: tuple[Node, ...]
@@ -224,7 +228,7 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class SetOperation:
-    """UNION ALL, UNION DISTINCT, EXCEPT, INTERSECT of two queries."""
+    """Two queries joined by UNION ALL, UNION (DISTINCT), EXCEPT or INTERSECT."""
 
     left: "Query"
     right: "Query"
@@ -237,7 +241,9 @@ Query = Select | SetOperation
 
 
 def walk(root: Any) -> Iterator[Any]:
-    """`root` and every node below it, those of its queries too, from the outside inwards."""
+    """Yield `root` and every node below it, also in subqueries; a node comes before those inside
+    it.
+    """
     stack = [root]
     while stack:
         node = stack.pop()
@@ -249,7 +255,7 @@ def walk(root: Any) -> Iterator[Any]:
 
 
 def names_columns_by_star(root: Any) -> bool:
-    """Whether `*` or COLUMNS stands for columns somewhere: in count(*) it does not."""
+    """Whether `*` or COLUMNS(…) stands for columns anywhere in `root`. In count(*) it does not."""
     found = list(walk(root))
     stars = sum(isinstance(node, Star | ColumnsMatcher) for node in found)
     counted = sum(
@@ -263,6 +269,6 @@ def names_columns_by_star(root: Any) -> bool:
 
 
 def names_in(root: Any) -> set[str]:
-    """Every part of every name of a column."""
+    """Return every part of every name in `root` (`t.c` has two), and the columns of USING."""
     found = {part for node in walk(root) if isinstance(node, Name) for part in node.parts}
     return found.union(*(node.using for node in walk(root) if isinstance(node, Join)))

@@ -1,4 +1,4 @@
-"""What stands between operators: literals, names, calls, stars, parentheses, subqueries."""
+"""The parser of operands: literals, names, calls, stars, parentheses, subqueries."""
 
 from rmt_pipeline.protocol.errors import NotImplementedStatement
 from rmt_pipeline.syntax.cursor import NEVER_NAMES, Cursor
@@ -49,8 +49,8 @@ _AFTER_NAMES = (
 
 
 def primary(c: Cursor, expression: ReadExpression) -> Node:
-    """An expression without operators around it: a literal, a name, a call, what stands in
-    parentheses or brackets. Raises SyntaxProblem.
+    """Read one operand: a literal, a name, a call, or something in parentheses or brackets. Raises
+    SyntaxProblem.
     """
     token = c.current
     match token.kind:
@@ -102,12 +102,12 @@ def _word(c: Cursor, expression: ReadExpression) -> Node:
 
 
 def _is_alone(c: Cursor) -> bool:
-    """Whether no clause can begin with the word here, so that it is a column's name."""
+    """Whether the next token, a keyword, must be a column's name: no clause goes on like this."""
     return c.ahead().kind == "end" or c.at_mark(1, *_AFTER_NAMES)
 
 
 def _settings_is_name(c: Cursor) -> bool:
-    """Whether the word SETTINGS is a column here: its clause goes on with `name = `."""
+    """Whether the next token is SETTINGS as a column's name: its clause goes on with `name = `."""
     is_clause = c.ahead().kind in ("word", "name") and c.at_mark(2, "=")
     return c.at_word("SETTINGS") and not is_clause
 
@@ -123,7 +123,7 @@ def _name_or_call(c: Cursor, name: str, expression: ReadExpression) -> Node:
             c.advance()
             return _star(c, tuple(parts), expression)
         if following.kind == "number":
-            break  # a place in a tuple: an operator of the parser
+            break  # a place in a tuple, which `expression` reads as an operator
         c.advance()
         parts.append(c.identifier())
     if c.at("("):
@@ -148,13 +148,15 @@ def _call(c: Cursor, name: str, expression: ReadExpression) -> Node:
         c.advance()
         parameters = arguments
         distinct, arguments = _arguments(c, expression)
-    # `sum(DISTINCT x)` is sumDistinct(x), for the original as well.
+    # `sum(DISTINCT x)` is sumDistinct(x), as in the original.
     name = f"{name}Distinct" if distinct else name
     return _with_modifiers(c, Call(name, arguments, parameters), expression)
 
 
 def _arguments(c: Cursor, expression: ReadExpression) -> tuple[bool, tuple[Node, ...]]:
-    """What stands up to the `)`. A query may be an argument: `exists(SELECT ...)`."""
+    """Read whether DISTINCT comes first, and the arguments up to the `)`. A query may be the
+    argument: `exists(SELECT ...)`.
+    """
     is_distinct = c.at_word("DISTINCT") and not (
         c.ahead().kind == "mark" and c.ahead().text in {",", ")"}
     )
@@ -173,7 +175,7 @@ def _arguments(c: Cursor, expression: ReadExpression) -> tuple[bool, tuple[Node,
 
 
 def _with_modifiers(c: Cursor, call: Call, expression: ReadExpression) -> Call:
-    """FILTER (WHERE ...) and OVER."""
+    """Return the call with the FILTER (WHERE …) and OVER that follow it, if they do."""
     if c.at_word("RESPECT", "IGNORE") and c.ahead().upper == "NULLS":
         c.not_supported("RESPECT NULLS and IGNORE NULLS")
     if c.at_word("FILTER") and c.ahead().text == "(":
@@ -195,7 +197,7 @@ def _with_modifiers(c: Cursor, call: Call, expression: ReadExpression) -> Call:
 
 
 def window_spec(c: Cursor, expression: ReadExpression) -> WindowSpec:
-    """What stands in OVER ( ... ), up to and with the `)`."""
+    """Read a window after its `(`, up to and with the `)`."""
     base = ""
     partition: tuple[Node, ...] = ()
     order: tuple[OrderItem, ...] = ()
@@ -234,7 +236,7 @@ def _frame_bound(c: Cursor) -> str:
 
 
 def order_item(c: Cursor, expression: ReadExpression) -> OrderItem:
-    """One item of ORDER BY. Raises SyntaxProblem; NotImplementedStatement for COLLATE and WITH
+    """Read one item of ORDER BY. Raises SyntaxProblem; NotImplementedStatement for COLLATE and WITH
     FILL.
     """
     node = expression(c)

@@ -1,4 +1,4 @@
-"""SELECT: tokens to `nodes.Select`. The clauses of the original, in its order."""
+"""The parser of SELECT: tokens to `nodes.Select`, with the original's clauses in its order."""
 
 from fractions import Fraction
 from typing import Literal as Choice
@@ -31,7 +31,9 @@ Operation = Choice["UNION ALL", "UNION", "EXCEPT ALL", "EXCEPT", "INTERSECT ALL"
 
 
 def inner_query(c: Cursor) -> Query:
-    """A query inside of another one, and its SETTINGS, which only count at the statement's end."""
+    """Read a query inside another one. SETTINGS are read there and ignored: they only count at the
+    end of the statement.
+    """
     found = query(c)
     if c.take_words("SETTINGS"):
         settings_clause(c)
@@ -39,7 +41,7 @@ def inner_query(c: Cursor) -> Query:
 
 
 def query(c: Cursor) -> Query:
-    """SELECTs joined by UNION, EXCEPT and INTERSECT; INTERSECT binds stronger."""
+    """Read SELECTs joined by UNION, EXCEPT and INTERSECT, of which INTERSECT binds strongest."""
     left = _intersections(c)
     count = 0
     while c.at_word("UNION", "EXCEPT"):
@@ -171,7 +173,7 @@ def _distinct(c: Cursor) -> tuple[bool, tuple[Node, ...]]:
     return False, ()
 
 
-# The clauses behind WHERE.
+# The clauses after WHERE.
 
 
 def _group_by(c: Cursor) -> tuple[tuple[Node, ...], bool, Choice["", "ROLLUP", "CUBE"]]:
@@ -265,7 +267,7 @@ _JOIN_WORDS = frozenset(
 
 
 def from_clause(c: Cursor) -> TableExpression:
-    """FROM with its joins, from left to right. Raises SyntaxProblem."""
+    """Read FROM with its joins, from left to right. Raises SyntaxProblem."""
     c.expect_words("FROM")
     source = _table(c)
     count = 0
@@ -312,7 +314,7 @@ def _sample(c: Cursor) -> SampleClause | None:
 
 
 def _ratio(c: Cursor) -> Fraction:
-    """`0.1`, `1/10`, `1000`."""
+    """Read the number of SAMPLE or its OFFSET: `0.1`, `1/10`, `1000`."""
     found = _number(c)
     return found / _number(c, least=1) if c.take("/") else found
 

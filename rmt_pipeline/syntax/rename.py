@@ -1,4 +1,4 @@
-"""An expression after a column that it uses was renamed."""
+"""Rewrites expressions and TTL clauses for a column's new name."""
 
 from dataclasses import replace
 
@@ -8,14 +8,16 @@ from rmt_pipeline.syntax.ttl import TtlElement, parse_ttl
 
 
 def with_renamed(text: str, column: str, renamed_to: str) -> str:
-    """The canonical text of the same expression, or of the same TTL clauses, over the column's new
-    name. What a lambda calls by that name is its own.
+    """Return the canonical text of an expression, or of TTL clauses, with the column's new name. A
+    lambda's parameter of the same name is another thing and keeps it.
     """
     return ", ".join(_clause(one, column, renamed_to) for one in parse_ttl(text))
 
 
 def _clause(element: TtlElement, column: str, to: str) -> str:
-    """An expression by itself is a clause that says no more than when."""
+    """Return the text of one TTL clause. A plain expression is parsed as a clause with
+    only a time.
+    """
     text = canonical(_renamed(element.time, column, to))
     if element.codec:
         return f"{text} RECOMPRESS {element.codec}"

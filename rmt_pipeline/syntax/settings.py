@@ -1,18 +1,18 @@
-"""`name = value, …`: what SET and the SETTINGS clause say."""
+"""The parser of settings: `name = value, …` after SET or SETTINGS."""
 
 from rmt_pipeline.syntax.cursor import Cursor
 
 Settings = tuple[tuple[str, str], ...]
-"""Names and values in the order given; a value as text, without quotes."""
+"""Names and values in the order given; values are text, without quotes."""
 
 
 def settings_clause(c: Cursor) -> Settings:
-    """After the word SETTINGS or SET."""
+    """Read the settings after the word SETTINGS or SET."""
     return c.several(one_setting)
 
 
 def one_setting(c: Cursor) -> tuple[str, str]:
-    """`name = value`."""
+    """Read one `name = value`. `true` and `false` become 1 and 0."""
     name = c.identifier("the name of a setting")
     c.expect("=")
     sign = "-" if c.take("-") else ""

@@ -1,7 +1,7 @@
 """Calls whose arguments are not a plain list: CAST(x AS T), EXTRACT(YEAR FROM t), INTERVAL 1 DAY.
 
-Each reader starts behind the `(` and gives None, with the cursor where it was, when the call
-turns out to be written in the ordinary way.
+Each reader starts after the `(`. If the call turns out to have a plain list of arguments, it
+returns None and leaves the cursor where it was.
 """
 
 import re
@@ -40,7 +40,7 @@ WHOLE_NUMBER = re.compile(r"-?[0-9]+", re.ASCII)
 
 
 def number(c: Cursor, *, negative: bool = False) -> Literal:
-    """A number. Integers beyond 64 bits are Float64, as in the original."""
+    """Read a number. Integers beyond 64 bits become Float64, as in the original."""
     text = c.advance().text.replace("_", "").lower()
     value: int | float
     if text.startswith(("0x", "0b")):
@@ -56,14 +56,16 @@ def number(c: Cursor, *, negative: bool = False) -> Literal:
 
 
 def cast_node(node: Node, data_type: DataType, *, exact: bool = False) -> Call:
-    """`exact`: a number before `::` is read by the type itself, `1.1::Decimal(9, 1)`."""
+    """Return the call that casts `node`. With `exact`, as for `1.1::Decimal(9, 1)`, the type reads
+    a number from its text, so that no digit is lost on the way through Float64.
+    """
     if exact and isinstance(node, Literal) and type(node.value) in {int, float}:
         node = node if node.text[-3:] in {"inf", "nan"} else Literal(node.text)
     return Call("CAST", (node, Literal(data_type.text)))
 
 
 def unit_name(c: Cursor) -> str:
-    """`DAY`, `days`, `'day'`: the name of an interval's unit, as `Day`."""
+    """Read an interval's unit: `DAY`, `days` and `'day'` are `Day`. Raises SyntaxProblem."""
     if c.current.kind in {"word", "string"}:
         unit = UNIT_SPELLINGS.get(c.current.value.upper())
         if unit is not None:
@@ -73,7 +75,7 @@ def unit_name(c: Cursor) -> str:
 
 
 def interval(c: Cursor, expression: ReadExpression) -> Node | None:
-    """INTERVAL 1 DAY, INTERVAL '1 day 2 hours'; None when `interval` is a name here."""
+    """Read INTERVAL 1 DAY or INTERVAL '1 day'; None if `interval` is a name here."""
     start = c.place
     c.advance()
     if c.current.kind == "string" and c.ahead().upper not in UNIT_SPELLINGS:
@@ -140,7 +142,7 @@ def _substring(c: Cursor, expression: ReadExpression) -> Node | None:
 
 
 def _position(c: Cursor, expression: ReadExpression) -> Node | None:
-    """`position(needle IN haystack)`; read before IN could be taken for an operator."""
+    """Read `position(needle IN haystack)`, before IN is taken for an operator."""
     start = c.place
     if c.current.kind in {"string", "word", "name"} and c.ahead().upper == "IN":
         token = c.advance()
@@ -167,7 +169,9 @@ def _trim(c: Cursor, expression: ReadExpression) -> Node | None:
 
 
 def _date_shift(operation: str) -> Callable[[Cursor, ReadExpression], Node | None]:
-    """dateAdd(DAY, 1, t), dateAdd('day', 1, t), date_add(t, INTERVAL 1 DAY)."""
+    """Return the reader of dateAdd(DAY, 1, t), dateAdd('day', 1, t) and date_add(t, INTERVAL 1
+    DAY).
+    """
 
     def read(c: Cursor, expression: ReadExpression) -> Node | None:
         after = c.ahead()

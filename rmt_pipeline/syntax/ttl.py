@@ -1,4 +1,4 @@
-"""TTL clauses, read: when, and what happens then.
+"""The parser of TTL clauses. A clause says when, and what happens then:
 
 TTL d + INTERVAL 1 MONTH [DELETE] [WHERE condition], d + INTERVAL 1 DAY RECOMPRESS CODEC(ZSTD(9))
 """
@@ -13,7 +13,9 @@ from rmt_pipeline.syntax.nodes import Node
 
 @dataclass(frozen=True, slots=True)
 class TtlElement:
-    """Rows go at `time` (those for which `where` is true), or are compressed by `codec`."""
+    """One TTL rule: at `time`, rows (for which `where` is true) are deleted or, with a `codec`,
+    compressed by it.
+    """
 
     time: Node
     where: Node | None = None
@@ -21,7 +23,9 @@ class TtlElement:
 
 
 def parse_ttl(text: str) -> tuple[TtlElement, ...]:
-    """What follows TTL in a table's definition. Raises SyntaxProblem, NotImplementedStatement."""
+    """Parse what follows TTL in a table's definition. Raises SyntaxProblem,
+    NotImplementedStatement.
+    """
     cursor = Cursor(text)
     found = cursor.several(ttl_element)
     cursor.expect_end()
@@ -29,8 +33,8 @@ def parse_ttl(text: str) -> tuple[TtlElement, ...]:
 
 
 def ttl_element(c: Cursor) -> TtlElement:
-    """One element of a TTL clause. Raises SyntaxProblem; NotImplementedStatement for TO and GROUP
-    BY.
+    """Read one element of a TTL clause. Raises SyntaxProblem; NotImplementedStatement for TO and
+    GROUP BY.
     """
     time = expression(c)
     for word, meaning in (("TO", "TO DISK and TO VOLUME"), ("GROUP", "GROUP BY")):

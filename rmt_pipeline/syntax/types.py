@@ -1,4 +1,4 @@
-"""ClickHouse's grammar of types: text to `DataType`, with the original's own restrictions."""
+"""The parser of types: text to `DataType`, with the original's restrictions."""
 
 import difflib
 import zoneinfo
@@ -21,7 +21,7 @@ from rmt_pipeline.types.data_type import (
 )
 
 DEPTH_MAX = 32
-TEXT_CHARACTERS_MAX = 256 * 1024  # an Enum16 of thousands of names still fits
+TEXT_CHARACTERS_MAX = 256 * 1024  # enough for an Enum16 of thousands of names
 
 _SIMPLE_FUNCTIONS = frozenset(
     {
@@ -33,7 +33,9 @@ _SIMPLE_FUNCTIONS = frozenset(
 
 @lru_cache(maxsize=4096)
 def parse_type(text: str) -> DataType:
-    """The type that `text` names. Raises UnknownType: what, why, and the nearest known."""
+    """Parse the type that `text` names. Raises UnknownType, which says what is wrong and names
+    similar types.
+    """
     if len(text) > TEXT_CHARACTERS_MAX:
         raise UnknownType(
             f"a type's text has {len(text)} characters; the most is {TEXT_CHARACTERS_MAX}"
@@ -50,12 +52,12 @@ def parse_type(text: str) -> DataType:
 
 
 def read_type(c: Cursor) -> DataType:
-    """The type that comes next. Raises UnknownType, SyntaxProblem."""
+    """Read the type that comes next. Raises UnknownType, SyntaxProblem."""
     return _Reader(c).type(0)
 
 
 class NamedType(Protocol):
-    """What has a name and a type's text: `protocol.table.Column`."""
+    """A column with a name and a type as text, such as `protocol.table.Column`."""
 
     @property
     def name(self) -> str: ...
@@ -64,7 +66,7 @@ class NamedType(Protocol):
 
 
 def arrow_schema(columns: Iterable[NamedType]) -> pa.Schema:
-    """The Arrow schema in which rows of these columns are stored. Raises UnknownType."""
+    """Return the Arrow schema in which rows of these columns are stored. Raises UnknownType."""
     fields = []
     for column in columns:
         data_type = parse_type(column.type)
@@ -73,14 +75,14 @@ def arrow_schema(columns: Iterable[NamedType]) -> pa.Schema:
 
 
 class _Reader:
-    """Recursive descent over the tokens of one type."""
+    """A recursive-descent parser of one type."""
 
     def __init__(self, c: Cursor) -> None:
         self.c = c
         self._start = c.current.start
 
     def text(self) -> str:
-        """The whole type, for messages: its name and its parenthesis."""
+        """Return the whole type for messages: its name and its parenthesis."""
         whole = Cursor(self.c.source, self._start, self.c.stop)
         whole.advance()
         if whole.at("("):
@@ -109,7 +111,7 @@ class _Reader:
         if family is None:
             raise UnknownType(_unknown_type(word, self.text()))
         if family in INTEGER_BITS or (family == "String" and word != "String"):
-            self._numbers(word, 0, 1)  # INT(11), VARCHAR(255): the length means nothing
+            self._numbers(word, 0, 1)  # INT(11), VARCHAR(255): the length is ignored
             return DataType(family)
         return self._with_arguments(family, depth)
 
@@ -158,7 +160,7 @@ class _Reader:
         return numbers
 
     def _number(self, wanted: str) -> int:
-        """A whole number, `wanted` saying whose, with its sign."""
+        """Read a whole number with its sign. `wanted` describes it in the error."""
         negative = self.c.take("-")
         if not negative:
             self.c.take("+")
@@ -255,7 +257,9 @@ class _Reader:
         return DataType("Array", elements=(element,), names=NESTED_NAMES)
 
     def _element_name(self) -> str | None:
-        """A word is an element's name when a type follows it, as in `Tuple(a Int8)`."""
+        """Read an element's name, if there is one: a word that a type follows, as in `Tuple(a
+        Int8)`.
+        """
         token, following = self.c.current, self.c.ahead()
         joined = f"{token.text} {following.text}".upper()
         named = token.kind == "word" and following.kind == "word" and joined not in SPELLINGS
@@ -291,7 +295,7 @@ class _Reader:
         return made
 
 
-# What a type may not be: the original's restrictions, each with its reason.
+# The original's restrictions on types. Each rule returns the reason for refusal, or None.
 
 
 def _decimal_rule(made: DataType) -> str | None:
@@ -350,7 +354,7 @@ RULES: dict[str, Callable[[DataType], str | None]] = {
 }
 
 
-# Names: the original's, other spellings of them, and those that are refused.
+# Names of types: the original's, other spellings of them, and those that are refused.
 
 EXACT = (
     *INTEGER_BITS,

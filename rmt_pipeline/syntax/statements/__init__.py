@@ -1,1 +1,1 @@
-"""Statements, a module for each family."""
+"""The parsers of statements, one module for each family, and the nodes that they give."""

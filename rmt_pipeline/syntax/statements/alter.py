@@ -1,4 +1,6 @@
-"""ALTER TABLE … ADD, DROP, CLEAR, RENAME, MODIFY, COMMENT COLUMN and the table's own clauses."""
+"""The parsers of ALTER TABLE on columns (ADD, DROP, CLEAR, RENAME, MODIFY, COMMENT COLUMN), on the
+table's clauses, and on rows (DELETE, UPDATE), with DELETE FROM and KILL MUTATION.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -64,12 +66,12 @@ _REMOVABLE: tuple[Removable, ...] = tuple(what for what in get_args(Removable) i
 
 
 def at_alter(cursor: Cursor) -> bool:
-    """Whether a command that this module reads starts here."""
+    """Whether a command that changes columns or the table's clauses starts here."""
     return any(cursor.at_words(*words) for words in _COMMANDS)
 
 
 def alter_table(cursor: Cursor, table: TableName) -> AlterTable:
-    """After ALTER TABLE t."""
+    """Read the commands after ALTER TABLE t, and SETTINGS."""
     commands = [_command(cursor)]
     while cursor.take(","):
         commands.append(_command(cursor))
@@ -144,7 +146,9 @@ def _comment_column(cursor: Cursor) -> ModifyColumn:
 
 
 def _modify_setting(cursor: Cursor) -> ModifySettings:
-    """More settings may follow a comma, and so may another command."""
+    """Read one or more settings. After a comma, a word before `=` is a setting; else a command
+    follows.
+    """
     settings = [one_setting(cursor)]
     while cursor.at(",") and cursor.at_mark(2, "="):
         cursor.advance()
@@ -161,14 +165,14 @@ def _reset_setting(cursor: Cursor) -> ResetSettings:
 
 
 def _name_ends(cursor: Cursor) -> bool:
-    """Whether what follows the comma is a name and no more, so no other command."""
+    """Whether a single name follows the comma: another setting to reset, and not a command."""
     after = cursor.ahead(2)
     is_tail = after.kind == "end" or after.upper in ("SETTINGS", "FORMAT")
     return is_tail or cursor.at_mark(2, ",")
 
 
 def _modify_ttl(cursor: Cursor) -> ModifyTtlSyntax:
-    """Its own commas are those behind which no command starts."""
+    """Read the table's TTL. A comma after which a command starts ends it."""
     elements = [ttl_element(cursor)]
     while cursor.at(",") and not _command_follows(cursor):
         cursor.advance()
@@ -226,7 +230,9 @@ def _drop_declared(kind: DeclaredKind) -> Callable[[Cursor], DropDeclared]:
 
 
 def _leave_declared(kind: DeclaredKind) -> Callable[[Cursor], LeaveDeclared]:
-    """CLEAR, MATERIALIZE: of a partition it is the same nothing."""
+    """Return the reader of CLEAR and MATERIALIZE of something declared. IN PARTITION is read and
+    ignored: there is nothing to do for a partition either.
+    """
 
     def read(cursor: Cursor) -> LeaveDeclared:
         if_exists = cursor.take_words("IF", "EXISTS")
@@ -268,13 +274,13 @@ _COMMANDS: dict[tuple[str, ...], Callable[[Cursor], AlterSyntax]] = {
 
 
 def at_commands(cursor: Cursor) -> bool:
-    """Whether a command of a mutation starts here."""
+    """Whether a command on rows starts here: DELETE, UPDATE, MATERIALIZE COLUMN or TTL."""
     materializes = any(cursor.at_words("MATERIALIZE", what) for what in ("COLUMN", "TTL"))
     return materializes or cursor.at_word("DELETE", "UPDATE")
 
 
 def alter_rows(cursor: Cursor, table: TableName) -> MutateRows:
-    """After ALTER TABLE t."""
+    """Read the commands on rows after ALTER TABLE t, and SETTINGS."""
     commands = cursor.several(_rows_command)
     return MutateRows(table, commands, answer_tail(cursor).settings)
 
@@ -293,7 +299,7 @@ def _in_partition(cursor: Cursor) -> Partition | None:
 
 
 def delete_from(cursor: Cursor) -> MutateRows:
-    """After DELETE: `FROM t [IN PARTITION p] WHERE …`, which is a mutation here."""
+    """Read the rest of DELETE: `FROM t [IN PARTITION p] WHERE …`. It becomes a mutation."""
     cursor.expect_words("FROM")
     table = table_name(cursor)
     if not cursor.at_words("WHERE") and not cursor.at_words("IN", "PARTITION"):
@@ -304,7 +310,7 @@ def delete_from(cursor: Cursor) -> MutateRows:
 
 
 def kill(cursor: Cursor) -> KillMutation:
-    """After KILL (spec §7.8)."""
+    """Read the rest of KILL MUTATION (spec §7.8)."""
     if not cursor.take_words("MUTATION"):
         raise NotImplementedStatement(f"KILL {cursor.current.text} is not implemented")
     on_cluster(cursor)

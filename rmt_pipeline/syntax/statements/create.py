@@ -1,4 +1,4 @@
-"""CREATE TABLE and ATTACH TABLE: columns, engine, keys."""
+"""The parsers of CREATE TABLE and ATTACH TABLE: columns, engine, keys."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -35,7 +35,7 @@ _Column = TypeVar("_Column", ColumnSyntax, ModifyColumnSyntax)
 
 
 def create_table(cursor: Cursor) -> CreateTable:
-    """After CREATE TABLE."""
+    """Read the rest of CREATE TABLE."""
     if_not_exists = cursor.take_words("IF", "NOT", "EXISTS")
     table = table_name(cursor)
     _skip_uuid(cursor)
@@ -60,7 +60,7 @@ def create_table(cursor: Cursor) -> CreateTable:
 
 
 def attach_table(cursor: Cursor) -> AttachTable:
-    """After ATTACH TABLE."""
+    """Read the rest of ATTACH TABLE."""
     if_not_exists = cursor.take_words("IF", "NOT", "EXISTS")
     table = table_name(cursor)
     _skip_uuid(cursor)
@@ -75,7 +75,9 @@ def _skip_uuid(cursor: Cursor) -> None:
 
 
 def _definition(cursor: Cursor, like: TableName | None) -> TableSyntax:
-    """Up to AS, which a query follows; without columns where another table or a query has them."""
+    """Read columns and clauses up to the end, or up to the AS or EMPTY AS before a query. There may
+    be no columns if another table (`like`) or a query gives them.
+    """
     if cursor.at_words("CLONE"):
         raise NotImplementedStatement("CREATE TABLE … CLONE AS is not implemented")
     if like is None and cursor.take("("):
@@ -101,7 +103,9 @@ def _definition(cursor: Cursor, like: TableName | None) -> TableSyntax:
 
 
 def _with_elements(elements: tuple[ElementSyntax, ...], cursor: Cursor) -> TableSyntax:
-    """What stands between the parentheses."""
+    """Return the syntax with the elements between the parentheses sorted by kind. Raises UserError
+    for two primary keys.
+    """
     columns = tuple(one for one in elements if isinstance(one, ColumnSyntax))
     keys = [one.key for one in elements if isinstance(one, PrimaryKeySyntax)]
     named = tuple(Name((one.name,)) for one in columns if one.is_primary_key)
@@ -182,7 +186,7 @@ _CLAUSES: dict[str, Callable[[Cursor, TableSyntax], TableSyntax]] = {
 
 
 def key_expressions(cursor: Cursor) -> tuple[Node, ...]:
-    """A key's expressions: `a`, `(a, b)`, `tuple(a, b)`; none for `tuple()` and `()`."""
+    """Read a key's expressions: `a`, `(a, b)`, `tuple(a, b)`; none for `tuple()` and `()`."""
     start = cursor.place
     if cursor.at_words("TUPLE") and cursor.at_mark(1, "("):
         cursor.advance()
@@ -190,7 +194,7 @@ def key_expressions(cursor: Cursor) -> tuple[Node, ...]:
         keys = cursor.list_of(_ascending, ")")
         if not (cursor.current.kind == "mark" and not cursor.at(",", ")", ";")):
             return keys
-        cursor.place = start  # as in `(a + 1) * 2`
+        cursor.place = start  # the parenthesis was part of one expression: `(a + 1) * 2`
     return (_ascending(cursor),)
 
 
@@ -203,7 +207,9 @@ def _ascending(cursor: Cursor) -> Node:
 
 
 def _element(cursor: Cursor) -> ElementSyntax:
-    """INDEX, PROJECTION, CONSTRAINT, PRIMARY KEY, or a column, which may have such a name too."""
+    """Read an INDEX, PROJECTION, CONSTRAINT, PRIMARY KEY or column. A column may be named like one
+    of these words.
+    """
     if cursor.at_words("CONSTRAINT") and cursor.ahead(2).upper in ("CHECK", "ASSUME"):
         cursor.advance()
         return constraint_declared(cursor)
@@ -223,7 +229,9 @@ def _element(cursor: Cursor) -> ElementSyntax:
 
 
 def _at_index(cursor: Cursor) -> bool:
-    """Whether TYPE comes after INDEX before the next comma: else it is a column of that name."""
+    """Whether an index starts here: TYPE follows INDEX before the next comma. Otherwise INDEX is
+    the name of a column.
+    """
     if not cursor.at_words("INDEX"):
         return False
     distance, depth = 1, 0
@@ -237,7 +245,7 @@ def _at_index(cursor: Cursor) -> bool:
 
 
 def constraint_declared(cursor: Cursor) -> ConstraintSyntax:
-    """After CONSTRAINT."""
+    """Read the rest of CONSTRAINT: its name, and CHECK or ASSUME with an expression."""
     name = cursor.identifier("the name of a constraint")
     if cursor.take_words("ASSUME"):
         return ConstraintSyntax(name, "ASSUME", expression(cursor))
@@ -251,7 +259,7 @@ def _index(cursor: Cursor) -> IndexSyntax:
 
 
 def index_declared(cursor: Cursor) -> IndexSyntax:
-    """After INDEX."""
+    """Read the rest of INDEX: its name, expression, type and granularity."""
     name = cursor.identifier("the name of an index")
     node = expression(cursor)
     cursor.expect_words("TYPE")
@@ -292,8 +300,8 @@ def _column(cursor: Cursor) -> ColumnSyntax:
 
 
 def column_type(cursor: Cursor, others: Collection[str]) -> tuple[DataType | None, bool | None]:
-    """The type that stands here, and whether NULL or NOT NULL follows it. None when one of
-    `others` stands in its place.
+    """Read a type, and NULL (True), NOT NULL (False) or neither (None) after it. The type is None
+    when one of the words `others` stands in its place.
     """
     if cursor.at_word(*others):
         return None, None
@@ -304,8 +312,8 @@ def column_type(cursor: Cursor, others: Collection[str]) -> tuple[DataType | Non
 
 
 def column_default(cursor: Cursor, column: ColumnSyntax, ends: Collection[str]) -> ColumnSyntax:
-    """The column with the default that stands here, if one does. `ends`: the words, one of which
-    may follow EPHEMERAL, which needs no expression.
+    """Return the column with the default that comes next, if one does. EPHEMERAL needs no
+    expression where one of the words `ends` follows it.
     """
     kind = DEFAULTS.get(cursor.current.upper)
     if kind is None:
@@ -317,7 +325,7 @@ def column_default(cursor: Cursor, column: ColumnSyntax, ends: Collection[str]) 
 
 
 def column_clause(cursor: Cursor, column: _Column) -> _Column | None:
-    """The column with the COMMENT, CODEC or TTL that stands here; None when there is none."""
+    """Return the column with the COMMENT, CODEC or TTL that comes next; None if none does."""
     if cursor.take_words("COMMENT"):
         return replace(column, comment=cursor.string())
     if cursor.take_words("CODEC"):

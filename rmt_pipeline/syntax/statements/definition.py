@@ -1,6 +1,6 @@
-"""What CREATE TABLE and ALTER TABLE say of a table: columns, keys, indices, as typed.
+"""The nodes for the elements of a table's definition, as typed in CREATE TABLE and ALTER TABLE.
 
-`sql.define` gives it its meaning. The statements that it is a piece of are in `nodes`.
+The statements that they are parts of are in `nodes`; `sql.define` makes definitions of them.
 """
 
 from typing import Literal
@@ -19,7 +19,7 @@ from rmt_pipeline.values import dataclass
 class ColumnSyntax:
     """One column of CREATE TABLE or ALTER: `n UInt8 DEFAULT 1 COMMENT 'count' CODEC(ZSTD) TTL d +
     1`. `type` is None when only a default was given; `nullable` is True for NULL, False for NOT
-    NULL, else None.
+    NULL, and None for neither.
     """
 
     name: str
@@ -35,7 +35,7 @@ class ColumnSyntax:
 
 @dataclass(frozen=True, slots=True)
 class IndexSyntax:
-    """`INDEX name expression TYPE type GRANULARITY n`, whose type is as it was typed."""
+    """`INDEX name expression TYPE type GRANULARITY n`. The type is text, as typed."""
 
     name: str
     expression: Node
@@ -45,7 +45,7 @@ class IndexSyntax:
 
 @dataclass(frozen=True, slots=True)
 class ProjectionSyntax:
-    """`PROJECTION name (SELECT …)`; the query is as it was typed, on one line."""
+    """`PROJECTION name (SELECT …)`. The query is text, as typed, on one line."""
 
     name: str
     query: str
@@ -53,7 +53,7 @@ class ProjectionSyntax:
 
 @dataclass(frozen=True, slots=True)
 class ConstraintSyntax:
-    """`CONSTRAINT positive CHECK n > 0` among the columns. ASSUME is kept and shown, and not
+    """`CONSTRAINT positive CHECK n > 0` among the columns. ASSUME is kept and shown, but not
     checked.
     """
 
@@ -76,7 +76,9 @@ ElementSyntax = (
 
 @dataclass(frozen=True, slots=True)
 class TableSyntax:
-    """CREATE TABLE as typed. A key that was not given is None, one given as `tuple()` is ()."""
+    """The columns and clauses of CREATE TABLE. A key that was not given is None;
+    `tuple()` is ().
+    """
 
     columns: tuple[ColumnSyntax, ...]
     engine: str
@@ -104,8 +106,8 @@ class AddColumnSyntax:
 
 @dataclass(frozen=True, slots=True)
 class ModifyColumnSyntax:
-    """`MODIFY COLUMN [IF EXISTS] c UInt16 [COMMENT …] [REMOVE DEFAULT]`. What is None stays as it
-    is: `column.type`, `comment`, `codec`, `ttl`.
+    """`MODIFY COLUMN [IF EXISTS] c UInt16 [COMMENT …] [REMOVE DEFAULT]`. Of `column.type`,
+    `comment`, `codec` and `ttl`, None means no change.
     """
 
     column: ColumnSyntax
@@ -119,7 +121,7 @@ class ModifyColumnSyntax:
 
 @dataclass(frozen=True, slots=True)
 class ClearColumnSyntax:
-    """`CLEAR COLUMN [IF EXISTS] c [IN PARTITION p]`: its values become the default's."""
+    """`CLEAR COLUMN [IF EXISTS] c [IN PARTITION p]`: the column's values become its default."""
 
     column: str
     partition: Partition | None = None
@@ -135,7 +137,7 @@ class ModifyKeySyntax:
 
 @dataclass(frozen=True, slots=True)
 class ModifyTtlSyntax:
-    """`MODIFY TTL d + INTERVAL 1 MONTH, …`: the table's rules, in place of those that it had."""
+    """`MODIFY TTL d + INTERVAL 1 MONTH, …`: replace the table's TTL rules."""
 
     ttl: tuple[TtlElement, ...]
 
@@ -167,4 +169,6 @@ AlterSyntax = (
     | ModifyTtlSyntax
     | AlterCommand
 )
-"""A command of ALTER as typed; those without types and expressions are what they will be."""
+"""A command of ALTER as typed. Commands without types and expressions are those of `protocol.alter`
+already.
+"""

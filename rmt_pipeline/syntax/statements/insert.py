@@ -1,4 +1,4 @@
-"""INSERT: where the rows go, and where they come from."""
+"""The parser of INSERT: where the rows go, and where they come from."""
 
 from rmt_pipeline.protocol.errors import NotImplementedStatement
 from rmt_pipeline.syntax.cursor import Cursor
@@ -26,7 +26,7 @@ from rmt_pipeline.syntax.statements.tail import (
 
 
 def insert(cursor: Cursor, *, overwrites: bool = False) -> Insert:
-    """After INSERT INTO, or INSERT OVERWRITE."""
+    """Read the rest of INSERT INTO, or of INSERT OVERWRITE (`overwrites`)."""
     cursor.take_words("TABLE")
     if cursor.at_words("FUNCTION"):
         raise NotImplementedStatement("INSERT INTO FUNCTION is not implemented")
@@ -41,7 +41,9 @@ def insert(cursor: Cursor, *, overwrites: bool = False) -> Insert:
 
 
 def _in_place_of(cursor: Cursor) -> InPlaceOf:
-    """Ours: `PARTITION p, PARTITION q`, or `WHERE condition`; before SETTINGS and the rows."""
+    """Read what INSERT OVERWRITE, a statement of ours, replaces: `PARTITION p, PARTITION q` or
+    `WHERE condition`, before SETTINGS and the rows.
+    """
     if cursor.take_words("WHERE"):
         return InPlaceOf(where=expression(cursor))
     partitions: list[Partition] = []
@@ -69,7 +71,7 @@ def _column(cursor: Cursor) -> str:
 
 
 def _source(cursor: Cursor, table: TableName) -> tuple[InsertSource, Settings]:
-    # What follows VALUES or a format's name may be anything, so no token is read there.
+    # The text after VALUES or a format's name may be anything, so no token of it is read.
     if cursor.at_words("VALUES"):
         return ValuesText(cursor.source, cursor.current.end, cursor.stop), ()
     if cursor.at_words("FORMAT"):

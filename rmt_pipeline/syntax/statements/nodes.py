@@ -1,7 +1,8 @@
-"""The statements, one frozen class each: what was asked, before any table is looked at.
+"""The nodes of statements: one frozen class for each statement, as it was typed.
 
-Expressions, types and queries are trees; macros are as typed. `sql.define` gives a CREATE its
-meaning, `sql.run` carries statements out. A database of None means the session's.
+Expressions, types and queries are trees; macros are not expanded yet, and no table was looked up. A
+database of None means the session's. `sql.define` makes definitions of the tables of CREATE, and
+`sql.run` carries statements out.
 """
 
 from dataclasses import field
@@ -30,8 +31,8 @@ class TableName:
 
 @dataclass(frozen=True, slots=True)
 class AttachTable:
-    """`ATTACH TABLE t`: take up again what DETACH took away (`syntax` is None), or, with columns
-    and engine, a replica that is in ZooKeeper and on this disk.
+    """`ATTACH TABLE t`: serve a table again that DETACH took away (`syntax` is None) or, with
+    columns and engine, a replica that is in ZooKeeper and on this disk.
     """
 
     table: TableName
@@ -41,8 +42,9 @@ class AttachTable:
 
 @dataclass(frozen=True, slots=True)
 class DetachTable:
-    """`DETACH TABLE t [PERMANENTLY] [SYNC]`: this server serves it no longer, its rows stay. Not
-    permanently is until the server starts again; SYNC waits for what runs.
+    """`DETACH TABLE t [PERMANENTLY] [SYNC]`: this server no longer serves the table, whose rows
+    stay. Without PERMANENTLY the table is back when the server starts again; SYNC waits for running
+    work.
     """
 
     table: TableName
@@ -53,8 +55,8 @@ class DetachTable:
 
 @dataclass(frozen=True, slots=True)
 class DropTable:
-    """`DROP TABLE [IF EXISTS] a, b [SYNC]`. With SYNC the rows are gone when it returns; else
-    UNDROP TABLE can bring them back for some minutes.
+    """`DROP TABLE [IF EXISTS] a, b [SYNC]`. With SYNC the rows are gone when the statement returns;
+    without it, UNDROP TABLE can bring them back for some minutes.
     """
 
     tables: tuple[TableName, ...]
@@ -64,8 +66,8 @@ class DropTable:
 
 @dataclass(frozen=True, slots=True)
 class UndropTable:
-    """`UNDROP TABLE t [UUID '…']`: take a DROP TABLE back. The `uuid` tells which of several
-    dropped tables of the name, "" is the last one.
+    """`UNDROP TABLE t [UUID '…']`: undo a DROP TABLE. `uuid` chooses among several dropped tables
+    of the name; "" is the one dropped last.
     """
 
     table: TableName
@@ -74,8 +76,8 @@ class UndropTable:
 
 @dataclass(frozen=True, slots=True)
 class RenameTables:
-    """`RENAME TABLE [IF EXISTS] a TO b, c TO d`: each table and its new name, in turn. With
-    `if_exists` tables that are not there are left out.
+    """`RENAME TABLE [IF EXISTS] a TO b, c TO d`: give tables new names, one after another. With
+    `if_exists`, tables that do not exist are left out.
     """
 
     moves: tuple[tuple[TableName, TableName], ...]
@@ -84,7 +86,7 @@ class RenameTables:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeTables:
-    """`EXCHANGE TABLES a AND b`: each gets the other's name, at one moment."""
+    """`EXCHANGE TABLES a AND b`: swap the names of two tables atomically."""
 
     one: TableName
     other: TableName
@@ -121,7 +123,7 @@ class CreateDatabase:
 
 @dataclass(frozen=True, slots=True)
 class DropDatabase:
-    """`DROP DATABASE [IF EXISTS] d [SYNC]`, with its tables."""
+    """`DROP DATABASE [IF EXISTS] d [SYNC]`: drop a database with its tables."""
 
     name: str
     if_exists: bool = False
@@ -130,7 +132,7 @@ class DropDatabase:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """`USE d`: the session's database from then on."""
+    """`USE d`: change the session's database."""
 
     database: str
 
@@ -146,7 +148,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`FORMAT …` and `SETTINGS …`, which may follow any statement that answers with rows."""
+    """`FORMAT …` and `SETTINGS …` at the end of a statement that answers with rows."""
 
     format: str | None = None
     settings: Settings = ()
@@ -173,7 +175,7 @@ class ShowTables:
 
 @dataclass(frozen=True, slots=True)
 class ShowCreateDatabase:
-    """`SHOW CREATE DATABASE d`: the statement that would make it again."""
+    """`SHOW CREATE DATABASE d`: the statement that would create the database."""
 
     name: str
     answer: Answer = Answer()
@@ -181,7 +183,7 @@ class ShowCreateDatabase:
 
 @dataclass(frozen=True, slots=True)
 class ShowCreateTable:
-    """`SHOW CREATE TABLE t`: the statement that would make it again."""
+    """`SHOW CREATE TABLE t`: the statement that would create the table."""
 
     table: TableName
     answer: Answer = field(default=Answer())
@@ -189,8 +191,8 @@ class ShowCreateTable:
 
 @dataclass(frozen=True, slots=True)
 class ShowSettings:
-    """`SHOW [CHANGED] SETTINGS LIKE 'max%'`: the session's settings; `changed` leaves out those
-    with their default.
+    """`SHOW [CHANGED] SETTINGS LIKE 'max%'`: the session's settings; with `changed`, only those
+    that differ from their default.
     """
 
     pattern: Pattern
@@ -224,8 +226,8 @@ class ExistsDatabase:
 
 @dataclass(frozen=True, slots=True)
 class ValuesText:
-    """`INSERT … VALUES (1, 'a'), (2, 'b')`: the tuples are in `source[start:stop]`, not copied and
-    not read yet, since there may be many.
+    """`INSERT … VALUES (1, 'a'), (2, 'b')`: the tuples are in `source[start:stop]`. They are not
+    copied or parsed yet, since there may be many.
     """
 
     source: str = field(repr=False)
@@ -235,8 +237,8 @@ class ValuesText:
 
 @dataclass(frozen=True, slots=True)
 class InlineRows:
-    """`INSERT … FORMAT CSV`: the rows are in `source[start:stop]`; when nothing is there, on
-    standard input.
+    """`INSERT … FORMAT CSV`: the rows are in `source[start:stop]` or, if that is empty, on standard
+    input.
     """
 
     format: str
@@ -247,8 +249,8 @@ class InlineRows:
 
 @dataclass(frozen=True, slots=True)
 class FromFile:
-    """`INSERT … FROM INFILE 'rows.csv.gz' [COMPRESSION 'gzip'] [FORMAT CSV]`. What is None is found
-    from the ending of the name.
+    """`INSERT … FROM INFILE 'rows.csv.gz' [COMPRESSION 'gzip'] [FORMAT CSV]`. A format or
+    compression of None is told by the end of the file's name.
     """
 
     path: str
@@ -258,8 +260,8 @@ class FromFile:
 
 @dataclass(frozen=True, slots=True)
 class FromQuery:
-    """The query of `INSERT … SELECT` or `CREATE TABLE … AS SELECT`. `text` is how it was typed, for
-    messages.
+    """The query of `INSERT … SELECT` or `CREATE TABLE … AS SELECT`. `text` is the query as typed,
+    for messages.
     """
 
     query: Query
@@ -270,8 +272,9 @@ class FromQuery:
 class CreateTable:
     """`CREATE TABLE t (…) ENGINE = …`, `CREATE TABLE t AS other`, `CREATE TABLE t … AS SELECT …`.
 
-    `like` is the other table, whose columns it has, and whose engine too without a `syntax`. The
-    rows of `query` go in, unless `is_empty`; where no columns are given it has the query's.
+    The table has the columns of the table `like` and, if `syntax` is None, its engine too. The rows
+    of `query` are inserted, unless `is_empty`; if no columns are given, the table has those of the
+    query.
     """
 
     table: TableName
@@ -288,8 +291,8 @@ InsertSource = ValuesText | InlineRows | FromFile | FromQuery
 
 @dataclass(frozen=True, slots=True)
 class InPlaceOf:
-    """What `INSERT OVERWRITE` replaces: `PARTITION …`, or rows `WHERE …`; with neither, the
-    partitions that the new rows are in.
+    """What `INSERT OVERWRITE` replaces: partitions, or the rows of WHERE; with neither, the
+    partitions that the new rows belong to.
     """
 
     partitions: tuple[Partition, ...] = ()
@@ -298,7 +301,7 @@ class InPlaceOf:
 
 @dataclass(frozen=True, slots=True)
 class ColumnsChosen:
-    """`COLUMNS('regular expression')`, or `*` (""), with EXCEPT."""
+    """`COLUMNS('regular expression')`, or `*` (pattern ""), without the columns of EXCEPT."""
 
     pattern: str
     without: tuple[str, ...] = ()
@@ -306,8 +309,8 @@ class ColumnsChosen:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """`INSERT INTO t (a, b) …`. `columns` is None when none are named: all that can be inserted
-    into.
+    """`INSERT INTO t (a, b) …`. `columns` is None when none are named, which means all columns that
+    can be inserted into.
     """
 
     table: TableName
@@ -322,10 +325,10 @@ QueryShows = Literal["", "plan", "columns"]
 
 @dataclass(frozen=True, slots=True)
 class SelectStatement:
-    """A query, without the FORMAT and SETTINGS that may stand at its end.
+    """A query, with the FORMAT and SETTINGS at its end in `answer`.
 
-    `text` is the query as typed, for messages. `shows`: EXPLAIN asks for its "plan", DESCRIBE
-    (SELECT …) for its "columns"; "" is its rows.
+    `text` is the query as typed, for messages. `shows` is "" for the query's rows, "plan" for
+    EXPLAIN, and "columns" for DESCRIBE (SELECT …).
     """
 
     query: Query
@@ -355,7 +358,7 @@ SyncReplicaMode = Literal["DEFAULT", "STRICT", "LIGHTWEIGHT", "PULL"]
 @dataclass(frozen=True, slots=True)
 class CheckTable:
     """`CHECK TABLE t [PARTITION p | PART 'name']`: read the parts again and compare their hashes.
-    Without either, all parts.
+    Without PARTITION and PART, all parts are checked.
     """
 
     table: TableName
@@ -380,7 +383,7 @@ class SystemSyncReplica:
 @dataclass(frozen=True, slots=True)
 class SystemDropReplica:
     """`SYSTEM DROP REPLICA 'r2' [FROM TABLE t | FROM DATABASE d | FROM ZKPATH '/…']`: remove a dead
-    replica from ZooKeeper. Without FROM, that of every table of this server.
+    replica from ZooKeeper; without FROM, for every table of this server.
     """
 
     replica: str
@@ -391,8 +394,8 @@ class SystemDropReplica:
 
 @dataclass(frozen=True, slots=True)
 class SystemSyncDatabase:
-    """`SYSTEM SYNC DATABASE REPLICA d`: wait until this server has carried out what a Replicated
-    database's log has.
+    """`SYSTEM SYNC DATABASE REPLICA d`: wait until this server has carried out the log of a
+    Replicated database.
     """
 
     database: str
@@ -401,7 +404,7 @@ class SystemSyncDatabase:
 @dataclass(frozen=True, slots=True)
 class SystemDropDatabaseReplica:
     """`SYSTEM DROP DATABASE REPLICA 'shard|replica' [FROM DATABASE d | FROM ZKPATH '/…']`: remove a
-    dead one of a Replicated database from ZooKeeper.
+    dead replica of a Replicated database from ZooKeeper.
     """
 
     replica: str
@@ -411,8 +414,8 @@ class SystemDropDatabaseReplica:
 
 @dataclass(frozen=True, slots=True)
 class SystemRestartReplica:
-    """`SYSTEM RESTART REPLICA t`, or `RESTART REPLICAS` (None): the server closes the table's
-    replica and starts it anew.
+    """`SYSTEM RESTART REPLICA t`: the server closes the table's replica and starts it anew. A table
+    of None is `RESTART REPLICAS`: those of all tables.
     """
 
     table: TableName | None = None
@@ -420,8 +423,8 @@ class SystemRestartReplica:
 
 @dataclass(frozen=True, slots=True)
 class SystemRestoreReplica:
-    """`SYSTEM RESTORE REPLICA t`: ZooKeeper has lost the table, or has an older state of it. It is
-    made again from the parts on this disk.
+    """`SYSTEM RESTORE REPLICA t`: make the table's state in ZooKeeper again from the parts on this
+    disk, after ZooKeeper has lost it or went back to an older state.
     """
 
     table: TableName
@@ -429,14 +432,14 @@ class SystemRestoreReplica:
 
 @dataclass(frozen=True, slots=True)
 class SystemNothingToDo:
-    """`SYSTEM FLUSH LOGS`, `FLUSH ASYNC INSERT QUEUE`, `DROP … CACHE`: there is no such log, queue
-    or cache here, so it is done at once.
+    """`SYSTEM FLUSH LOGS`, `FLUSH ASYNC INSERT QUEUE` and `DROP … CACHE`, which do nothing: this
+    engine has no such log, queue or cache.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class SystemUnfreeze:
-    """`SYSTEM UNFREEZE WITH NAME 'n'`: remove the snapshot of that name, of all tables."""
+    """`SYSTEM UNFREEZE WITH NAME 'n'`: remove the snapshot of that name for all tables."""
 
     name: str
     answer: Answer = field(default=Answer())
@@ -444,8 +447,8 @@ class SystemUnfreeze:
 
 @dataclass(frozen=True, slots=True)
 class SystemWaitLoadingParts:
-    """`SYSTEM WAIT LOADING PARTS t`. A table's parts are known here as soon as it is active, so it
-    is done at once.
+    """`SYSTEM WAIT LOADING PARTS t`, which returns at once: the parts of a table are known as soon
+    as it is active.
     """
 
     table: TableName
@@ -453,8 +456,8 @@ class SystemWaitLoadingParts:
 
 @dataclass(frozen=True, slots=True)
 class SystemSwitch:
-    """`SYSTEM STOP MERGES t`, `SYSTEM START FETCHES`: one kind of background work stops until it is
-    started, or the server starts again. Without a table, that of all tables.
+    """`SYSTEM STOP MERGES t`, `SYSTEM START FETCHES`: stop or start one kind of background work,
+    without a table for all tables. It stays stopped until START, or until the server starts again.
     """
 
     start: bool
@@ -474,7 +477,7 @@ class MaterializeColumn:
 
 @dataclass(frozen=True, slots=True)
 class MaterializeTtl:
-    """`MATERIALIZE TTL [IN PARTITION p]`: rows and values that have expired by now go now."""
+    """`MATERIALIZE TTL [IN PARTITION p]`: delete the rows and values that have expired."""
 
     partition: Partition | None = None
 
@@ -496,7 +499,7 @@ class MutateRows:
 
 @dataclass(frozen=True, slots=True)
 class AlterTable:
-    """ALTER TABLE with commands that change what the table is (spec §8)."""
+    """ALTER TABLE with commands that change the table's definition (spec §8)."""
 
     table: TableName
     commands: tuple[AlterSyntax, ...]
@@ -537,8 +540,8 @@ class AttachPartition:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFrom:
-    """`REPLACE PARTITION p FROM t`; with `attach`, `ATTACH PARTITION p FROM t`: the rows that are
-    there stay.
+    """`REPLACE PARTITION p FROM t`; with `attach`, `ATTACH PARTITION p FROM t`, which keeps the
+    rows that the partition has.
     """
 
     partition: Partition
@@ -556,14 +559,16 @@ class MovePartition:
 
 @dataclass(frozen=True, slots=True)
 class DropDetached:
-    """`DROP DETACHED PARTITION p`, or `PART 'name'`: what is set aside is removed for good."""
+    """`DROP DETACHED PARTITION p`, or `PART 'name'`: remove detached parts for good."""
 
     target: PartitionTarget
 
 
 @dataclass(frozen=True, slots=True)
 class FreezePartition:
-    """`FREEZE [PARTITION p] [WITH NAME 'n']`: a snapshot by hard links. None is the whole table."""
+    """`FREEZE [PARTITION p] [WITH NAME 'n']`: take a snapshot by hard links. A partition of None is
+    the whole table.
+    """
 
     partition: Partition | AllPartitions | None
     name: str = ""
@@ -571,9 +576,7 @@ class FreezePartition:
 
 @dataclass(frozen=True, slots=True)
 class UnfreezePartition:
-    """`UNFREEZE [PARTITION p] WITH NAME 'n'`: remove the snapshot, or what it has of a
-    partition.
-    """
+    """`UNFREEZE [PARTITION p] WITH NAME 'n'`: remove the snapshot, or one partition of it."""
 
     partition: Partition | AllPartitions | None
     name: str
@@ -581,8 +584,8 @@ class UnfreezePartition:
 
 @dataclass(frozen=True, slots=True)
 class FetchPartition:
-    """`FETCH PARTITION p FROM '/path/in/zookeeper'`, or PART: copies from another table's replicas
-    come into `detached/`.
+    """`FETCH PARTITION p FROM '/path/in/zookeeper'`, or PART: copy parts from another table's
+    replicas into `detached/`.
     """
 
     target: Partition | AllPartitions | OnePart
@@ -612,7 +615,7 @@ class AlterPartitions:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """`TRUNCATE TABLE [IF EXISTS] t`: all rows go, the table stays."""
+    """`TRUNCATE TABLE [IF EXISTS] t`: delete all rows and keep the table."""
 
     table: TableName
     if_exists: bool = False
@@ -624,7 +627,8 @@ class KillMutation:
     """`KILL MUTATION WHERE … [SYNC | ASYNC | TEST]`. `condition` is over the columns of
     system.mutations; with TEST nothing is killed.
 
-    `sync`: wait until it took hold (SYNC, True), don't (ASYNC, False), or a little (None).
+    `sync` says whether to wait until it took hold: True (SYNC), False (ASYNC), or None to wait for
+    a short time only.
     """
 
     condition: Node
@@ -635,7 +639,7 @@ class KillMutation:
 
 @dataclass(frozen=True, slots=True)
 class SetSettings:
-    """`SET max_threads = 1, final = 1`: for the rest of the session."""
+    """`SET max_threads = 1, final = 1`: set settings for the rest of the session."""
 
     settings: Settings
 
@@ -678,13 +682,13 @@ ClusterStatement = (
     | Truncate
     | KillMutation
 )
-"""What may be ON CLUSTER."""
+"""The statements that may be ON CLUSTER."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnCluster:
-    """A statement for every server of a cluster; macros in the cluster's name are as typed. `text`
-    is all of it as typed: what the servers are given.
+    """A statement ON CLUSTER, for every server of a cluster. Macros in the cluster's name are not
+    expanded; `text` is the whole statement as typed, which is sent to the servers.
     """
 
     cluster: str

@@ -1,6 +1,6 @@
-"""Text to statements. Every statement the original knows is told apart here: parsed, or refused
-by its name with NotImplementedStatement. A new statement is a class in `statements`, a function
-here or beside, and a line in a table below.
+"""The parser of statements, which every statement of the original goes through: it is parsed here
+or in its family's module, or refused by name with NotImplementedStatement. A new statement needs a
+class in `nodes`, a parser here or in a module beside this one, and a line in a table below.
 """
 
 from collections.abc import Callable
@@ -73,7 +73,7 @@ _REFUSED_KINDS = frozenset(
     )
 )  # fmt: skip
 _MORE_WORDS = frozenset(("COLLECTION", "PROFILE", "TABLE", "VIEW"))
-"""That may come behind such a word, and belong to it."""
+"""Words that belong to the name of a refused kind when they follow one of its words."""
 _ALTER_COMMANDS = {
     "ADD STATISTICS": "",
     "CLEAR STATISTICS": "",
@@ -90,11 +90,11 @@ _ALTER_COMMANDS = {
     "MODIFY SAMPLE BY": "",
     "REMOVE SAMPLE BY": "",
 }
-"""And why not, where that is no matter of time."""
+"""The commands of ALTER that are refused. The text is the reason, where there is a lasting one."""
 
 
 def parse(statement: Piece | str) -> Statement:
-    """What one statement asks for.
+    """Parse the text of one statement.
 
     Raises SyntaxProblem with position and token, or NotImplementedStatement naming a statement
     of the original that is not available. Nothing is looked up: whether a table or a setting
@@ -120,13 +120,13 @@ def _parse(piece: Piece) -> Statement:
         raise cursor.expected("a statement")
     cursor.advance()
     parsed = _PARSERS[word](cursor)
-    if word != "INSERT":  # its rows may follow, which are not tokens
+    if word != "INSERT":  # whose rows may follow, which are not tokens
         cursor.expect_end()
     return _on_cluster(parsed, cursor.cluster, piece) if cursor.cluster else parsed
 
 
 def _on_cluster(parsed: Statement, cluster: str, piece: Piece) -> OnCluster:
-    """Raises NotOnCluster."""
+    """Return the statement for the cluster. Raises NotOnCluster if it can't be ON CLUSTER."""
     if isinstance(parsed, CreateTable) and parsed.or_replace:
         raise NotOnCluster(
             "CREATE OR REPLACE TABLE … ON CLUSTER is not possible: a server that carries it out "
@@ -153,7 +153,7 @@ def _select(cursor: Cursor) -> SelectStatement:
 
 
 def _explain(cursor: Cursor) -> SelectStatement:
-    """After EXPLAIN."""
+    """Read the rest of EXPLAIN."""
     cursor.take_words("PLAN")
     if not (cursor.at("(") or cursor.at_word("SELECT", "WITH", "FROM")):
         raise NotImplementedStatement(
@@ -183,7 +183,9 @@ def _first_words(cursor: Cursor, words_max: int) -> str:
 
 
 def _refuse_kind(cursor: Cursor, verb: str) -> None:
-    """What is refused is said with the words that name it, without the name of one."""
+    """Raise NotImplementedStatement if something of a refused kind comes next: `CREATE MATERIALIZED
+    VIEW`, say. The message has the words of the kind, without the name of the thing.
+    """
     words = 0
     while cursor.ahead(words).upper in _REFUSED_KINDS:
         words += 1
@@ -218,7 +220,7 @@ def _create(cursor: Cursor) -> Statement:
 
 
 def _replicated_engine(cursor: Cursor) -> ReplicatedEngine:
-    """After Replicated: `('path', 'shard', 'replica')`."""
+    """Read what follows the engine's name Replicated: `('path', 'shard', 'replica')`."""
     wanted = "('path', 'shard', 'replica')"
     cursor.expect("(")
     texts = cursor.list_of(lambda c: c.string(f"a string in single quotes: {wanted}"), ")")

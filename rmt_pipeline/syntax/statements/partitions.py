@@ -1,5 +1,5 @@
-"""ALTER TABLE … DROP, DETACH, ATTACH, REPLACE, MOVE, FETCH PARTITION or PART, FREEZE, UNFREEZE, and
-TRUNCATE (spec §9).
+"""The parsers of ALTER TABLE … DROP, DETACH, ATTACH, REPLACE, MOVE, FETCH PARTITION or PART, FREEZE
+and UNFREEZE, and of TRUNCATE (spec §9).
 """
 
 from collections.abc import Callable
@@ -28,22 +28,22 @@ from rmt_pipeline.syntax.statements.tail import answer_tail, snapshot_name, tabl
 
 
 def at_partition_command(cursor: Cursor) -> bool:
-    """Whether a command that this module reads starts here."""
+    """Whether a command on partitions or parts starts here."""
     return any(_at(cursor, verb) for verb in _COMMANDS)
 
 
 def partition_commands(cursor: Cursor, table: TableName) -> AlterPartitions:
-    """After ALTER TABLE t: one or more, which are carried out one after another."""
+    """Read one or more commands after ALTER TABLE t; they are carried out one after another."""
     commands = cursor.several(_command)
     return AlterPartitions(table, commands, answer_tail(cursor))
 
 
 def truncate_table(cursor: Cursor) -> Truncate:
-    """After TRUNCATE."""
+    """Read the rest of TRUNCATE."""
     cursor.take_words("TABLE")
     if_exists = cursor.take_words("IF", "EXISTS")
     table = table_name(cursor)
-    cursor.take_words("SYNC")  # `alter_sync` says what is waited for
+    cursor.take_words("SYNC")  # ignored: `alter_sync` says which replicas are waited for
     return Truncate(table, if_exists, answer_tail(cursor).settings)
 
 
@@ -59,14 +59,16 @@ def _command(cursor: Cursor) -> PartitionCommand:
 
 
 def _at(cursor: Cursor, verb: tuple[str, ...]) -> bool:
-    """DROP alone may be of a column, too."""
+    """Whether this command comes next. PART or PARTITION must follow most verbs, since DROP, for
+    example, may also be of a column.
+    """
     if verb in _WITHOUT_TARGET:
         return cursor.at_words(*verb)
     return any(cursor.at_words(*verb, what) for what in _WHATS)
 
 
 def _target(cursor: Cursor) -> PartitionTarget:
-    """`PART 'name'`, `PARTITION ALL`, `PARTITION ID '…'` or `PARTITION value`."""
+    """Read `PART 'name'`, `PARTITION ALL`, `PARTITION ID '…'` or `PARTITION value`."""
     if cursor.take_words("PART"):
         return OnePart(cursor.string("the name of a part in single quotes"))
     cursor.expect_words("PARTITION")
@@ -116,7 +118,9 @@ def _fetch(cursor: Cursor) -> FetchPartition:
 
 
 def _one(cursor: Cursor, target: PartitionTarget) -> Partition:
-    """Between two tables rows go by whole partitions, one at a time."""
+    """Return the target if it is one whole partition, as commands on two tables need. Raises
+    SyntaxProblem for PART and for PARTITION ALL.
+    """
     if isinstance(target, OnePart | AllPartitions):
         raise cursor.expected("PARTITION and its value; of two tables one partition is named")
     return target

@@ -1,6 +1,7 @@
-"""SHOW, DESCRIBE and EXISTS.
+"""The parsers of SHOW, DESCRIBE and EXISTS.
 
-What system tables answer becomes a query of them, as in the original: so WHERE and LIMIT hold.
+As in the original, a statement that system tables can answer becomes a query of them, so that it
+can have WHERE and LIMIT.
 """
 
 from rmt_pipeline.protocol.errors import NotImplementedStatement
@@ -24,7 +25,7 @@ from rmt_pipeline.syntax.statements.tail import answer_tail, table_name, whole_q
 
 
 def show(cursor: Cursor) -> Statement:
-    """After SHOW."""
+    """Read the rest of SHOW."""
     query = _of_system(cursor)
     if query is not None:
         return query
@@ -53,7 +54,7 @@ def show(cursor: Cursor) -> Statement:
 
 
 def _created(cursor: Cursor) -> ShowCreateTable | ShowCreateDatabase:
-    """After SHOW CREATE, or SHOW before TABLE."""
+    """Read what follows SHOW CREATE, or SHOW if TABLE does."""
     if cursor.at_words("DATABASE") and cursor.ahead(1).kind != "end":
         cursor.advance()
         name = cursor.identifier("the name of a database")
@@ -79,14 +80,14 @@ FROM system.merges"""
 
 
 def _of_system(cursor: Cursor) -> SelectStatement | None:
-    """What system tables answer; None when it is something else."""
+    """Return the query of system tables that answers SHOW; None if it is none of those."""
     if cursor.take_words("FUNCTIONS"):
         return _listed(cursor, "SELECT * FROM system.functions", "name")
     if cursor.take_words("CLUSTERS"):
         return _listed(cursor, "SELECT DISTINCT cluster AS name FROM system.clusters", "name")
     if cursor.take_words("MERGES"):
         return _listed(cursor, _MERGES, "table")
-    if cursor.take_words("DICTIONARIES"):  # there are none
+    if cursor.take_words("DICTIONARIES"):  # an empty list: this engine has none
         return _listed(cursor, "SELECT name FROM system.databases WHERE 0", "name")
     full = _ahead_of(cursor, "FULL", "TABLES") and cursor.take_words("FULL")
     if cursor.at_words("TABLES") and (full or _has_where(cursor)):
@@ -99,7 +100,9 @@ def _of_system(cursor: Cursor) -> SelectStatement | None:
 
 
 def _columns(cursor: Cursor) -> SelectStatement | None:
-    """[EXTENDED] [FULL] COLUMNS FROM t [FROM database]."""
+    """Read `[EXTENDED] [FULL] COLUMNS FROM t [FROM database]`; None if something else
+    comes next.
+    """
     words = [cursor.ahead(place).upper for place in range(3)]
     while words and words[0] in ("EXTENDED", "FULL"):
         words.pop(0)
@@ -122,7 +125,7 @@ def _ahead_of(cursor: Cursor, *words: str) -> bool:
 
 
 def _has_where(cursor: Cursor) -> bool:
-    """Whether WHERE comes next, or behind FROM and a name."""
+    """Whether WHERE comes next, or after FROM and a name."""
     behind = cursor.ahead(1).upper in ("FROM", "IN")
     return cursor.ahead(3 if behind else 1).upper == "WHERE"
 
@@ -135,7 +138,9 @@ def _database(cursor: Cursor, words: tuple[str, ...]) -> str:
 
 
 def _listed(cursor: Cursor, text: str, name: str) -> SelectStatement:
-    """The rows of `text`, by [NOT] LIKE or ILIKE of their `name`, or WHERE; by name, and LIMIT."""
+    """Return a query of the rows of the query `text`, in the order of the column `name`, with the
+    WHERE, or [NOT] LIKE or ILIKE of that column, and the LIMIT that come next.
+    """
     condition = "1"
     if cursor.take_words("WHERE"):
         start = cursor.current.start
@@ -158,7 +163,7 @@ def _query(text: str, answer: Answer) -> SelectStatement:
 
 
 def _text(value: str) -> str:
-    """As a string in a query."""
+    """Return the value as a string literal of a query."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
@@ -186,7 +191,7 @@ def _limit(cursor: Cursor) -> int | None:
 
 
 def describe(cursor: Cursor) -> DescribeTable | SelectStatement:
-    """After DESCRIBE or DESC."""
+    """Read the rest of DESCRIBE or DESC."""
     cursor.take_words("TABLE")
     if cursor.at_query(0):
         start = cursor.current.start
@@ -197,7 +202,7 @@ def describe(cursor: Cursor) -> DescribeTable | SelectStatement:
 
 
 def exists(cursor: Cursor) -> ExistsTable | ExistsDatabase | SelectStatement:
-    """After EXISTS."""
+    """Read the rest of EXISTS."""
     if cursor.at_words("DATABASE") and cursor.ahead(1).kind != "end":
         cursor.advance()
         return ExistsDatabase(cursor.identifier("the name of a database"), answer_tail(cursor))
@@ -206,6 +211,6 @@ def exists(cursor: Cursor) -> ExistsTable | ExistsDatabase | SelectStatement:
             cursor.advance()
             cursor.take_words("TABLE")
             table_name(cursor)
-            return _query("SELECT toUInt8(0) AS result", answer_tail(cursor))  # there are none
+            return _query("SELECT toUInt8(0) AS result", answer_tail(cursor))  # never any
     cursor.take_words("TABLE")
     return ExistsTable(table_name(cursor), answer_tail(cursor))

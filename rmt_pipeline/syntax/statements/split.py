@@ -1,9 +1,9 @@
-"""Cut a text into statements, as the original's client does.
+"""Cuts a text into statements, as the original's client does.
 
-A statement ends at a `;` outside quotes and comments. INSERT … FORMAT with its rows in the text
-is different: the rows are not SQL and may hold any `;`, so they go on to the next empty line or
-to the end of the text; JSON also to a `;` behind a closing bracket at the end of a line, which no
-text in JSON can hold. INSERT … VALUES ends at its `;` like every other statement.
+A statement ends at a `;` outside quotes and comments. INSERT … FORMAT with its rows in the text is
+different: the rows are not SQL and may contain any `;`, so they end at the next empty line or at
+the end of the text. JSON also ends at a `;` after a closing bracket at the end of a line, which
+valid JSON can't contain. INSERT … VALUES ends at its `;` like every other statement.
 """
 
 import re
@@ -40,7 +40,7 @@ STATEMENT_WORDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One statement: `source[start:stop]`, without its `;`. Positions count in all of `source`.
+    """One statement, `source[start:stop]`, without its `;`. Positions are those in all of `source`.
 
     `number` counts statements from 1.
     """
@@ -56,10 +56,10 @@ class Piece:
 
 
 def split(source: str) -> Iterator[Piece]:
-    """The statements of `source`, one after the other; empty ones are left out.
+    """Yield the statements of `source`, one after the other, without empty ones.
 
-    Raises SyntaxProblem when it comes to a place that cannot be read (a quote never closed), so
-    the statements before it can have been carried out, as with the original's client.
+    Raises SyntaxProblem only when it reaches a place that can't be read (a quote never closed). By
+    then the caller may have carried out the statements before it, as the original's client does.
     """
     at, number = 0, 0
     while True:
@@ -79,10 +79,10 @@ def _statement_end(source: str, start: int) -> int:
     data = insert_data_start(source, start, len(source))
     if data is None:
         return _semicolon(source, start)
-    if source[data : data + 1] == ";":  # no rows here: they come from somewhere else
+    if source[data : data + 1] == ";":  # no rows in the text: they come from standard input
         return data
     if _BINARY.search(source, start, data):
-        return len(source)  # an empty line in them is none
+        return len(source)  # in binary rows the bytes of an empty line mean nothing
     empty_line = _EMPTY_LINE.search(source, max(data - 1, 0))
     if _JSON.search(source, start, data):
         last = len(source) if empty_line is None else empty_line.start() + 1
@@ -96,7 +96,9 @@ def _statement_end(source: str, start: int) -> int:
 
 
 def _refuse_cut_rows(source: str, at: int) -> None:
-    """Refuse, before anything is inserted, rows that go on after an empty line."""
+    """Raise SyntaxProblem, before anything is inserted, if rows seem to go on after an
+    empty line.
+    """
     at = skip_space(source, at, len(source))
     word = _WORD.match(source, at)
     if at == len(source) or source[at] in "(;":
@@ -121,7 +123,9 @@ def _semicolon(source: str, start: int) -> int:
 
 
 def insert_data_start(source: str, start: int, stop: int) -> int | None:
-    """Where the rows begin of an INSERT … FORMAT; None for everything else."""
+    """Return the offset at which the rows of an INSERT … FORMAT begin; None for other
+    statements.
+    """
     cursor = Cursor(source, start, stop)
     if not cursor.take_words("INSERT"):
         return None
@@ -143,7 +147,9 @@ def insert_data_start(source: str, start: int, stop: int) -> int | None:
 
 
 def rows_start(source: str, at: int, stop: int) -> int:
-    """Rows start after the first line end when only blanks come before it, else at once."""
+    """Return the offset at which rows start: after the first line end if only blanks come before
+    it, else at the first character that is no blank.
+    """
     while at < stop and source[at] in " \t\f\r":
         at += 1
     return at + 1 if at < stop and source[at] == "\n" else at

@@ -1,4 +1,4 @@
-"""OPTIMIZE, CHECK TABLE and SYSTEM."""
+"""The parsers of OPTIMIZE, CHECK TABLE and SYSTEM."""
 
 from collections.abc import Callable, Mapping
 
@@ -36,12 +36,12 @@ _CACHES = (
     "COMPILED EXPRESSION", "FILESYSTEM", "INDEX MARK", "INDEX UNCOMPRESSED", "MARK", "MMAP", "PAGE",
     "PRIMARY INDEX", "QUERY", "QUERY CONDITION", "UNCOMPRESSED",
 )  # fmt: skip
-"""The original's caches of what this engine reads from files, or computes, each time."""
+"""The original's caches that this engine does not have: it reads files, or computes, each time."""
 _MODES: tuple[SyncReplicaMode, ...] = ("STRICT", "LIGHTWEIGHT", "PULL", "DEFAULT")
 
 
 def optimize(cursor: Cursor) -> Optimize:
-    """After OPTIMIZE (spec §6.7)."""
+    """Read the rest of OPTIMIZE (spec §6.7)."""
     cursor.expect_words("TABLE")
     table = table_name(cursor)
     part = read_partition(cursor) if cursor.take_words("PARTITION") else None
@@ -54,7 +54,7 @@ def optimize(cursor: Cursor) -> Optimize:
 
 
 def check(cursor: Cursor) -> CheckTable:
-    """After CHECK: `TABLE t [PARTITION p | PART 'n'] [FORMAT f] [SETTINGS …]`."""
+    """Read the rest of CHECK: `TABLE t [PARTITION p | PART 'n'] [FORMAT f] [SETTINGS …]`."""
     if cursor.at_words("ALL") or cursor.at_words("DATABASE"):
         raise NotImplementedStatement(
             f"CHECK {cursor.current.upper} is not implemented: check one table after the other"
@@ -89,7 +89,7 @@ def _deduplicate_by(cursor: Cursor) -> tuple[str, ...] | ColumnsChosen:
 
 
 def system(cursor: Cursor) -> SystemStatement:
-    """After SYSTEM (spec §4.13)."""
+    """Read the rest of SYSTEM (spec §4.13)."""
     if cursor.take_words("UNFREEZE"):
         on_cluster(cursor)
         return SystemUnfreeze(snapshot_name(cursor), answer_tail(cursor))
@@ -120,7 +120,9 @@ def _nothing_to_do(cursor: Cursor) -> SystemNothingToDo | SystemWaitLoadingParts
 
 
 def _has_nothing_to_do(cursor: Cursor) -> bool:
-    """Read what flushes or forgets something that this engine does not hold back or keep."""
+    """Read a FLUSH of something that this engine does not hold back, or a DROP of a cache that it
+    does not have, and return whether there was one.
+    """
     if cursor.take_words("FLUSH", "LOGS"):
         while cursor.current.kind == "word" and not cursor.at_word("ON"):
             table_name(cursor)

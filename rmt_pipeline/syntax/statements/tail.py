@@ -1,4 +1,4 @@
-"""What several statements share: table names, ON CLUSTER, SETTINGS, FORMAT."""
+"""Parsers that several statements share: table names, ON CLUSTER, SETTINGS, FORMAT."""
 
 from rmt_pipeline.protocol.errors import NotImplementedStatement
 from rmt_pipeline.syntax.cursor import Cursor
@@ -9,7 +9,9 @@ from rmt_pipeline.syntax.statements.nodes import Answer, TableName
 
 
 def table_name(cursor: Cursor) -> TableName:
-    """`name` or `database.name`; the database is None when it was not given."""
+    """Read `name` or `database.name`, and ON CLUSTER after it. The database is None if it was not
+    given.
+    """
     database, name = None, cursor.identifier("the name of a table")
     if cursor.take("."):
         database, name = name, cursor.identifier("the name of a table")
@@ -18,7 +20,9 @@ def table_name(cursor: Cursor) -> TableName:
 
 
 def on_cluster(cursor: Cursor) -> None:
-    """`ON CLUSTER c`, if it stands here. Whether the statement may have it is seen at its end."""
+    """Read `ON CLUSTER c`, if it comes next. `parse` checks at the end whether the statement may
+    have it.
+    """
     if cursor.take_words("ON", "CLUSTER"):
         if cursor.cluster:
             raise cursor.expected("ON CLUSTER only once")
@@ -28,19 +32,19 @@ def on_cluster(cursor: Cursor) -> None:
 
 
 def snapshot_name(cursor: Cursor) -> str:
-    """`WITH NAME 'n'`."""
+    """Read `WITH NAME 'n'`, and return the name."""
     cursor.expect_words("WITH", "NAME")
     return cursor.string("the name of a snapshot in single quotes")
 
 
 def whole_query(cursor: Cursor) -> Query:
-    """A query, up to its tail."""
+    """Read a query, up to its FORMAT and SETTINGS."""
     cursor.read_query = inner_query
     return query(cursor)
 
 
 def answer_tail(cursor: Cursor) -> Answer:
-    """`[SETTINGS …] [FORMAT f] [SETTINGS …]` up to the end of the statement."""
+    """Read `[SETTINGS …] [FORMAT f] [SETTINGS …]` up to the end of the statement."""
     given: Settings = ()
     format_name = None
     while not cursor.at_end:
@@ -58,7 +62,7 @@ def answer_tail(cursor: Cursor) -> Answer:
 
 
 def columns_left_out(cursor: Cursor) -> tuple[str, ...]:
-    """After EXCEPT: one name, or several in parentheses."""
+    """Read `EXCEPT` with one name, or several in parentheses; () if it does not come next."""
     if not cursor.take_words("EXCEPT"):
         return ()
     if cursor.take("("):
