@@ -1,4 +1,4 @@
-"""Log entries as text, byte for byte as the original (spec §0.4.1)."""
+"""Log entries to text and back, byte for byte as the original writes them (spec §0.4.1)."""
 
 from dataclasses import replace
 from typing import TypedDict, assert_never
@@ -38,11 +38,11 @@ from rmt_pipeline.protocol.text import (
     unquote_all,
 )
 
-FORMAT_MIN, FORMAT_MAX = 1, 7  # what we read; we write the smallest that can say it
+FORMAT_MIN, FORMAT_MAX = 1, 7  # those we read; we write the smallest that can hold the entry
 FORMAT_PLAIN, FORMAT_DEDUPLICATE_BY, FORMAT_ENTRY_ID = 4, 6, 7
 
 ALTER_VERSION_MAX = 2**31 - 1  # a ZooKeeper data version
-ALTER_BYTES_MAX = 2**20  # more does not fit into a node
+ALTER_BYTES_MAX = 2**20  # a larger text does not fit into a node
 REPLICAS_MAX = 2**31 - 1
 
 
@@ -136,12 +136,12 @@ def _alter_body(entry: AlterMetadata) -> list[str]:
 
 
 def decode(data: bytes, *, ctime_s: int = 0) -> LogEntry:
-    """The entry that the text says.
+    """The entry that `encode` wrote as this text.
 
-    `ctime_s` is when its node was created (seconds), for old texts that have no create_time.
-    Lines about things that our parts do not have (uuid, part_type, storage_type) are read and
-    dropped. Raises Corruption when any byte is not understood, and for kinds that nothing
-    writes any more.
+    `ctime_s` is when its node was created, in seconds since the epoch, for old texts without a
+    create_time. Lines about properties that our parts do not have (uuid, part_type,
+    storage_type) are skipped. Raises Corruption if any byte is not understood, and for kinds of
+    entries that are deprecated.
     """
     reader = TextReader(data, "log entry")
     number = reader.number("format version: ", low=FORMAT_MIN, high=FORMAT_MAX)
@@ -212,7 +212,7 @@ def _read_merge(reader: TextReader, number: int, header: _HeaderFields) -> Merge
     merge_type: MergeType = MERGE_REGULAR
     columns: tuple[str, ...] = ()
     cleanup = False
-    # The original reads these in any order, as often as they come.
+    # Like the original, accept these lines in any order and more than once.
     while not reader.at_end:
         if (text := reader.optional_field("merge_type: ")) is not None:
             merge_type = reader.parse(text, _parse_merge_type)
@@ -247,7 +247,7 @@ def _read_mutation(reader: TextReader, header: _HeaderFields) -> MutatePart:
     alter_version = -1
     while (
         not reader.at_end
-    ):  # in any order, as for merges; here keyword and value are two lines
+    ):  # in any order, as for merges, but keyword and value are on two lines
         if (text := reader.optional_field("alter_version\n")) is not None:
             alter_version = reader.parse(text, _parse_alter_version)
         elif reader.optional_field("to_uuid\n") is None:
@@ -289,7 +289,7 @@ def _read_alter(reader: TextReader, header: _HeaderFields) -> AlterMetadata:
 
 
 def _read_sized(reader: TextReader, keyword: str) -> str:
-    """A text of as many bytes as the line before it says; it may have newlines in it."""
+    """Read a line with a number of bytes, and the text of so many bytes; it may have newlines."""
     text = reader.take_text(reader.number(keyword, high=ALTER_BYTES_MAX))
     reader.refuse(None if reader.line() == "" else "a text is longer than its size says")
     return text

@@ -1,8 +1,8 @@
-"""Entries of the shared log and of each replica's queue: one class per kind (spec §0.4.1,
+"""The entries of the shared log and of each replica's queue, one class per kind (spec §0.4.1,
 §0.4.3).
 
-Constructors assert what only a bug can break; `codec.decode` has checked the same rules on text
-that came from outside, and raised Corruption.
+Constructors assert the rules of `rules`, which only a bug can break: `codec.decode` checks the same
+rules on text that comes from outside before it makes an entry, and raises Corruption.
 """
 
 from dataclasses import dataclass
@@ -25,13 +25,13 @@ MERGE_TTL_RECOMPRESS: MergeType = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What every entry has.
+    """The fields that every entry has.
 
     `create_time` is in seconds since the epoch. An empty `source_replica` means that a replica
     wrote the entry to its own queue: it was never in the log. `block_id` is the deduplication
-    id of the block that the part was. `entry_id` tells two entries of one second apart; behind it
-    stands, of a command, the account that asked. `quorum` is the number of replicas that must
-    have the part; 0 is none.
+    id of the block that was inserted as this part. `entry_id` distinguishes entries of the same
+    second; for a command, a space and the account that asked for it follow (`account_in`).
+    `quorum` is the number of replicas that must have the part; 0 if the insert had no quorum.
     """
 
     create_time: int
@@ -50,30 +50,30 @@ class Header:
 
 
 def account_in(entry_id: str) -> str:
-    """Who asked; "" when nobody is named, as by versions that did not, and of what no statement
-    asks for.
+    """The account that asked for the entry's command; "" if the id names none: older versions did
+    not write it, and entries that no statement asked for have none.
     """
     return entry_id.partition(" ")[2]
 
 
 @dataclass(frozen=True, slots=True)
 class GetPart(Header):
-    """A part exists; get it from a replica that has it (or something that contains it)."""
+    """A part exists: get it, or a part that contains it, from a replica that has it."""
 
     part: PartName
 
     @property
     def recovers(self) -> bool:
-        """Whether it brings back what the replica has lost, or lacks as one that is cloned; others
-        are of rows that came just now.
+        """Whether the entry brings back a part that this replica lost, or lacks because it is being
+        cloned. Other entries bring newly inserted rows.
         """
         return not self.source_replica
 
 
 @dataclass(frozen=True, slots=True)
 class AttachPart(Header):
-    """Like GetPart; bytes with this checksum may lie in `detached` here. 32 upper-hex
-    digits.
+    """Like GetPart, but this replica may have the bytes in `detached`: a part with this `checksum`
+    (32 upper-hex digits).
     """
 
     part: PartName
@@ -82,7 +82,7 @@ class AttachPart(Header):
 
 @dataclass(frozen=True, slots=True)
 class MergeParts(Header):
-    """Merge `sources` into `result`; `deduplicate_by` empty means by all columns."""
+    """Merge `sources` into `result`. An empty `deduplicate_by` means all columns."""
 
     sources: tuple[PartName, ...]
     result: PartName
@@ -101,8 +101,8 @@ class MergeParts(Header):
 
 @dataclass(frozen=True, slots=True)
 class MutatePart(Header):
-    """Apply to `source` every mutation up to `result.mutation`. `alter_version` -1: not an
-    ALTER.
+    """Apply to `source` every mutation up to `result.mutation`. `alter_version` is that of the
+    ALTER whose mutation is the last one; -1 for a plain mutation.
     """
 
     source: PartName
@@ -129,7 +129,7 @@ class DropRange(Header):
 
 @dataclass(frozen=True, slots=True)
 class DropPart(Header):
-    """Drop the part with exactly this name, and what it contains."""
+    """Drop this one part, and the parts that it contains."""
 
     part: PartName
     detach: bool = False
@@ -141,10 +141,10 @@ class DropPart(Header):
 
 @dataclass(frozen=True, slots=True)
 class ReplaceRange(Header):
-    """Drop `range` and put `new_parts` there, at once.
+    """Drop `range` and add `new_parts`, at once.
 
-    A range of one block (`<p>_0_0_0`) is a dummy: nothing to drop (MOVE, ATTACH … FROM). It
-    reads like a real part's name, so it must never enter a set of parts (spec §1.6).
+    A range of one block (`<p>_0_0_0`) is a dummy, for MOVE and ATTACH … FROM, which drop nothing.
+    It reads like a real part's name, so it must never get into a set of parts (spec §1.6).
     """
 
     range: PartName
@@ -154,12 +154,12 @@ class ReplaceRange(Header):
     new_parts: tuple[PartName, ...]
     part_checksums: tuple[str, ...]
     columns_version: int = -1
-    """Of the table's metadata that the new parts were written with; -1 before any ALTER."""
+    """Version of the table's metadata that the new parts were written with; -1 before any ALTER."""
 
     @property
     def keeps_ids(self) -> bool:
-        """Rows of the range are among the new parts: ids of their blocks and records of their
-        inserts stay. Ours: the original's has no block id.
+        """Whether rows of the range are also in the new parts, so that their block ids and the
+        records of their inserts stay. Such an entry has a block id; the original's never has one.
         """
         return bool(self.block_id)
 
@@ -172,7 +172,7 @@ class ReplaceRange(Header):
 
 @dataclass(frozen=True, slots=True)
 class AlterMetadata(Header):
-    """Make these texts this replica's metadata; `alter_version` is the version they bring."""
+    """Make these texts this replica's metadata, whose version is then `alter_version`."""
 
     alter_version: int
     have_mutation: bool
@@ -193,7 +193,7 @@ LogEntry = (
 
 
 def result_of(entry: LogEntry) -> PartName | None:
-    """The one new part of a GET, ATTACH, MERGE or MUTATE entry."""
+    """The new part of a GET, ATTACH, MERGE or MUTATE entry; None for other kinds."""
     match entry:
         case GetPart() | AttachPart():
             return entry.part
@@ -206,7 +206,7 @@ def result_of(entry: LogEntry) -> PartName | None:
 
 
 def sources_of(entry: LogEntry) -> tuple[PartName, ...]:
-    """The parts that a MERGE or MUTATE entry reads."""
+    """The parts that a MERGE or MUTATE entry reads; empty for other kinds."""
     match entry:
         case MergeParts():
             return entry.sources
@@ -226,7 +226,9 @@ def sources_of(entry: LogEntry) -> tuple[PartName, ...]:
 
 
 def drop_range_of(entry: LogEntry) -> PartName | None:
-    """The blocks that the entry empties; a dummy range is none (spec §0.4.3)."""
+    """The part or range that the entry drops; None if it drops nothing, as a replacement with a
+    dummy range (spec §0.4.3).
+    """
     match entry:
         case DropRange():
             return entry.range
@@ -241,7 +243,7 @@ def drop_range_of(entry: LogEntry) -> PartName | None:
 
 
 def virtual_parts(entry: LogEntry) -> tuple[PartName, ...]:
-    """What the entry stands for in a set of virtual parts, its fake range included (§0.4.3)."""
+    """The parts that the entry adds to the virtual parts, its fake range included (§0.4.3)."""
     match entry:
         case GetPart() | AttachPart():
             return (entry.part,)
@@ -259,7 +261,7 @@ def virtual_parts(entry: LogEntry) -> tuple[PartName, ...]:
 
 
 def subject_of(entry: LogEntry) -> PartName:
-    """The part, or the range, that an entry about rows is about; not for an ALTER."""
+    """The part or range that the entry is about. Not to be called for an ALTER, which has none."""
     assert not isinstance(entry, AlterMetadata)
     made = entry.range if isinstance(entry, ReplaceRange) else result_of(entry)
     subject = made or drop_range_of(entry)
@@ -268,14 +270,14 @@ def subject_of(entry: LogEntry) -> PartName:
 
 
 def partitions_about(entry: LogEntry) -> frozenset[str]:
-    """Of what it brings or takes."""
+    """The partitions in which the entry adds or drops parts; none for an ALTER."""
     if isinstance(entry, AlterMetadata):
         return frozenset()
     return frozenset({subject_of(entry).partition})
 
 
 def parts_brought(entry: LogEntry) -> tuple[PartName, ...]:
-    """The parts that are there once it is carried out: without the fake range."""
+    """The parts that the entry adds to the table: its virtual parts without the fake range."""
     return tuple(part for part in virtual_parts(entry) if not part.is_drop_range)
 
 

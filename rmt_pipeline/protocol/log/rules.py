@@ -1,7 +1,6 @@
-"""What a well-formed log entry is, said once: constructors assert it, decoding raises
-Corruption.
+"""The rules for a well-formed log entry. Constructors assert them; decoding raises Corruption.
 
-Each function returns what is wrong, in words, or None.
+Each function returns what is wrong with an entry, in words, or None.
 """
 
 from rmt_pipeline.protocol.parts.name import PartName
@@ -9,8 +8,8 @@ from rmt_pipeline.protocol.text import TIME_MAX
 
 
 def header_defect(create_time: int, source_replica: str, quorum: int) -> str | None:
-    """What is wrong with what all kinds of entries have: when and by whom it was created, and for
-    how many replicas.
+    """What is wrong with the fields of the header: the time must fit the format, the name of the
+    replica must be one line, the quorum must not be negative.
     """
     if not 0 <= create_time <= TIME_MAX:
         return f"create_time {create_time} is outside what the format can hold"
@@ -22,8 +21,8 @@ def header_defect(create_time: int, source_replica: str, quorum: int) -> str | N
 
 
 def merge_defect(sources: tuple[PartName, ...], result: PartName) -> str | None:
-    """What is wrong with a MERGE_PARTS: its result must contain every source, and be none
-    of them.
+    """What is wrong with a MERGE_PARTS: there must be sources, and the result must contain each and
+    equal none of them.
     """
     if not sources:
         return f"a merge into {result} without sources"
@@ -34,15 +33,15 @@ def merge_defect(sources: tuple[PartName, ...], result: PartName) -> str | None:
 
 
 def columns_defect(deduplicate: bool, deduplicate_by: tuple[str, ...]) -> str | None:
-    """What is wrong with DEDUPLICATE BY of a MERGE_PARTS: it needs `deduplicate`."""
+    """What is wrong with the columns of a MERGE_PARTS: only a merge that deduplicates has any."""
     if deduplicate_by and not deduplicate:
         return f"columns {deduplicate_by} to deduplicate by, without deduplication"
     return None
 
 
 def mutation_defect(source: PartName, result: PartName) -> str | None:
-    """What is wrong with a MUTATE_PART: its result has the source's blocks and level, and a later
-    mutation.
+    """What is wrong with a MUTATE_PART: the result must have the source's blocks and level, and a
+    greater mutation version.
     """
     same_blocks = (source.partition, source.block_min, source.block_max, source.level) == (
         result.partition,
@@ -56,7 +55,9 @@ def mutation_defect(source: PartName, result: PartName) -> str | None:
 
 
 def replacement_defect(part_range: PartName, counts: tuple[int, int, int]) -> str | None:
-    """`counts`: source parts, new parts, checksums."""
+    """What is wrong with a REPLACE_RANGE: `counts`, of source parts, new parts and checksums, must
+    be equal, and a range of several blocks must be a drop range.
+    """
     if len(set(counts)) != 1:
         return f"{counts[0]} source parts, {counts[1]} new parts and {counts[2]} checksums"
     if part_range.blocks_count >= 2 and not part_range.is_drop_range:

@@ -1,4 +1,8 @@
-"""The parts that a replica has at one moment, made from those that it had at another one."""
+"""The parts that a replica has at one moment, computed from those that it had at an earlier one.
+
+Parsing thousands of names again for each look would be slow, so each moment shares with the one
+before whatever did not change.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,17 +12,17 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 
 PartChanges = Mapping[str, tuple[frozenset[PartName], frozenset[PartName]]]
-"""What came and what went, of each partition in which something did."""
+"""For each partition that changed: the parts that were added, and those that were removed."""
 
-FEW = 64  # names that came, until all are one dictionary again
+FEW = 64  # added names that are kept apart before all are put into one dictionary again
 
 
 class Holdings:
-    """Every part that a replica promises, covered ones too. A value: it never changes, so threads
-    may share it, and what was found out about it once serves all looks that see the same parts.
+    """Every part that a replica promises in `R/parts`, covered ones too.
 
-    `renamed` gives the next moment's: names that are in both are not parsed again, and partitions
-    in which nothing changed are shared.
+    A value: it never changes, so threads may share it, and what is computed from it once serves
+    every look that sees the same parts. `renamed` makes the next moment's: names that are in both
+    are not parsed again, and partitions in which nothing changed are shared.
     """
 
     def __init__(
@@ -28,8 +32,11 @@ class Holdings:
         before: tuple[PartSet, frozenset[str], Sequence[PartName]] | None = None,
         came: Sequence[PartName] = (),
     ) -> None:
-        """See `of`. `before`: maximal parts of another moment, the partitions that have lost one of
-        them since, and what came. `came` are not among those `by_name`, and few.
+        """For use within this module; others call `of`.
+
+        `came` are a few parts that are not in `by_name` yet. `before`, from which `current` is
+        computed: the maximal parts of an earlier moment, the partitions that have lost one of
+        these since, and the parts added since. None: `current` is computed from all parts.
         """
         self._named = by_name
         self._came = came
@@ -38,11 +45,12 @@ class Holdings:
 
     @classmethod
     def of(cls, parts: Iterable[PartName]) -> "Holdings":
+        """Holdings of exactly these parts."""
         by_name = _names_of(parts)
         return cls(by_name, _by_partition(by_name.values()))
 
     def renamed(self, names: Iterable[str]) -> "Holdings":
-        """With exactly these names. Raises Corruption for one that is no part's."""
+        """The holdings with exactly these names. Raises Corruption if one is not a part name."""
         mine = self._by_name()
         by_name = {name: mine.get(name) or PartName.parse(name) for name in names}
         added = [by_name[name] for name in by_name.keys() - mine.keys()]
@@ -50,7 +58,7 @@ class Holdings:
         return self._next(by_name, added, removed)
 
     def joined(self, parts: Iterable[PartName]) -> "Holdings":
-        """With these parts too."""
+        """These holdings and `parts`."""
         added = [part for part in dict.fromkeys(parts) if part not in self]
         came = [*self._came, *added]
         if len(came) > FEW:
@@ -58,7 +66,7 @@ class Holdings:
         return self._next(self._named, added, [], came)
 
     def without(self, parts: Iterable[PartName]) -> "Holdings":
-        """Those that are among them are not any more."""
+        """These holdings but for `parts`; names that are not among them are ignored."""
         by_name = dict(self._by_name())
         removed = [gone for part in parts if (gone := by_name.pop(str(part), None)) is not None]
         return self._next(by_name, [], removed)
@@ -80,21 +88,21 @@ class Holdings:
             if not of_partition[partition]:
                 del of_partition[partition]
         current: PartSet | None = self.__dict__.get("current")
-        if current is None:  # nobody has asked for it, or it can't be told
+        if current is None:  # it was not computed, or could not be
             if self._before is None or removed:
                 return Holdings(by_name, of_partition, came=names_came)
             earlier, since, came = self._before
             changes = earlier, since, [*came, *added]
             return Holdings(by_name, of_partition, changes, names_came)
-        # Without a part that something larger covers nothing changes; without another one, those
-        # that it covered may be the maximal ones again.
+        # Removing a covered part leaves the maximal ones as they are. If a maximal part is removed,
+        # parts that it covered may be maximal again.
         lost = frozenset(part.partition for part in removed if part in current)
         return Holdings(by_name, of_partition, (current, lost, added), names_came)
 
     @cached_property
     def current(self) -> PartSet:
-        """The maximal ones. Not to be changed: take a copy. Raises Corruption when two of them
-        overlap and neither contains the other. Threads that ask for it at once find the same.
+        """The maximal parts. Not to be changed: take a copy. Raises Corruption if two of them
+        overlap and neither contains the other. Threads that compute it at once get equal sets.
         """
         if self._before is None:
             return PartSet(self)
@@ -106,7 +114,7 @@ class Holdings:
         return parts
 
     def names(self, partition: str) -> frozenset[PartName]:
-        """Those of one partition."""
+        """The parts of one partition, covered ones too."""
         return self.of_partition.get(partition, frozenset())
 
     def partitions(self) -> list[str]:
@@ -114,7 +122,7 @@ class Holdings:
         return sorted(self.of_partition)
 
     def changes(self, later: "Holdings") -> PartChanges:
-        """What came and went until there were these. Partitions that are shared cost nothing."""
+        """What was added and removed between these and `later`. Shared partitions cost nothing."""
         if later is self:
             return {}
         before, now = self.of_partition, later.of_partition

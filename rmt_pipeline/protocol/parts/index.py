@@ -1,4 +1,6 @@
-"""Parts and who they belong to, asked by overlap: the queue's working sets."""
+"""An index of part names by the queue nodes that they belong to, searched by overlapping blocks.
+The queue's working sets are such indexes.
+"""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Mapping
@@ -9,11 +11,12 @@ _Members = list[tuple[int, PartName]]
 
 
 class PartIndex:
-    """Names of parts, each with the queue nodes that stand for it; names may overlap.
+    """Names of parts, each with the queue nodes that it belongs to. Names may overlap each other.
 
     The names of a partition are kept by length, in classes whose longest is at most twice its
-    shortest, each sorted by the first block. So whatever overlaps a part begins less than one
-    longest before it: two binary searches for each class, and there are at most some thirty.
+    shortest, each sorted by the first block. So in each class a name that overlaps a part begins
+    less than the longest length before it: two binary searches find all of them, and there are at
+    most some thirty classes.
 
     A copy shares the partitions with its original until either changes one.
     """
@@ -22,10 +25,11 @@ class PartIndex:
 
     def __init__(self) -> None:
         self._classes: dict[str, dict[int, _Members]] = {}
-        self._own: set[str] = set()  # partitions whose lists nobody shares
+        self._own: set[str] = set()  # partitions whose lists no copy shares
         self._owners: dict[PartName, tuple[str, ...]] = {}
 
     def add(self, part: PartName, node: str) -> None:
+        """Note that `part` belongs to the queue node `node`."""
         owners = self._owners.get(part, ())
         if node in owners:
             return
@@ -35,7 +39,7 @@ class PartIndex:
         self._owners[part] = (*owners, node)
 
     def remove(self, part: PartName, node: str) -> None:
-        """Nothing happens when the node does not stand for the part."""
+        """Undo `add`. Does nothing if the part does not belong to the node."""
         owners = self._owners.get(part, ())
         if node not in owners:
             return
@@ -49,12 +53,12 @@ class PartIndex:
         if members:
             return
         del classes[length_class]
-        if not classes:  # else an index that is kept has all partitions that ever were
+        if not classes:  # else the index would keep every partition that ever had a part
             del self._classes[part.partition]
             self._own.discard(part.partition)
 
     def overlapping(self, part: PartName) -> Iterator[tuple[PartName, str]]:
-        """Every (name, node) whose blocks are not disjoint with `part`'s, itself included."""
+        """Every (name, node) whose name shares a block with `part`, `part` itself included."""
         for length_class, members in self._classes.get(part.partition, {}).items():
             low = bisect_right(members, part.block_min - (1 << length_class), key=_first_block)
             high = bisect_right(members, part.block_max, lo=low, key=_first_block)
@@ -64,7 +68,7 @@ class PartIndex:
                         yield other, node
 
     def nodes_in(self, partition: str) -> set[str]:
-        """All that stand for a part of the partition."""
+        """The queue nodes that some part of the partition belongs to."""
         return {
             node
             for members in self._classes.get(partition, {}).values()
@@ -86,7 +90,7 @@ class PartIndex:
         return self._owners
 
     def _owned(self, partition: str) -> dict[int, _Members]:
-        """The partition's lists, to be changed."""
+        """The partition's lists, which may be changed: no copy shares them any more."""
         if partition not in self._own:
             shared = self._classes.get(partition, {})
             self._classes[partition] = {one: list(names) for one, names in shared.items()}
@@ -95,7 +99,7 @@ class PartIndex:
 
 
 def _class_of(part: PartName) -> int:
-    """Parts of class n have less than 2**n blocks."""
+    """The length class n of a part: it has at least 2**(n - 1) and less than 2**n blocks."""
     return part.blocks_count.bit_length()
 
 

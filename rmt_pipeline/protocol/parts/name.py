@@ -8,7 +8,7 @@ from rmt_pipeline.protocol.errors import Corruption
 
 LEVEL_MAX = 999_999_999
 LEVEL_MAX_LEGACY = 4_294_967_295  # REPLACE ranges before 21.6; kept so that text round-trips
-MUTATION_MAX = 999_999_999  # "infinite" mutation version of drop ranges
+MUTATION_MAX = 999_999_999  # the "infinite" mutation version of drop ranges
 BLOCK_NUMBER_MAX = 999_999_999
 
 _NAME = re.compile(
@@ -53,6 +53,7 @@ class PartName:
 
     @classmethod
     def try_parse(cls, text: str) -> Self | None:
+        """The inverse of `str`; None if the text is not a part name."""
         match = _NAME.fullmatch(text)
         if match is None:
             return None
@@ -62,7 +63,7 @@ class PartName:
         if partition in (".", "..") or numbers[0] > numbers[1] or not in_range:
             return None
         part = cls(partition, *numbers)
-        return part if str(part) == text else None  # one text per name: no leading zeros
+        return part if str(part) == text else None  # each part has one name: no leading zeros
 
     @property
     def data_version(self) -> int:
@@ -121,14 +122,14 @@ def mutated(source: PartName, version: int) -> PartName:
 
 
 def drop_range(partition: str, delimiter: int) -> PartName:
-    """Everything before the delimiting block number (spec §1.6, 21.6+)."""
+    """The fake part for every block before the number `delimiter` (spec §1.6, 21.6+)."""
     assert delimiter > 0, "a partition that never had a block has nothing to drop"
     return PartName(partition, 0, delimiter - 1, LEVEL_MAX, MUTATION_MAX)
 
 
 def gap(left: PartName, right: PartName) -> PartName | None:
-    """A fake part for the blocks strictly between two parts; None when they touch
-    (spec §1.6).
+    """The fake part for the blocks strictly between two parts; None if there is no block between
+    them (spec §1.6).
     """
     assert left.partition == right.partition
     assert left.block_max < right.block_min

@@ -1,4 +1,4 @@
-"""A set of parts in which bigger ones swallow those that they make obsolete (spec §1.5)."""
+"""A set of parts in which a part replaces those that it makes obsolete (spec §1.5)."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,7 +11,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """The part is a member now; `replaced` were swallowed by it."""
+    """The part is a member now. It contains `replaced`, which are members no more."""
 
     replaced: tuple[PartName, ...]
 
@@ -40,22 +40,24 @@ class PartSet:
     range of blocks are neighbours: every question is two binary searches.
 
     Not frozen: a queue's view of thousands of parts is brought up to date in place. A copy shares
-    the partitions with its original until either changes one; so it costs as much as there are
-    partitions, not parts.
+    its partitions' lists with the original until either changes one, so making a copy costs time
+    by the number of partitions, not of parts.
     """
 
     __slots__ = ("_firsts", "_members", "_own", "_size")
 
     def __init__(self, parts: Iterable[PartName] = ()) -> None:
-        """Takes the maximal ones of `parts`. Raises Corruption when two of them intersect."""
+        """The members are the maximal ones of `parts`. Raises Corruption if two of
+        them intersect.
+        """
         self._members: dict[str, list[PartName]] = {}
         self._firsts: dict[str, list[int]] = {}  # block_min of each member, for bisect
-        self._own: set[str] = set()  # partitions whose lists nobody shares
+        self._own: set[str] = set()  # partitions whose lists no copy shares
         self._size = 0
         self.extend(parts)
 
     def extend(self, parts: Iterable[PartName]) -> None:
-        """Add each of `parts`. Raises Corruption when one of them intersects a member."""
+        """Add each of `parts`. Raises Corruption if one of them intersects a member."""
         for part in sorted(parts, key=_outermost_first):
             outcome = self.add(part)
             if isinstance(outcome, Intersects):
@@ -65,6 +67,9 @@ class PartSet:
                 )
 
     def add(self, part: PartName) -> Added | HasCovering | Intersects:
+        """Make `part` a member, in the place of the members that it contains, unless a member
+        contains it or intersects it. Returns which of the three it was.
+        """
         low, high = _overlap(
             self._members.get(part.partition, ()), self._firsts.get(part.partition, ()), part
         )
@@ -82,7 +87,7 @@ class PartSet:
         return Added(tuple(overlapping))
 
     def containing(self, part: PartName) -> PartName | None:
-        """The member that makes `part` obsolete, or `part` itself when it is a member."""
+        """The member that contains `part` (`part` itself if it is a member); None if none does."""
         if part in self:
             return part
         for member in self.intersecting(part):
@@ -91,11 +96,11 @@ class PartSet:
         return None
 
     def covered_by(self, part: PartName) -> list[PartName]:
-        """Members that `part` makes obsolete, in order; `part` itself when it is a member."""
+        """The members that `part` contains, in order; also `part` itself if it is a member."""
         return [member for member in self.intersecting(part) if part.contains(member)]
 
     def intersecting(self, part: PartName) -> list[PartName]:
-        """Members that are not disjoint with `part`, in order."""
+        """The members that have a block in common with `part`, in order."""
         members = self._members.get(part.partition)
         if not members:
             return []
@@ -103,7 +108,7 @@ class PartSet:
         return members[low:high]
 
     def remove(self, part: PartName) -> bool:
-        """Take out exactly `part`. False when it is not a member."""
+        """Remove `part` itself, not what it contains. Returns False if it is not a member."""
         if part not in self:
             return False
         members, firsts = self._owned(part.partition)
@@ -116,15 +121,15 @@ class PartSet:
         return True
 
     def remove_covered(self, part: PartName) -> list[PartName]:
-        """Take out `part` and every member that it makes obsolete; returns them in order."""
+        """Remove every member that `part` contains (also `part`); returns them in order."""
         removed = self.covered_by(part)
         for member in removed:
             self.remove(member)
         return removed
 
     def replace_partition(self, partition: str, parts: Iterable[PartName]) -> None:
-        """Make the partition's members the maximal ones of `parts`. Raises like the
-        constructor.
+        """Make the maximal ones of `parts`, which are all of this partition, its only members.
+        Raises Corruption if two of them intersect.
         """
         fresh = PartSet(parts)
         self._size += len(fresh) - len(self._members.get(partition, ()))
@@ -136,7 +141,9 @@ class PartSet:
         self._own.add(partition)
 
     def _forget(self, partition: str) -> None:
-        """It has no members: else a set that is kept has all partitions that ever were."""
+        """Drop the lists of a partition without members. Else a long-lived set would keep every
+        partition that ever had a part.
+        """
         self._members.pop(partition, None)
         self._firsts.pop(partition, None)
         self._own.discard(partition)
@@ -146,11 +153,11 @@ class PartSet:
         return list(self._members.get(partition, ()))
 
     def is_same_in(self, partition: str, other: "PartSet") -> bool:
-        """Whether the partition has the same members in both. Where they share it, that costs
-        nothing.
+        """Whether the partition has the same members in both sets. Takes no time if one is a copy
+        of the other and neither has changed the partition.
         """
         mine = self._members.get(partition)
-        theirs = other._members.get(partition)  # noqa: SLF001  of its own kind
+        theirs = other._members.get(partition)  # noqa: SLF001  also a PartSet
         return mine is theirs or mine == theirs
 
     def partitions(self) -> list[str]:
@@ -165,7 +172,7 @@ class PartSet:
         return twin
 
     def _owned(self, partition: str) -> tuple[list[PartName], list[int]]:
-        """The partition's lists, to be changed."""
+        """The partition's lists, which may be changed: no copy shares them any more."""
         if partition not in self._own:
             self._members[partition] = list(self._members.get(partition, ()))
             self._firsts[partition] = list(self._firsts.get(partition, ()))
@@ -207,8 +214,8 @@ class PartSet:
 
 
 def _outermost_first(part: PartName) -> tuple[str, int, int, int, int]:
-    """A part comes after every part that contains it, and blocks ascend: each `add` is at the
-    end.
+    """The order for `extend`: a part comes after every part that contains it, and first blocks
+    ascend, so that each `add` is at the end of the lists.
     """
     return part.partition, part.block_min, -part.block_max, -part.level, -part.mutation
 
@@ -219,12 +226,12 @@ def _overlap(
     """The slice of `members` that have a block in common with `part`."""
     low = bisect_right(firsts, part.block_min)
     if low and members[low - 1].block_max >= part.block_min:
-        low -= 1  # the one that begins before us reaches into us
+        low -= 1  # the member that begins before `part` reaches into it
     return low, bisect_right(firsts, part.block_max, lo=low)
 
 
 def contained_in(parts: Iterable[PartName]) -> Callable[[PartName], bool]:
-    """Whether one of `parts`, which may overlap each other, contains a part."""
+    """A function that says whether one of `parts` contains a given part. `parts` may overlap."""
     disjoint = PartSet()
     others = [part for part in parts if isinstance(disjoint.add(part), Intersects)]
     return lambda part: (
