@@ -1,9 +1,10 @@
-"""The rows that a merge or mutation covers add up, or it does not happen.
+"""A check that no merge or mutation loses rows.
 
-That they do is what all the rest is for: the predicate, the claims, the kernel's own sums. Here it
-is looked at once more, by other means and when it matters: before a merge is decided, and before
-the result of a merge or mutation is published. What covers blocks takes every row in them away; so
-each part in its range must be in one of its sources, whether it is promised here or only queued.
+The merge predicate, the claims and the kernel's own sums should already ensure that. This module
+checks it once more by other means, at the two moments that matter: before a merge or mutation is
+assigned, and before its result is published. A part replaces everything in its range of blocks; so
+each part in that range must be contained in one of its sources, whether this replica has that part
+or only has it in its queue.
 """
 
 from bisect import bisect_left
@@ -30,15 +31,15 @@ from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper.snapshot import queued_entries
 
 LISTED_VALID_S = 1.0
-"""A listing serves for the results of a batch that come within that time of it: a mutation of ten
-thousand small parts does not list ten thousand names ten thousand times.
+"""How long one listing of parts and queue serves for the results of a batch, in seconds: a mutation
+of ten thousand small parts must not list ten thousand names ten thousand times.
 """
 NAMED_MAX = 5
 
 
 class RowsDoNotAddUp(Corruption):
-    """A merge or mutation would take rows away that it has not read. Nothing was published or
-    decided, and nothing was removed.
+    """A merge or mutation would remove rows that it has not read. Nothing was assigned, published
+    or removed.
     """
 
     code = "LOGICAL_ERROR"
@@ -47,8 +48,8 @@ class RowsDoNotAddUp(Corruption):
 def require_covered(
     replica: Replica, result: PartName, sources: Sequence[PartName], there: Sequence[PartName]
 ) -> None:
-    """Raises RowsDoNotAddUp unless each of these parts that `result` covers is in a source. `there`
-    is sorted.
+    """Raises RowsDoNotAddUp unless each of the parts in `there` that `result` covers is contained
+    in one of `sources`. `there` is sorted.
     """
     start = bisect_left(there, (result.partition, result.block_min), key=_position)
     inside = takewhile(
@@ -82,12 +83,12 @@ def covered_now(
     log_version: int,
     is_lost_version: int,
 ) -> bool:
-    """Whether `require_covered` holds for these entries with what the replica has, and has queued,
-    at this moment.
+    """Whether `require_covered` holds for these entries, given the parts that the replica has or
+    has queued at this moment.
 
-    False when the log or `is_lost` has another version than those that the entries were decided on:
-    something was assigned since, and the log will refuse them. Raises RowsDoNotAddUp when it does
-    not hold and the versions are the same.
+    Returns False if it does not hold and the log or `is_lost` no longer has the version on which
+    the entries were decided: something was assigned since, so the log will refuse the entries
+    anyway. Raises RowsDoNotAddUp if it does not hold although the versions are the same.
     """
     there = _There.now(replica)
     try:
@@ -105,8 +106,8 @@ def covered_now(
 
 @dataclass(slots=True)
 class _There:
-    """What a replica has queued and has, listed anew whatever others have listed before. `names`
-    are sorted; only those of the partitions that are asked for are parsed.
+    """The parts that a replica has or has queued, from a listing that is made anew each time.
+    `names` are sorted; only those of the partitions that are asked for are parsed.
     """
 
     queued: Sequence[PartName]
@@ -115,9 +116,11 @@ class _There:
 
     @classmethod
     def now(cls, replica: Replica) -> "_There":
-        """The queue first: an entry goes from there to the parts, so nothing is in neither. A part
-        that is given up goes the other way, and `is_lost` has another version after it. Raises
-        Conflict when that happens again and again.
+        """List the queue and the parts of the replica.
+
+        The queue is read first: an entry's part moves from the queue to the parts, so it can't be
+        missed in both. A part that is given up moves the other way, but that changes the version of
+        `is_lost`; then both are read again. Raises Conflict if that happens again and again.
         """
         keeper, paths = replica.keeper, replica.paths
         for _ in range(limits.LOOK_ROUNDS_MAX):
@@ -154,11 +157,12 @@ class Accounts:
     _listed_s: float | None = None
 
     def require(self, entry: LogEntry, staged: StagedPart) -> None:
-        """Raises RowsDoNotAddUp unless the result of a merge or mutation may be published.
+        """Raises RowsDoNotAddUp if the result of a merge or mutation must not be published. Other
+        entries always pass.
 
-        One that covers too much stays where it is: made again it would be the same, so the next
-        try takes it. One with the wrong rows is set aside, and made again: what was wrong with it
-        may be the disk of yesterday.
+        A result that covers too much stays staged, and the next try takes it again, since making it
+        once more would give the same. A merge result with the wrong rows is set aside and made
+        again: the cause may have been a disk error that is over.
         """
         if not isinstance(entry, MergeParts | MutatePart):
             return
@@ -171,8 +175,8 @@ class Accounts:
             self._require_conserved(entry, staged)
 
     def _differs(self, result: PartName, made: Manifest) -> bool:
-        """Whether another replica has published other rows: then ours are not published anyhow,
-        and theirs are fetched.
+        """Whether another replica has published other rows under this name. If so, ours will not be
+        published anyway, and theirs are fetched.
         """
         replica = self.replica
         names = replica.keeper.children(replica.table.replicas)
@@ -188,8 +192,12 @@ class Accounts:
         )
 
     def _require_conserved(self, entry: MergeParts, staged: StagedPart) -> None:
-        """The sum of what ZooKeeper says of the sources, which the kernel has not seen. Sources
-        that are gone from there by now, or have no header, say nothing.
+        """Raises RowsDoNotAddUp unless the result's row hash is the sum of its sources' hashes.
+
+        The sources' hashes are read from their headers in ZooKeeper, which the kernel has not seen.
+        If a source is gone from there, or has no header, nothing can be compared and the result
+        passes. It also passes if another replica has published other rows, since ours will not be
+        published then.
         """
         replica, made = self.replica, staged.manifest
         paths = [replica.paths.part(source) for source in entry.sources]
@@ -213,20 +221,24 @@ class Accounts:
             )
 
     def _set_aside(self, part: PartName, staged: StagedPart) -> str:
-        """For people to look at, and so that no other try takes it for whole. Which, in words."""
+        """Move the result to `detached/` for people to look at, so that no other try takes it for a
+        good one; discard it if there are enough copies there. Returns what was done, in words.
+        """
         store = self.replica.store
         try:
             where = store.detach_staged(staged, part, "rows-do-not-add-up")
         except MissingPart:
             return "what was made is gone"
-        except UserError as error:  # there are enough of them
+        except UserError as error:  # `detached/` has enough copies of it
             store.discard(staged)
             return f"what was made is thrown away: {error}"
         return f"what was made is set aside as {where}"
 
 
 def _is_plain(replica: Replica, entry: MergeParts, made: Manifest) -> bool:
-    """Whether every row of the sources must be in the result, with the same hash."""
+    """Whether every row of the sources must be in the result of this merge, with the same hash:
+    nothing is deduplicated, aggregated, expired by TTL or converted to other columns.
+    """
     definition, store = replica.definition, replica.store
     if (
         definition.engine.kind != "MergeTree"

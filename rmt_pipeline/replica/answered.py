@@ -1,4 +1,4 @@
-"""Writes that are said until there is an answer."""
+"""Writes that are sent again until ZooKeeper answers."""
 
 from collections.abc import Sequence
 
@@ -7,16 +7,18 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.keeper import Op
 
 ANSWER_PAUSES_S = (0.05, 0.2, 0.8)
-"""Between tries of a write without an answer. While there is no connection each of them takes as
-long as a session may live without one.
+"""Pauses between the tries of a write that gets no answer. While there is no connection, each try
+takes as long as a session may live without one.
 """
 
 
 def answered(replica: Replica, ops: Sequence[Op]) -> list[str]:
-    """Send a multi again and again until ZooKeeper answers: for multis that may land twice.
+    """Send a multi again and again until ZooKeeper answers. Only for multis that may be carried out
+    twice.
 
-    ZooKeeper carries out what a session sends in its order, so the answer says also what became of
-    the tries before. Raises Refused; OutcomeUnknown when the last try had no answer either.
+    ZooKeeper carries out a session's requests in the order in which they were sent, so the answer
+    also tells what became of the earlier tries. Raises Refused; OutcomeUnknown if the last try had
+    no answer either.
     """
     for pause_s in ANSWER_PAUSES_S:
         try:

@@ -1,4 +1,4 @@
-"""When an entry that failed may be tried again, and what people are told about it."""
+"""When a queue entry that failed may be tried again, and the note about its failure."""
 
 import threading
 from collections.abc import Collection, Mapping
@@ -20,49 +20,62 @@ class _Failure:
     tries: int
     not_before_s: float
     peers: frozenset[str] = frozenset()
-    """At which it failed since all that have the part were tried last."""
+    """Peers at which the fetch failed since the last time that every holder of the part had been
+    tried.
+    """
 
 
 @dataclass(slots=True)
 class Backoff:
-    """This process's failures by queue node. The wait doubles from 0.1 s to `longest_s`.
+    """The failures of this process, by queue node. The wait before the next try doubles from 0.1 s
+    to `longest_s`.
 
-    Thread-safe: failures come from whoever carries entries out, the questions from who chooses.
+    Thread-safe: the threads that carry entries out report failures, and the loop that chooses
+    entries asks about them.
     """
 
     failures: dict[str, _Failure] = field(default_factory=dict)
     mutations: frozenset[str] = frozenset()
-    """Ids that were there when mutations had failed, at the last look."""
+    """Ids of the mutations that existed at the last `notice_kills`; empty if no MUTATE_PART entry
+    had failed by then.
+    """
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def failed(
         self, node: str, now_s: float, longest_s: float = RETRY_MAX_S, *, peer: str = ""
     ) -> int:
-        """Remember one more failure, of a fetch at this peer; how many there were."""
+        """Record one more failure of the entry, and return how many there are now. `peer` is the
+        replica from which its part was fetched; "" if it was not a fetch.
+        """
         with self._lock:
             before = self.failures.get(node, _Failure(0, now_s))
             tries = before.tries + 1
             delay_s = min(RETRY_FIRST_S * 2 ** min(tries - 1, 20), longest_s)
-            # Who is asked again is so because nobody else is left: the others get their turn, too.
+            # A peer that failed before is asked again only if every holder has failed. Then a new
+            # round begins, in which the others are asked again, too.
             others = frozenset() if peer in before.peers else before.peers
             peers = others | {peer} if peer else before.peers
             self.failures[node] = _Failure(tries, now_s + delay_s, peers)
         return tries
 
     def peers_failed(self, node: str) -> frozenset[str]:
-        """Who is asked for its part only when nobody else has it."""
+        """The replicas at which the fetch of this entry failed. They are asked again only when no
+        other replica has the part.
+        """
         with self._lock:
             failure = self.failures.get(node)
         return failure.peers if failure is not None else frozenset()
 
     def forgive(self, node: str) -> None:
-        """What the others have may not be taken: who can't send the wanted part is asked again."""
+        """Forget at which peers the fetch failed, so that these are asked again: the larger parts
+        that other replicas offer may not be taken.
+        """
         with self._lock:
             if node in self.failures:
                 self.failures[node].peers = frozenset()
 
     def has_failed(self, node: str) -> bool:
-        """Also when it is not waiting any more."""
+        """Whether the entry has failed, even if its wait is over."""
         with self._lock:
             return node in self.failures
 
@@ -72,16 +85,18 @@ class Backoff:
             return bool(self.failures)
 
     def waiting(self, now_s: float) -> frozenset[str]:
-        """All that wait now."""
+        """The queue nodes of the failed entries that may not be tried again yet."""
         with self._lock:
             return frozenset(
                 node for node, failure in self.failures.items() if now_s < failure.not_before_s
             )
 
     def notice_kills(self, replica: Replica, entries: Mapping[str, LogEntry]) -> None:
-        """Mutations that failed are tried at once when one was killed: there is less to do.
+        """When a mutation was killed, let the failed MUTATE_PART entries be tried at once: there is
+        less to do for them now.
 
-        `entries` are all that are queued.
+        `entries` are all entries of the queue. ZooKeeper is asked only if one of the failed ones is
+        a MUTATE_PART entry.
         """
         with self._lock:
             known = [node for node in self.failures if node in entries]
@@ -101,9 +116,11 @@ class Backoff:
                 del self.failures[node]
 
     def next_s(self, looked_s: float, now_s: float) -> float | None:
-        """Seconds until the first may be tried again of those that had to wait at `looked_s`. None
-        when there is none: what did not have to wait was tried then, or waits for something else,
-        and time will not tell when that has come.
+        """Seconds until the first of the entries that were still waiting at `looked_s` may be tried
+        again; None if there is no such entry.
+
+        Entries whose wait was over at `looked_s` are left out: they were tried then, or wait for
+        something else, and no amount of time tells when that has come.
         """
         with self._lock:
             waits = [
@@ -115,7 +132,7 @@ class Backoff:
 
 
 def longest_wait_s(replica: Replica, entry: LogEntry) -> float:
-    """Between two tries of an entry that fails."""
+    """The longest wait between two tries of an entry that keeps failing, in seconds."""
     if not isinstance(entry, MutatePart):
         return RETRY_MAX_S
     longest_ms = replica.settings.max_postpone_time_for_failed_mutations_ms
@@ -131,11 +148,12 @@ def record_failure(
     holder: Holder | None = None,
     is_unseen: bool = False,
 ) -> None:
-    """Leave the reason for `system.replication_queue`, and give back the claim of `holder`. `tries`
-    are those of this process; `is_unseen` as in `Attempts`.
+    """Write the reason of a failure for `system.replication_queue`, and give back the claim of
+    `holder` if one is given. `tries` counts the tries of this process; `is_unseen` is as in
+    `Attempts`.
 
-    Without an answer it may be lost, and is left at the next try. The claim is given back in any
-    case.
+    If ZooKeeper does not answer, the note may be lost; the next failure writes it again. The claim
+    is given back in any case.
     """
     path = replica.paths.attempts_of(node)
     before = _tries_noted(replica, path)  # also by processes that tried before us
@@ -158,17 +176,19 @@ def record_failure(
             if refused.path != path:
                 return  # the claim is gone: a DROP removed the entry, or the session ended
         except OutcomeUnknown:
-            if holder is not None:  # if it is given back, somebody else may have it by now
+            if holder is not None:  # if it is gone, another worker may have claimed the entry
                 holder.leave([node])
             return
         else:
             return
-    if holder is not None:  # the note came and went between the two tries
+    if holder is not None:  # the note was created and deleted between the two tries
         holder.give_back([node])
 
 
 def _tries_noted(replica: Replica, path: str) -> int:
-    """0 when none are, and when nobody answers."""
+    """How many tries the note at `path` counts; 0 if there is no note or ZooKeeper does not
+    answer.
+    """
     try:
         [noted] = replica.keeper.get_many([path])
         return 0 if noted is None else Attempts.decode(noted[0]).tries

@@ -1,4 +1,4 @@
-"""What a replica has, and has yet to do, once all that is in the log by now is in its queue."""
+"""A replica's parts and queue, read after everything in the log has been copied to its queue."""
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import Conflict
@@ -8,14 +8,15 @@ from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, sweep_snapshot
 
 
 def caught_up(replica: Replica, put_off: PutOff | None = None) -> tuple[Pulled, QueueSnapshot]:
-    """For whoever acts on what is neither in the queue nor among the parts. `put_off` as in
-    `pull_log`.
+    """Pull the log, and return how far with a snapshot of the queue and the parts. For callers that
+    act on a part being neither queued nor there. `put_off` is as in `pull_log`.
 
-    A part that is given up goes from the parts to the queue: who reads the queue before that, and
-    the parts after it, sees it nowhere. A clone empties both. Each moves the version of `is_lost`,
-    which is read with the pointer of the log, and again when all has been read.
+    A part that is given up moves from the parts to the queue: a reader that looks at the queue
+    before that, and at the parts after it, sees it nowhere. A clone empties both. Each of the two
+    changes the version of `is_lost`, which is therefore read with the log pointer, and again at the
+    end.
 
-    Raises Conflict when the replica changes all the time; what `pull_log` does.
+    Raises Conflict if the replica changes all the time, and what `pull_log` raises.
     """
     for _ in range(limits.LOOK_ROUNDS_MAX):
         pulled = pull_log(replica, afresh=True, put_off=put_off)

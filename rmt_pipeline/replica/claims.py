@@ -1,8 +1,9 @@
-"""Taking queue entries, and giving them back: a claim never outlives its work (design §4).
+"""Claiming queue entries, and giving the claims back (design §4).
 
-A claim lives as long as its session. So a process that dies gives everything back; one that
-lives has to, whatever became of the work, and whether or not ZooKeeper answers: what gets no
-answer is left to the session, which sees to it before anything else (`zookeeper.strays`).
+A claim lives as long as its session, so a process that dies gives back everything. A process that
+lives must give back each claim itself, whatever became of the work and whether or not ZooKeeper
+answers. A deletion without an answer is left to the session, which repeats it before anything else
+(`zookeeper.strays`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,8 +21,8 @@ from rmt_pipeline.zookeeper.strays import Stray, seen_to
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds the claims that were taken together. No other claim says its `name`: neither one
-    of another worker, nor a later one of the same entry by the same worker.
+    """The holder of claims that were taken together. Its `name` is in no other claim: neither of
+    another worker, nor of the same worker for the same entry at a later time.
     """
 
     replica: Replica
@@ -32,10 +33,11 @@ class Holder:
         return cls(replica, replica.new_holder())
 
     def take(self, snapshot: QueueSnapshot, claims: Mapping[str, tuple[PartName, ...]]) -> bool:
-        """Claim queue entries, by node with the parts that they produce: all of them or none.
+        """Claim queue entries, all of them or none. `claims` maps each queue node to the parts that
+        its entry produces. Returns whether they are claimed.
 
-        False when another worker claimed first or a DROP came, and when there was no answer: then
-        what we may have claimed is given back before we look again.
+        False if another worker claimed first or a DROP came, and also if there was no answer: in
+        that case the session deletes the claims that may have been made, before we look again.
         """
         replica = self.replica
         ops = transactions.claim(
@@ -58,14 +60,14 @@ class Holder:
         return True
 
     def give_back(self, nodes: Iterable[str]) -> None:
-        """None of these claims is held any longer than until ZooKeeper answers."""
+        """Delete the claims of these queue nodes, now or as soon as ZooKeeper answers."""
         claims = [self.stray(node) for node in nodes]
         if claims:
             strays.give_back(self.replica.keeper, claims)
 
     def leave(self, nodes: Iterable[str]) -> None:
-        """As `give_back`, of claims that we may have given back already: the session looks whose
-        they are first.
+        """Like `give_back`, for claims that may be given back already: before it deletes a claim,
+        the session checks that it is still this holder's.
         """
         self.replica.keeper.strays.leave([self.stray(node) for node in nodes])
 

@@ -1,4 +1,4 @@
-"""Find who has a part, or a part that contains it, and get it (spec §5.2)."""
+"""Finding the replica from which to fetch a part, or a part that contains it (spec §5.2)."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,19 +18,21 @@ from rmt_pipeline.zookeeper.keeper import Stat
 from rmt_pipeline.zookeeper.snapshot import living_replicas
 
 ADDRESS_VALID_S = 1.0
-ASKED_BESIDE_MAX = 32  # entries
-LOOKED_THROUGH_MAX = 1000  # of a queue, to find these
+ASKED_BESIDE_MAX = 32  # entries for which `hints_of` gives paths
+LOOKED_THROUGH_MAX = 1000  # entries of a queue that it looks through for that
 
 SeenNodes = Mapping[str, tuple[bytes, Stat] | None]
-"""What was read a moment ago, by path."""
+"""Nodes that were read a moment ago, by path; None for one that did not exist."""
 
 Failed = Mapping[PartName, Collection[str]]
-"""By part: the replicas at which its fetch has failed."""
+"""For each part, the replicas at which its fetch has failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartSource:
-    """Where to get `part` (the wanted one, or one that contains it) and what it must be."""
+    """From where to fetch `part` (the wanted one, or one that contains it). `header` is what the
+    replica has promised for it in ZooKeeper; None if its node is empty.
+    """
 
     request: FetchRequest
     replica: str
@@ -41,14 +43,17 @@ class PartSource:
 def difference_from_promise(
     store: PartStore, part: PartName, staged: StagedPart, promised: PartHeader | None
 ) -> str | None:
-    """How what a peer has sent is not what ZooKeeper has for it; None when it is.
+    """How a part that a peer has sent differs from what ZooKeeper has promised; None if it does
+    not.
 
-    A peer may say of its rows whatever it likes. Files that are the promised ones by hash are
-    proof; others, of a writer that stores the same rows differently, are read. The version of the
-    metadata that they are read with is the promised one, or the promise is older than this rule. No
-    hash is over the bounds by which a mutation or a replacement passes a part by: they are compared
-    with the files.
-    These may have the name of `part` already, from an attempt that died.
+    A peer's manifest may claim anything about the rows. If the files have the promised hash, they
+    are proven. If not (another program may store the same rows in other bytes), the rows are read
+    and compared with the manifest. The metadata version with which they are read must be the
+    promised one, unless the promise is from before this rule and names none.
+
+    No hash covers the key bounds by which a mutation or a replacement skips a part, so these are
+    compared with the files. The files may already be under the name of `part`, if an earlier
+    attempt died.
     """
     manifest = staged.manifest
     header = manifest.header()
@@ -84,14 +89,17 @@ def find_sources(
     failed: Failed = MappingProxyType({}),
     seen: SeenNodes = MappingProxyType({}),
 ) -> dict[PartName, PartSource | NoReplicaHasPart]:
-    """A source for each (part, replica that first had it).
+    """Find a source for each wanted pair (part, replica that first had it).
 
-    The replica that wrote the log entry is asked first: usually it is right, and one pipelined
-    read answers for a whole batch. Then every active one is asked for just these parts, as who
-    clones another must. Only for what nobody has under its own name all that they have is listed.
+    1. The replica that wrote the log entry is asked first: usually it has the part, and one
+       pipelined read answers for the whole batch.
+    2. Then all active replicas are asked for exactly the parts that are left. A replica that cloned
+       another one needs this for its whole queue, whose entries name no source.
+    3. Only for parts that no replica has under their own name are all parts of all replicas listed.
 
-    A replica may promise a part and not be able to send it: we can't reach it, or its disk fails.
-    Then whoever else has the part, or one that contains it, is asked first.
+    A replica may promise a part and yet be unable to send it, because it can't be reached or its
+    disk fails. `failed` names such replicas; others that have the part, or one that contains it,
+    are asked first. `seen` saves reads of nodes that were read a moment ago.
     """
     hints = {
         part: name for part, name in _hints(replica, wanted) if name not in failed.get(part, ())
@@ -121,8 +129,9 @@ def _hints(
 
 
 def hints_of(replica: Replica, queue: Collection[str], at_hand: Collection[str]) -> list[str]:
-    """What `find_sources` reads first when all of this queue are fetched that are not at hand, for
-    who reads it with something else: no request more. Nothing of many, of which few may run yet.
+    """The paths that `find_sources` will read first if all GET_PART entries of this queue that are
+    not `at_hand` are fetched, so that the caller can read them in the same request as something
+    else. Empty if there are many such entries, of which few may run yet.
     """
     if len(queue) - len(at_hand) > LOOKED_THROUGH_MAX:
         return []
@@ -156,7 +165,9 @@ def _read_hints(
 def _read(
     replica: Replica, paths: Sequence[str], seen: SeenNodes
 ) -> list[tuple[bytes, Stat] | None]:
-    """What was seen to be there is; whatever else may be by now."""
+    """Read these nodes, except those that `seen` has. A node that was seen to be missing is read
+    again.
+    """
     found = {path: read for path in paths if (read := seen.get(path)) is not None}
     left = [path for path in paths if path not in found]
     reads = dict(zip(left, replica.keeper.get_many(left), strict=True))
@@ -178,9 +189,9 @@ def _paths_of_addresses(replica: Replica, names: Sequence[str]) -> list[str]:
 
 
 def _addresses(replica: Replica, names: Sequence[str], seen: SeenNodes) -> dict[str, bytes]:
-    """Of those that are active, or were a moment ago: if one is not any more, its fetch fails and
-    the next try looks again. Who has become active since `seen` had no address then, if it was his
-    first time.
+    """Addresses of those replicas that are active, or were within ADDRESS_VALID_S. If one is no
+    longer active, the fetch fails and the next try looks again. A replica that became active for
+    the first time since `seen` was read had no address then, and is left out.
     """
     known, now = replica.memory.addresses.of(names), replica.clock.monotonic_s()
     stale = _stale(replica, names)
@@ -197,7 +208,7 @@ def _addresses(replica: Replica, names: Sequence[str], seen: SeenNodes) -> dict[
 def _read_exact(
     replica: Replica, names: Sequence[str], parts: Sequence[PartName], failed: Failed
 ) -> dict[PartName, PartSource]:
-    """Parts that one of these replicas has under this very name."""
+    """Sources for the parts that one of these replicas has under exactly this name."""
     peers = [replica.table.replica(name) for name in names]
     hosts = replica.keeper.get_many([peer.host for peer in peers])
     asked = [
@@ -222,7 +233,7 @@ def _search(
     parts: Sequence[PartName],
     failed: Failed,
 ) -> dict[PartName, PartSource | NoReplicaHasPart]:
-    """The largest part that contains each, on any active replica (spec §5.2.1)."""
+    """For each part the largest part that contains it, on any active replica (spec §5.2.1)."""
     keeper, table = replica.keeper, replica.table
     listed = keeper.children_many([table.replica(name).parts for name in names])
     active = [
@@ -241,7 +252,7 @@ def _search(
         sources = {} if best is None else _read_exact(replica, [best[1]], [best[0]], failed)
         for source in sources.values():
             found[part] = source
-        if part not in found:  # nobody, or it was merged away since it was listed
+        if part not in found:  # no replica has it, or it was merged away since the listing
             found[part] = _nobody_has(replica, living, names, part)
     return found
 

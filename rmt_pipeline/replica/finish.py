@@ -1,4 +1,4 @@
-"""Queue entries that need no work any more: their part is here already (spec §5.1.2)."""
+"""Finishing queue entries that need no work because their part is here already (spec §5.1.2)."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,22 +15,24 @@ from rmt_pipeline.zookeeper.snapshot import awaiting_quorum
 
 
 def finish_entries(replica: Replica, entries: Mapping[str, LogEntry]) -> None:
-    """Delete these queue nodes. Somebody else may have done it to some: then one by one.
+    """Delete these queue nodes. If another process has deleted some of them, the rest are deleted
+    one by one. For an entry with a quorum this replica is counted in the same multi.
 
-    Raises OutcomeUnknown, ReplicaRetired: the entries that are left are found again.
+    Raises OutcomeUnknown, ReplicaRetired: a later look finds the entries that are left.
     """
     awaited = {node: part for node, entry in entries.items() for part in awaited_parts(entry)}
     _finish(replica, [node for node in entries if node not in awaited])
     if awaited and not count_us(replica, frozenset(awaited.values())).ops:
-        _finish(replica, list(awaited))  # mostly our own inserts, for which we count already
+        _finish(replica, list(awaited))  # mostly our own inserts, where we are counted already
         return
     for node, part in awaited.items():
         _finish_awaited(replica, node, part)
 
 
 def finish_failed(replica: Replica, nowhere: Mapping[str, LogEntry]) -> frozenset[str]:
-    """Entries whose part nobody who is active can give: those that somebody waits for are given up,
-    for they are to be got no more. Their nodes. Raises as `finish_entries`.
+    """Delete those entries whose part is never to be fetched, because its quorum failed or fails
+    now. `nowhere` are the entries whose part no active replica has. Returns the queue nodes that
+    were deleted. Raises what `finish_entries` raises.
     """
     wanted = {node: one.part for node, one in nowhere.items() if isinstance(one, GetPart)}
     awaiting = awaiting_quorum(replica.keeper, replica.table) if wanted else frozenset()
@@ -53,10 +55,12 @@ def _finish(replica: Replica, nodes: Sequence[str]) -> None:
 
 
 def _finish_awaited(replica: Replica, node: str, part: PartName) -> None:
-    """Somebody waits until this replica has the part. It has, in a larger one."""
+    """Finish an entry whose part an insert with a quorum may be waiting for: this replica has its
+    rows in a larger part, and is counted for it.
+    """
     for _ in range(limits.PUBLISH_ROUNDS_MAX):
         counted = count_us(replica, [part])
-        with suppress(Refused):  # others count themselves at the same time
+        with suppress(Refused):  # another replica counted itself meanwhile: read again
             replica.keeper.multi(
                 [*transactions.finish_entry(replica.paths, node), *counted.ops]
             )

@@ -1,17 +1,21 @@
-"""Ids of blocks and records of inserts, forgotten with the rows that they stand for, so that these
-can be inserted again (spec §9.2).
+"""Forgetting the block ids and insert records of rows that were dropped or lost, so that the same
+rows can be inserted again (spec §9.2).
 
-An id says which part its block became, and a record which block numbers its rows of a partition
-have. So it can be told at any time, and as often as one likes, what belongs to a dropped range and
-what was inserted before, beside, or again after it: exactly the former is forgotten.
+A block's id names the part that the block became; an insert's record lists the block numbers of its
+rows in each partition. So it can be worked out at any time, and repeatedly, which of them belong to
+a dropped range and which belong to rows inserted before, beside or again after it. Exactly the
+former are forgotten.
 
-That a node has the version in which it was read does not say that it is the one that was read:
+That a node has the version in which it was read does not prove that it is the node that was read:
 
-1. An id is read, of rows that are going to be dropped. 2. They are dropped, and it is forgotten.
-3. They are inserted once more: the id is there again, of another part, as young as it was.
+1. A process reads an id, of rows that are about to be dropped.
+2. The rows are dropped, and the id is forgotten.
+3. The rows are inserted once more: the id exists again, names another part, and has the version
+   that it had at first.
 
-So whoever forgets ids gives the node above them another version, and asserts that nobody else has
-since he read them. So does a clean-up; and an insert that relies on an id asserts it.
+So a process that forgets ids also changes the version of the node above them, and asserts that it
+is still the one that it read before it read the ids. A clean-up does the same; and an insert that
+relies on an id asserts that version.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -37,13 +41,15 @@ def what_to_forget(
     are_lost: bool = False,
     but: str = "",
 ) -> list[list[Op]]:
-    """The operations, those that belong together in one list; nothing when all is forgotten. The
-    first list is for each multi: what has been read is so still. Of the record of the insert `but`
-    none.
+    """The operations that forget the ids and records of dropped rows, grouped in lists that belong
+    together; empty if everything is forgotten.
 
-    Whoever asks has seen to it that no number inside of the ranges is in flight any more. Blocks
-    that `are_lost` to their inserts are missing from then on in what is left of these. An id that
-    somebody has relied on since it was read is not forgotten: the multi is refused.
+    The first list goes into each multi: it asserts that what was read still holds. The record of
+    the insert `but` is left alone. With `are_lost`, the rows were not dropped but lost: their
+    blocks are noted as missing in what is left of their inserts.
+
+    The caller has made sure that no block number inside the ranges is still in flight. If an insert
+    has relied on an id since it was read, the multi that would forget the id is refused.
     """
     paths = _id_paths(replica, _partitions(dropped))
     return _to_forget(replica, paths, dropped, are_lost=are_lost, but=but)
@@ -52,8 +58,9 @@ def what_to_forget(
 def what_to_forget_at_once(
     replica: Replica, dropped: Collection[PartName], bytes_max: int
 ) -> list[Op]:
-    """All of `what_to_forget`, or nothing when it has more bytes. Of whole partitions nearly all
-    ids are of what is dropped: that thousands of them do not fit is known before they are read.
+    """All operations of `what_to_forget` in one list, or an empty list if they have more than
+    `bytes_max` bytes. When whole partitions are dropped, nearly all their ids are to be forgotten;
+    so whether thousands of them fit is known before they are read.
     """
     paths = _id_paths(replica, _partitions(dropped))
     are_whole = all(one.is_drop_range for one in dropped)
@@ -70,8 +77,9 @@ def take_out(
     version: int,
     lines: Collection[PartitionRows],
 ) -> list[Op]:
-    """These lines of the record, which was read in this version, are forgotten; the whole record
-    when none is left, also of an insert that is in part: who goes on with it is refused.
+    """The operations that remove these lines from an insert's record, which was read in this
+    `version`; or the whole record if no line is left, also that of an insert that is only partly
+    done: a process that goes on with it is refused then.
     """
     rows = InsertRows(record, _batches(replica, insert_id, record))
     left = rows.without_lines(lines)
@@ -81,15 +89,15 @@ def take_out(
 
 
 def forget(replica: Replica, dropped: Collection[PartName]) -> None:
-    """Remove the ids and the records of rows that were dropped, in as many multis as it takes.
-    Idempotent. Raises what leaves the outcome open: then call it again.
+    """Remove the ids and records of rows that were dropped, in as many multis as it takes. May be
+    repeated. Raises an error that leaves the outcome unknown: then call it again.
     """
     _all_of_it(replica, lambda: what_to_forget(replica, dropped))
 
 
 def what_to_renumber(replica: Replica, moved: Moved) -> list[list[Op]]:
-    """Ids and records of rows that are in parts of other names from now on: what is dropped or lost
-    of these is known then. As `what_to_forget`.
+    """The operations that give ids and records the new names of parts that were moved, so that it
+    is known later which of their rows are dropped or lost. Grouped as by `what_to_forget`.
     """
     found: list[list[Op]] = []
     partitions = frozenset(part.partition for part in moved.to)
@@ -100,22 +108,23 @@ def what_to_renumber(replica: Replica, moved: Moved) -> list[list[Op]]:
         if part is not None and (now := moved.part(part)) != part:
             found.append([SetData(path, str(now).encode(), read[1].version)])
     for insert_id, (rows, version) in records.items():
-        if not insert_id.startswith(REPLACEMENT):  # it goes when its partitions change
+        if not insert_id.startswith(REPLACEMENT):  # removed when its partitions change
             ops = _change(replica.table, insert_id, rows, rows.renumbered(moved), version)
             found += [ops] * bool(ops)
     return [as_read, *found] if found else []
 
 
 def forget_lost(replica: Replica, lost: Collection[PartName]) -> None:
-    """Remove the ids and note in the records what was lost, of rows that nobody has dropped: a
-    client that sends them again is not told that they are there. Idempotent, as `forget`.
+    """Remove the ids, and note in the records what is missing, of rows that were lost without being
+    dropped: a client that sends them again must not be told that they exist. May be repeated, like
+    `forget`.
     """
     _all_of_it(replica, lambda: what_to_forget(replica, lost, are_lost=True))
 
 
 def forget_copy(replica: Replica, part: PartName, content: int, rows: int) -> None:
     """`forget_lost` for one copy of a part: the one whose content and rows had these hashes.
-    Another part of the same name has other rows, and what is known of those stays.
+    Another part of the same name has other rows, whose ids and records stay.
     """
     path = replica.table.block(block_id(part.partition, content))
     row_hash = f"{rows:032x}"
@@ -135,15 +144,18 @@ def forget_copy(replica: Replica, part: PartName, content: int, rows: int) -> No
 
 
 def renumber(replica: Replica, moved: Moved) -> None:
-    """Give ids and records the new numbers of blocks that have moved to others. Idempotent, as
-    `forget`.
+    """Carry out `what_to_renumber`: give ids and records the new numbers of blocks that were moved.
+    May be repeated, like `forget`.
     """
     _all_of_it(replica, lambda: what_to_renumber(replica, moved))
 
 
 def _all_of_it(replica: Replica, look: Callable[[], list[list[Op]]]) -> None:
-    """Many together: thousands of ids in as few multis as upkeep may write. When one of them was
-    relied on meanwhile those beside it are refused with it: from then on each goes alone.
+    """Carry out what `look` returns, and look again until nothing is left.
+
+    Many operations go together: thousands of ids in as few multis as upkeep may write. If an insert
+    relied on one of the ids meanwhile, the whole multi is refused; so after a refusal each list
+    goes alone.
     """
     refused = False
     for _ in range(limits.FORGET_ROUNDS_MAX):
@@ -157,7 +169,7 @@ def _all_of_it(replica: Replica, look: Callable[[], list[list[Op]]]) -> None:
         for start in range(0, len(todo), limits.MULTI_OPS_MAX):
             for result in replica.keeper.multi_many(todo[start : start + limits.MULTI_OPS_MAX]):
                 if isinstance(result, Refused):
-                    refused = True  # it was changed meanwhile: look again
+                    refused = True  # something changed meanwhile: look again
                 elif isinstance(result, Exception):
                     raise result
         if not refused:
@@ -165,7 +177,9 @@ def _all_of_it(replica: Replica, look: Callable[[], list[list[Op]]]) -> None:
 
 
 def _as_read(replica: Replica) -> list[Op]:
-    """What asserts that no id or record that is read from now on was forgotten since."""
+    """The operations that assert that no id or record has been forgotten between now and the multi
+    that they are in. Call this before the ids are read.
+    """
     parents = (replica.table.blocks, replica.table.inserts)
     reads = replica.keeper.get_many(parents)
     return [
@@ -177,7 +191,9 @@ def _as_read(replica: Replica) -> list[Op]:
 
 
 def _after(as_read: Sequence[Op], multis: int) -> list[Op]:
-    """What asserts it when we have sent so many multis that do."""
+    """The same assertions for a multi that comes after so many of our own `multis` with them, each
+    of which has raised the versions by one.
+    """
     return [
         replace(op, version=op.version + multis) for op in as_read if isinstance(op, SetData)
     ]
@@ -193,10 +209,10 @@ def _together(todo: Sequence[Sequence[Op]]) -> list[list[Op]]:
 
 
 _Id = tuple[str, tuple[bytes, Stat]]
-"""The node of a block's id, as it was read."""
+"""The path of a block id's node, and the node as it was read."""
 
 _Records = Mapping[str, tuple[InsertRows, int]]
-"""By the ids of inserts, with the versions of their nodes."""
+"""Rows of insert records, with the versions of their nodes, by the ids of the inserts."""
 
 
 def _id_paths(replica: Replica, partitions: Collection[str]) -> list[str]:
@@ -208,15 +224,16 @@ def _id_paths(replica: Replica, partitions: Collection[str]) -> list[str]:
 def _read(
     replica: Replica, paths: Sequence[str], partitions: Collection[str], but: str = ""
 ) -> tuple[list[_Id], _Records]:
-    """The ids at these paths, and the records that may have rows of the partitions, but one.
+    """The ids at these paths, and the records that may have rows of the partitions, except that of
+    the insert `but`.
 
-    The ids first, and only then which records there are: whoever relies on an id changes it, and
-    writes his record, in one multi. So either we read his record, or the id is not any more what
-    we have read, and the multi that forgets it is refused.
+    The ids are read first, and only then is it found out which records exist. An insert that relies
+    on an id changes the id and writes its record in one multi. So either we read its record, or the
+    id is no longer the one that we read and the multi that forgets it is refused.
 
-    Records that are known to have rows of other partitions alone are not read again. What is known
-    is of the nodes that have these names while the stat of their parent, which is read behind the
-    ids, says that none came or went.
+    Records that are known to have rows only of other partitions are not read again. What is known
+    holds for the nodes of these names as long as the stat of their parent, which is read after the
+    ids, shows that none was added or removed.
     """
     keeper, table, seen = replica.keeper, replica.table, replica.memory.records
     wanted = seen.wanted(partitions, but)
@@ -267,7 +284,9 @@ def _ids(ids: Sequence[_Id], dropped: Collection[PartName]) -> list[list[Op]]:
 
 
 def _is_of(text: str, dropped: Collection[PartName]) -> bool:
-    """Whether the block of this part was dropped. What can't be read keeps nothing out (§9.2)."""
+    """Whether the block of this part was dropped. An id whose text is no part name counts as
+    dropped: it must not keep rows out (§9.2).
+    """
     part = PartName.try_parse(text)
     return part is None or any(
         part.partition == one.partition
@@ -298,8 +317,8 @@ def _decoded(
     reads: Mapping[str, tuple[bytes, Stat] | None],
     partitions: Collection[str],
 ) -> _Records:
-    """A batch that is missing was removed with its record meanwhile: then a change of it is
-    refused.
+    """The records that were found, with their batches. A batch that is missing was removed together
+    with its record meanwhile: then a change of that record is refused.
     """
     found: dict[str, tuple[InsertRows, int]] = {}
     for insert_id, read in reads.items():
@@ -322,8 +341,10 @@ def _batches(replica: Replica, insert_id: str, record: InsertRecord) -> tuple[In
 def _change(
     table: TablePaths, insert_id: str, before: InsertRows, left: InsertRows, version: int
 ) -> list[Op]:
-    """One that has rows missing has its lines in batches: by these clean-up finds what is in part
-    without reading all records.
+    """The operations that change an insert's record from `before` to `left`.
+
+    A record with missing rows keeps its lines in batches: by these, clean-up recognizes partly lost
+    inserts without reading all records.
     """
     if left == before:
         return []

@@ -10,15 +10,17 @@ from rmt_pipeline.zookeeper.keeper import Keeper
 from rmt_pipeline.zookeeper.paths import TablePaths
 
 WATCHED_PER_JOB_MAX = 64
-"""A kill of one of more mutations than that is noticed before the part is published."""
+"""Of a job with more mutations only the last ones are watched. A kill of another one is noticed
+before the part is published.
+"""
 
 
 class Kills:
-    """The running jobs of one session, by the mutations that they carry out: a job is asked to stop
+    """The running jobs of one session, by the mutations that they carry out. A job is asked to stop
     when one of its mutations is killed. Thread-safe: watches are called from another thread.
 
-    A mutation's node is watched once, when its first job starts. When it goes, or the session ends
-    (then nothing of it can be published either), the jobs that run are asked to stop.
+    A mutation's node is watched once, when its first job starts. The jobs are asked to stop when
+    the node is deleted, or when the session ends, since nothing can be published then either.
     """
 
     def __init__(self) -> None:
@@ -44,7 +46,9 @@ class Kills:
                 self.ended(job)
 
     def ended(self, job: MutateJob) -> None:
-        """Nothing runs for this job any more: its directory is left alone. Idempotent."""
+        """Forget a job that does not run any more, so that its directory is left alone. May be
+        repeated.
+        """
         with self._lock:
             for mutation in _watched(job):
                 self._running.get(mutation, set()).discard(job.staging)
@@ -53,7 +57,9 @@ class Kills:
                 forget_stop(job.staging)
 
     def _watch(self, keeper: Keeper, table: TablePaths, mutation: str) -> None:
-        """Of two threads at once one asks. If that fails, whoever comes next asks again."""
+        """Watch the node of a mutation, unless it is watched already. If two threads come at once,
+        one of them asks ZooKeeper. If that fails, the next call asks again.
+        """
         with self._lock:
             if mutation in self._watched:
                 return

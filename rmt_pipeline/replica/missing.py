@@ -1,4 +1,6 @@
-"""Parts that nobody can give: on no replica, or on none that is active (spec §5.9). In words."""
+"""Explanations for parts that can't be fetched: no replica has them, or only inactive ones (spec
+§5.9).
+"""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -26,11 +28,12 @@ LOOKED_AT_MAX = 100
 
 
 def why_missing(replica: Replica, wanted: Iterable[PartName]) -> dict[PartName, str]:
-    """For each of the `wanted` parts that nobody can give or make now: what stands in the way, in
-    words, with the remedy if there is one. At most `LOOKED_AT_MAX` are looked at.
+    """For each of the `wanted` parts that no active replica has and no queue entry can make: what
+    stands in the way, in words, with the remedy if there is one. At most `LOOKED_AT_MAX` parts are
+    looked at.
 
-    The queues are read only for what nobody has, and the parts once more after them: what an entry
-    makes moves from the one to the other.
+    The queues are read only if some part is on no replica. The parts are read once more after the
+    queues, because the part that an entry makes moves from the queue to the parts.
     """
     parts = sorted(set(wanted))[:LOOKED_AT_MAX]
     if not parts:
@@ -60,9 +63,9 @@ def why_missing(replica: Replica, wanted: Iterable[PartName]) -> dict[PartName, 
 
 
 def lost_of(replica: Replica, wanted: Collection[PartName]) -> set[PartName]:
-    """Which parts are lost of those that are `wanted`: themselves, or sources of what is to make
-    them. The parts are read once more after the queues: what an entry makes moves from the one to
-    the other.
+    """Which parts are lost among the `wanted` ones and the sources of what is to make them. The
+    parts are read after the queues, because the part that an entry makes moves from the queue to
+    the parts.
     """
     living = living_replicas(replica.keeper, replica.table)
     queued = _queued(replica, living)
@@ -73,15 +76,20 @@ def lost_of(replica: Replica, wanted: Collection[PartName]) -> set[PartName]:
 def yet_to_look(
     replica: Replica, wanted: Collection[PartName]
 ) -> dict[PartName, tuple[str, ...]]:
-    """Which of the `wanted` parts may be whole on a disk still, and the replicas that have not
-    looked: they have not tried to get it since a replica gave a part up last, or not from there; or
-    not whether they have a copy of what it is a copy of, in another table. (Who gives it up from
-    now on is in the guards of `lost`; who finds such a copy later does not take it.)
-    Of this replica the disk itself knows.
+    """Those of the `wanted` parts that may still be whole on some disk, each with the replicas that
+    have yet to look there.
 
-    Several entries of a replica may bring a part, and one alone be tried: it is enough. 1. r1
-    inserts the part, and gives it up before it has copied the insert's log entry. 2. Or a
-    replacement brings it: an entry for the part itself waits as long as that one is queued.
+    A replica has yet to look in one of these cases: its disk has something left of the part; it has
+    an entry that brings the part and has not tried it since a replica gave up a part last, or not
+    looked at its own disk when it did; or it has yet to find out whether it has a copy in the table
+    that the part was copied from. (A replica that gives up the part from now on is noticed by the
+    guards of `lost`; one that finds such a copy later does not use it.) For this replica the disk
+    itself is asked.
+
+    If several entries of a replica bring a part, it is enough that one was tried. There are two
+    ways to get several: 1. The replica inserts the part, and gives it up before it has copied the
+    insert's log entry. 2. A replacement brings the part: an entry for the part itself waits while
+    the replacement is queued.
     """
     keeper, table = replica.keeper, replica.table
     found = {part: {replica.name} for part in wanted if is_unseen(replica, part)}
@@ -117,8 +125,9 @@ def yet_to_look(
 def _may_copy(
     replica: Replica, peer: ReplicaPaths, part: PartName, queued: Mapping[str, LogEntry]
 ) -> bool:
-    """Whether it has not tried yet to get the part, of which it may have a copy in another table:
-    not even copied the entry from the log, perhaps. Raises ReplicaRetired.
+    """Whether this peer may have a copy of the part in another table, and has not tried yet to
+    carry out the entry that copies it; perhaps it has not even copied that entry from the log.
+    Raises ReplicaRetired.
     """
     nodes = [node for node, entry in queued.items() if _copies(entry, part)]
     tried = replica.keeper.get_many([peer.attempts_of(node) for node in nodes])
@@ -143,8 +152,8 @@ def _promised(replica: Replica, names: Collection[str]) -> dict[str, list[PartNa
 
 
 def _queued(replica: Replica, names: Iterable[str]) -> list[LogEntry]:
-    """Of all replicas. One that was dropped meanwhile, or whose queue can't be read, makes nothing:
-    that is its own worker's business.
+    """The queue entries of all these replicas. A replica that was dropped meanwhile, or whose queue
+    can't be read, is left out: it makes nothing, and its own worker reports that.
     """
     found: list[LogEntry] = []
     for name in names:
@@ -163,8 +172,9 @@ def _holders(part: PartName, promised: Mapping[str, Sequence[PartName]]) -> list
 def _lost(
     part: PartName, queued: Collection[LogEntry], promised: Mapping[str, Sequence[PartName]]
 ) -> set[PartName]:
-    """What is lost of it: itself, or sources of what is to make it; nothing if it can be made, or
-    is going to be dropped. What is made of it, or of what contains it, does not make it.
+    """Which parts are lost so that `part` can't be had: itself, or sources of what is to make it.
+    Empty if it is on a replica, can be made, or is going to be dropped. An entry whose source is
+    the part itself, or contains it, does not make it.
     """
     if _holders(part, promised):
         return set()

@@ -1,4 +1,6 @@
-"""A staged part becomes this replica's: disk first, then one multi with its queue entry (§5.4)."""
+"""Publishing a staged part: it gets its name on the disk first; then one multi promises it in
+ZooKeeper and ends its queue entry (§5.4).
+"""
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -37,13 +39,15 @@ class PartDiffers(Corruption):
 
 
 class EntryGone(Conflict):
-    """The queue entry was removed while it ran (a DROP covers it): the result is thrown away."""
+    """The queue entry was removed while it ran (a DROP covers it), or our claim is gone. The result
+    is thrown away.
+    """
 
     code = "ABORTED"
 
 
 class PartIsBusy(Conflict):
-    """A directory with the part's name is there and a reader still uses it. Retry later."""
+    """There is a directory with the part's name, and a reader still uses it. Retry later."""
 
     code = "PART_IS_TEMPORARILY_LOCKED"
 
@@ -56,7 +60,7 @@ class Published:
     rows: int
     size_bytes: int
     is_claimed: bool = False
-    """The entry was gone already, and our claim of it is held still."""
+    """The entry was gone already, and our claim of it may still exist."""
 
 
 def publish(
@@ -71,14 +75,16 @@ def publish(
 ) -> Published:
     """Make `staged` this replica's `part`, finishing the claimed queue entry `node`.
 
-    `is_theirs`: it was compared with what another replica has published already. `awaited`: parts
-    in it that may be waiting for a quorum, which counts us then. `more` happens in the same multi.
+    `is_theirs`: the part was compared with what another replica has published already. `awaited`:
+    parts in it whose quorum may be waited for; this replica is counted there. `more` are operations
+    for the same multi.
 
-    A publication without an answer is said again: deleting the entry, the two exclude each other.
-    So the second one is refused when the first one landed, and else the first one never will.
+    A publication that gets no answer is sent again. Each try deletes the queue entry, so only one
+    of them can succeed: if the first one landed, the second one is refused; if not, it never will.
 
-    Raises PartDiffers (the staged bytes are away), EntryGone, PartIsBusy; OutcomeUnknown and
-    ReplicaRetired when nobody answered: then the directory stays for `start` or the next attempt.
+    Raises PartDiffers (the staged bytes are discarded or set aside), EntryGone, PartIsBusy;
+    Conflict if others keep publishing the part meanwhile; OutcomeUnknown and ReplicaRetired if
+    there was no answer: then the directory stays for `start` or the next attempt.
     """
     header, paths = staged.manifest.header(), replica.paths
     done = Published(part, staged.manifest.rows, staged.manifest.bytes_on_disk)
@@ -122,7 +128,7 @@ def publish(
 
 
 def _quorum_failed(replica: Replica, node: str, failed: Collection[PartName]) -> EntryGone:
-    """What nobody shall have any more needs no entry."""
+    """Finish the entry, since no replica is to have these parts any more; the error to raise."""
     with suppress(Refused):
         replica.keeper.multi(transactions.finish_entry(replica.paths, node))
     names = ", ".join(map(str, sorted(failed)))
@@ -134,8 +140,9 @@ def _quorum_failed(replica: Replica, node: str, failed: Collection[PartName]) ->
 def _compare_with_others(
     replica: Replica, part: PartName, header: PartHeader, staged: StagedPart
 ) -> list[str]:
-    """Other replicas' nodes of the part, when all are absent; nothing when one has equal bytes. A
-    node without a header, made by hand for bytes that were brought back, says nothing of them.
+    """The other replicas' nodes of the part if none of them exists; an empty list if one exists and
+    promises the same bytes. Raises PartDiffers if it promises others. A node without a header, made
+    by hand for bytes that were brought back, says nothing and is skipped.
     """
     names = [
         name for name in replica.keeper.children(replica.table.replicas) if name != replica.name
@@ -161,7 +168,9 @@ def _compare_with_others(
 
 
 def _away(replica: Replica, part: PartName, staged: StagedPart) -> str:
-    """Throw our differing result away, or keep it for people to look at. Which, in words."""
+    """Discard our differing result, or set it aside for people to look at. Returns which, in
+    words.
+    """
     name = layout.parse_staged(staged.directory)
     reason = None if name is None else _NOT_IDENTICAL.get(name.kind)
     if reason is None or not replica.settings.detach_not_byte_identical_parts:
@@ -172,7 +181,7 @@ def _away(replica: Replica, part: PartName, staged: StagedPart) -> str:
 
 @contextmanager
 def _on_disk(replica: Replica, node: str, part: PartName, staged: StagedPart) -> Iterator[None]:
-    """While this is open the part is on disk, and nobody takes it away."""
+    """While this is open the part is on the disk under its name, and no clean-up removes it."""
     with room_for(replica, node, part, staged):
         replica.store.publish(staged, part)
         yield
@@ -180,16 +189,17 @@ def _on_disk(replica: Replica, node: str, part: PartName, staged: StagedPart) ->
 
 @contextmanager
 def room_for(replica: Replica, node: str, part: PartName, staged: StagedPart) -> Iterator[None]:
-    """What is staged can get the part's name now.
+    """While this is open, the staged part can be given the part's name.
 
-    A directory with that name may be there: from an attempt that died, or with bytes that
-    were found broken. Or our session has ended without our noticing, and somebody claimed the
-    entry after us and has promised the part by now.
+    A directory of that name may exist: left by an attempt that died, or with bytes that were found
+    broken. It may also be that our session has ended without our noticing, and another worker has
+    claimed the entry after us and published the part.
 
-    A whole one with the same files is as good as ours, whoever made it; it is pinned, since a
-    clean-up that saw it before we claimed may be about to remove it. Another one goes only after
-    ZooKeeper has confirmed that our claim stands: of its rows there is only what it says itself,
-    and its files are not those that we are about to promise.
+    If the existing directory is whole and has the same files, it is as good as ours, whoever made
+    it. It is pinned, because a clean-up that saw it before we claimed the entry may be about to
+    remove it. Any other directory is removed, but only after ZooKeeper has confirmed that our claim
+    still stands: its rows are known only from its own manifest, and its files are not those that we
+    are about to promise.
     """
     with _as_good(replica, part, staged) as as_good:
         if not as_good:
@@ -219,17 +229,20 @@ def _make_room(replica: Replica, node: str, part: PartName, staged: StagedPart) 
 
 
 def _keep_rows(replica: Replica, part: PartName) -> None:
-    """An empty part comes instead of one that no replica has any more; and its bytes were only away
-    for a while. They may be the last ones: people may attach them.
+    """Keep a copy of the old directory in `detached/` when an empty part replaces it. The empty
+    part stands for one that no replica has any more; but if its bytes were only unavailable for a
+    while, these may be the last ones, and people may attach them.
     """
-    with suppress(Corruption, UserError):  # broken: a copy was kept; or there are ten
+    with suppress(Corruption, UserError):  # broken, so a copy exists; or there are ten
         if replica.store.verify(part).rows:
             replica.store.detach_copy(part, "ignored", once=True)
 
 
 @contextmanager
 def _as_good(replica: Replica, part: PartName, staged: StagedPart) -> Iterator[bool]:
-    """Whether a directory of the part is there that is as good as what is staged; then pinned."""
+    """Yields whether there is a directory of the part that is as good as the staged one; if so, it
+    is pinned while this is open.
+    """
     with ExitStack() as pinned:
         try:
             pinned.enter_context(replica.store.pin([part]))
@@ -243,13 +256,15 @@ def _as_good(replica: Replica, part: PartName, staged: StagedPart) -> Iterator[b
 
 
 def _throw_away(replica: Replica, node: str, part: PartName, staged: StagedPart) -> None:
-    """Take the directory away again, if it is certainly ours to take; else clean-up will."""
+    """Remove the part's directory, if it is certainly ours to remove; otherwise clean-up does."""
     if take_back(replica, node, part, staged):
         _discard(replica, staged)
 
 
 def take_back(replica: Replica, node: str, part: PartName, staged: StagedPart) -> bool:
-    """The directory loses the part's name, if our claim stands and nobody has promised the part."""
+    """Take the part's name from the directory, if our claim still stands and the part is not
+    promised. Returns whether that was done.
+    """
 
     def is_ours() -> bool:
         try:

@@ -1,9 +1,9 @@
-"""Many parts that became this replica's at once: one sync of the disk, one multi (spec §5.4).
+"""Publishing many parts at once: with one sync of the disk, and one multi (spec §5.4).
 
 For small parts that were fetched, and for clones, which cost a hard link each: publishing them one
-by one would take longer than getting them. Whatever is not plain (another replica has the part
-already, and it was not compared with that; a directory of that name is there, an entry is gone) is
-left to `publish`, part by part; that may follow any failure here.
+by one would take longer than getting them. Special cases are left to `publish`, part by part: a
+part that another replica has and with which it was not compared, a directory that has the name
+already, an entry that is gone. `publish` may also follow any failure here.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,8 +37,9 @@ class Ready:
 def publish_batch(
     replica: Replica, ready: Sequence[Ready]
 ) -> Iterator[tuple[Ready, Published | Exception]]:
-    """What became of each: one that fails does so alone. Raises ReplicaRetired as `publish` does;
-    what was not answered for by then stays for the next attempt.
+    """Publish the parts; yields what became of each. A part that fails does so alone. Raises
+    ReplicaRetired as `publish` does; parts that were not reported by then stay for the next
+    attempt.
     """
     others = [] if all(one.is_theirs for one in ready) else _others(replica)
     together: set[PartName] = set()
@@ -76,7 +77,9 @@ def _others(replica: Replica) -> list[ReplicaPaths]:
 def _plain(
     replica: Replica, others: Sequence[ReplicaPaths], ready: Sequence[Ready]
 ) -> list[Ready]:
-    """Those whose name is free on the disk; and that no replica has, or that were compared."""
+    """Those parts whose name is free on the disk, and that either no other replica has or were
+    compared with what another one has.
+    """
     ours = [one for one in ready if not one.is_theirs]
     paths = [other.part(one.part) for one in ours for other in others]
     taken = {
@@ -103,8 +106,8 @@ def _ops(replica: Replica, others: Sequence[ReplicaPaths], one: Ready) -> list[O
 
 
 def _publish_plain(replica: Replica, with_ops: Sequence[tuple[Ready, list[Op]]]) -> bool:
-    """Whether all of them are published, each with its operations. Otherwise none is
-    promised, or nobody answered: `publish` notices when they are.
+    """Publish these parts together, each with its operations. Returns whether all of them are
+    published. If not, none is promised or there was no answer, and `publish` finds out which.
     """
     if len(with_ops) < 2:
         return False

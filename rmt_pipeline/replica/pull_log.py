@@ -1,20 +1,22 @@
-"""The shared log → this replica's queue (spec §3).
+"""Copying the shared log to this replica's queue (spec §3).
 
-What was inserted here is the larger part of what a writer's own replica reads in the log, and its
-part is among this replica's since the multi that wrote the entry. Such an entry is not queued to be
-found done: the multi that moves the pointer asserts the part, and the queue stays as it is. When
-the part is gone again (merged and removed, or refetched), all entries are queued, as any other's.
+Most entries that the replica of a writer reads in the log are its own inserts, whose parts it has
+since the multi that wrote the entry. Such an entry is not queued only to be found done: the multi
+that moves the pointer asserts that the part exists, and the queue stays as it is. If the part is
+gone again (merged and removed, or to be fetched again), all entries are queued like any others.
 
-So it is with a replacement that was asked for here, which has happened here by then, once nothing
-is left to do for it: no directory, id, record or quorum of what it replaced. A loop that never ends
-passes it by; one of Dagster's tells people of it, and so carries it out.
+The same holds for a replacement that was requested here and therefore has happened here, once
+nothing is left to do for it: no directory, id, record or quorum of what it replaced. A loop that
+never ends skips such entries; a Dagster run queues and carries them out, since it reports them to
+people.
 
-A loop that never ends puts even that off, as long as it reads nothing else: the pointer of a
-replica that takes all the inserts moves once for many of them, as if it had looked a moment later.
-What they brought is asserted when it moves, and whatever else comes is copied at once, behind it.
+A loop that never ends even puts off moving the pointer as long as it reads only such entries: on a
+replica that takes all inserts the pointer moves once for many of them, as if the replica had looked
+a moment later. The parts that they brought are asserted when the pointer moves, and any other entry
+is copied at once, with them.
 
-Entries are numbered without gaps. So who knows how far he is asks for those that come next, and for
-the stat of the log before them, which says how many there ever were.
+Entries are numbered without gaps. So a replica that knows its position asks for the entries that
+come next, and first for the stat of the log, which tells how many entries there ever were.
 """
 
 import math
@@ -42,12 +44,12 @@ from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused, Stat, Watch
 from rmt_pipeline.zookeeper.paths import last_name, log_entry_name, sequence_number
 from rmt_pipeline.zookeeper.snapshot import gone
 
-PUT_OFF_MAX = 64  # entries, until the pointer is moved behind them
+PUT_OFF_MAX = 64  # entries, then the pointer is moved past them
 DECODED_MAX = 8 * PUT_OFF_MAX  # entries, of all tables of this process
-PUT_OFF_BYTES_MAX = limits.MULTI_BYTES_MAX // 4  # what comes then still fits with them
-PUT_OFF_S = 0.5  # since the first of them
-AHEAD = 4  # entries that are asked for before it is known whether they are there
-BROUGHT_MAX = 16  # parts of one entry that are asserted, and not queued
+PUT_OFF_BYTES_MAX = limits.MULTI_BYTES_MAX // 4  # the next entries still fit with them
+PUT_OFF_S = 0.5  # after the first of them
+AHEAD = 4  # entries that are asked for before it is known whether they exist
+BROUGHT_MAX = 16  # parts that one entry may have brought to be skipped
 
 
 class LogTrimmed(Corruption):
@@ -57,18 +59,18 @@ class LogTrimmed(Corruption):
 
 
 class PullingIsStopped(Unavailable):
-    """Nothing is copied from the log, so nobody may act on there being nothing left to copy."""
+    """Nothing is copied from the log, so no process may conclude that nothing is left to copy."""
 
     code = "ABORTED"
 
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """How far the queue is: `log_version` was read with the listing of the log, and every entry
-    of that listing has been copied. It is the lock of whoever assigns merges (spec §6.3).
+    """How far the queue is: `log_version` was read with the listing of the log, and every entry of
+    that listing has been copied. Processes that assign merges assert this version (spec §6.3).
 
-    Of the `entries` behind which this call has moved the pointer so many were `queued`; the others
-    were done. What was put off is not among them.
+    This call has moved the pointer past `entries` entries, of which `queued` were queued; the
+    others were done. Entries that were put off are not counted.
     """
 
     entries: int
@@ -80,19 +82,21 @@ class Pulled:
 
 @dataclass(slots=True)
 class PutOff:
-    """Log entries that one loop has read and that ask nothing of its replica; to spare requests,
-    the log pointer is moved behind them a little later, together. They begin at `pointer`. Of
-    partitions that are `apart` nothing is put off.
+    """Log entries that one loop has read and that require nothing of its replica. To spare
+    requests, the log pointer is moved past them a little later, all together. They begin at
+    `pointer`. Entries of the partitions `apart` are not put off.
     """
 
     apart: frozenset[str] = frozenset()
     pointer: Pointer | None = None
     entries: "tuple[_Logged, ...]" = ()
     due_s: float = math.inf
-    """Monotonic: when the pointer is to be moved."""
+    """When the pointer is to be moved, on the monotonic clock."""
 
     def known(self, pointer: Pointer) -> "tuple[_Logged, ...]":
-        """Nothing if somebody else has moved the pointer: then nothing is due any more either."""
+        """The entries that were put off at this pointer. If another process has moved the pointer,
+        there are none, and nothing is due any more.
+        """
         if self.pointer != pointer:
             self._forget()
         return self.entries
@@ -101,7 +105,9 @@ class PutOff:
         self.pointer, self.entries, self.due_s = None, (), math.inf
 
     def take(self, replica: Replica, pointer: Pointer, entries: Sequence["_Logged"]) -> bool:
-        """Put all of these off, which come behind the pointer, if they may be; else none."""
+        """Put off all these entries, which come after the pointer, if that is allowed; else none of
+        them. Returns whether they were put off.
+        """
         now_s = replica.clock.monotonic_s()
         self.known(pointer)
         due_s = min(self.due_s, now_s + PUT_OFF_S)
@@ -126,16 +132,16 @@ def pull_log(
 ) -> Pulled:
     """Copy every log entry that is new to this replica into its queue.
 
-    `afresh`: for whoever acts on there being nothing left to copy. The pointer is read: one that
-    this process remembers may be ahead of it since a clone moved it back, and would say so of a
-    queue that lacks entries.
+    `afresh` is for callers that conclude something from nothing being left to copy. It reads the
+    pointer from ZooKeeper: a remembered pointer may be ahead of it, because a clone has moved it
+    back, and would hide that the queue lacks entries.
 
-    `put_off`: for whoever comes again when it is due, and acts on nothing but what is queued; or
-    who acts on some partitions alone, which are `apart`.
+    `put_off` is for callers that come again when it is due and act only on what is queued; or that
+    act only on some partitions, which they have put into its `apart`.
 
-    The watch fires at the next change of the log. Several processes may pull for one replica:
-    the pointer's version lets one of them win each batch. Raises TableIsReadOnly when the replica
-    is not active or being cloned, PullingIsStopped, ReplicaDropped, LogTrimmed when entries are
+    The watch fires at the next change of the log. Several processes may pull for one replica: the
+    pointer's version lets one of them win each batch. Raises TableIsReadOnly when the replica is
+    not active or is being cloned, PullingIsStopped, ReplicaDropped, and LogTrimmed when entries are
     missing.
     """
     if Background.PULLING_REPLICATION_LOG in replica.store.marks.stopped():
@@ -172,9 +178,9 @@ def pull_log(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What comes next in the log, from the pointer's `index` on: first what is known, then these
-    `entries`. `version` is the log's from before they were read, when it had no others if these
-    are all.
+    """What comes next in the log: from the pointer's `index` on, first the entries that are known
+    already, then these `entries`. `version` is that of the log before they were read. `is_all` says
+    that the log had no further entries then.
     """
 
     index: int
@@ -184,7 +190,9 @@ class _Found:
 
 
 def _found(replica: Replica, pointer: Pointer, watch: Watch | None, known: int) -> _Found:
-    """Raises LogTrimmed."""
+    """Read what comes after the `known` entries. Sets the watch if one is given. Raises
+    LogTrimmed.
+    """
     if pointer.index is not None and (
         watch is None or replica.keeper.await_children(replica.table.log, watch)
     ):
@@ -202,8 +210,8 @@ def _found(replica: Replica, pointer: Pointer, watch: Watch | None, known: int) 
 
 
 def _next(replica: Replica, index: int, known: int) -> _Found:
-    """The stat of the log before its entries, so there may be more of them than it says, and never
-    less.
+    """Read the next entries by their numbers. The stat of the log is read before them, so there may
+    be more entries than it says, but not fewer.
     """
     first = index + known
     return _behind(replica, index, first, replica.keeper.get_many(_ahead(replica, first)))
@@ -212,8 +220,10 @@ def _next(replica: Replica, index: int, known: int) -> _Found:
 def _begin(
     replica: Replica, *, afresh: bool, may_remember: bool
 ) -> tuple[Pointer, _Found | None]:
-    """The pointer, which is read unless whoever asks may remember it; and, read `afresh` and still
-    where it was left here, what comes behind it.
+    """The pointer to begin with, and what comes after it if that was read in the same request.
+
+    The remembered pointer is used if the caller allows it, or if `afresh` shows that it still is
+    where this process left it. Otherwise it is read.
     """
     remembered = replica.memory.pointer
     found = _together(replica, remembered) if afresh and remembered is not None else None
@@ -223,8 +233,8 @@ def _begin(
 
 
 def _together(replica: Replica, remembered: Pointer) -> _Found | None:
-    """What comes behind the pointer as it was left here, which is read before, in one request. None
-    when it was moved since, or entries are gone.
+    """What comes after the remembered pointer, read in one request with the pointer itself, which
+    is read before it. None if the pointer was moved since, or entries are gone.
     """
     if remembered.index is None:
         return None
@@ -236,11 +246,11 @@ def _together(replica: Replica, remembered: Pointer) -> _Found | None:
     try:
         return _behind(replica, remembered.index, remembered.index, reads[2:])
     except LogTrimmed:
-        return None  # whoever reads the pointer once more finds out
+        return None  # the caller reads the pointer again, and finds out
 
 
 def _ahead(replica: Replica, first: int) -> list[str]:
-    """The log, and some of the entries from this one on, there or not."""
+    """The paths of the log and of the next few entries from number `first` on, existing or not."""
     names = [log_entry_name(first + number) for number in range(AHEAD)]
     return [replica.table.log, *map(replica.table.log_entry, names)]
 
@@ -248,7 +258,9 @@ def _ahead(replica: Replica, first: int) -> list[str]:
 def _behind(
     replica: Replica, index: int, first: int, reads: Sequence[tuple[bytes, Stat] | None]
 ) -> _Found:
-    """`reads` of what `_ahead` says, and the other entries that there are."""
+    """What comes next, given the `reads` of the paths of `_ahead`. Further entries are read
+    here.
+    """
     log, *found = reads
     if log is None:
         raise gone(replica.paths)
@@ -269,7 +281,9 @@ def _listed(replica: Replica, watch: Watch | None) -> tuple[list[str], Stat]:
 
 
 def _read_pointer(replica: Replica) -> Pointer:
-    """`is_lost` first: a pointer of before a clone never goes with a version of after it."""
+    """Read the pointer. `is_lost` is read first, so a pointer from before a clone never goes with a
+    version of `is_lost` from after it.
+    """
     paths = replica.paths
     is_lost, pointer = replica.keeper.get_many([paths.is_lost, paths.log_pointer])
     return _pointer_of(replica, is_lost, pointer)
@@ -299,9 +313,11 @@ def _pointer_moved(replica: Replica, pointer: Pointer) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Logged:
-    """One entry of the log. `entry` is None if it can't be read: who reads it in the queue says so.
+    """One entry of the log. `entry` is None if it can't be decoded; that is reported when it is
+    read from the queue.
 
-    `brought`: it wants nothing of us, who inserted the part that came with it.
+    `brought`: the parts that this replica got in the multi that wrote the entry, if the entry
+    requires nothing more of it; else None.
     """
 
     text: bytes
@@ -310,7 +326,7 @@ class _Logged:
 
     @property
     def partitions(self) -> frozenset[str]:
-        """Of what it brought or took."""
+        """The partitions in which the entry brings or removes parts."""
         return frozenset() if self.entry is None else partitions_about(self.entry)
 
     @classmethod
@@ -324,16 +340,16 @@ class _Logged:
 
 @lru_cache(DECODED_MAX)
 def _decoded(text: bytes) -> LogEntry:
-    """What was put off is read again by each who acts on some partitions alone. Raises
-    Corruption.
+    """Decode an entry. Cached, since each caller that acts only on some partitions reads entries
+    that were put off again. Raises Corruption.
     """
     return decode(text)
 
 
 def _brought(entry: LogEntry, author: str) -> tuple[PartName, ...] | None:
-    """The parts that came with the entry, which wants nothing of its author any more, but perhaps
-    what `settled_ones` says. Not if a quorum waits for it, which counts who has the part as entries
-    are carried out.
+    """The parts that came with the entry, if it requires nothing more of its author, except perhaps
+    what `settled_ones` checks; else None. An entry with a quorum is not among them: replicas are
+    counted when they carry it out.
     """
     match entry:
         case GetPart() if entry.source_replica == author and not entry.quorum:
@@ -345,10 +361,12 @@ def _brought(entry: LogEntry, author: str) -> tuple[PartName, ...] | None:
 
 
 def _passed_by(replica: Replica, entries: Sequence[_Logged]) -> frozenset[bytes]:
-    """The texts of those that need not be queued, if what they brought is there.
+    """The texts of the entries that need not be queued as long as the parts that they brought
+    exist.
 
-    Whoever replaced a partition had read the log up to there. So when something of the partition
-    comes before the replacement, the pointer was moved back since, by a clone.
+    A replica that replaced a partition had read the log up to that entry. So if another entry about
+    the partition comes before the replacement, a clone has moved the pointer back since, and the
+    replacement is queued.
     """
     replacements = [
         one.entry
@@ -357,7 +375,7 @@ def _passed_by(replica: Replica, entries: Sequence[_Logged]) -> frozenset[bytes]
     ]
     settled = frozenset[PartName]()
     if replacements and replica.memory.passes_by:
-        with suppress(Corruption):  # who carries them out says what can't be read
+        with suppress(Corruption):  # reported when the entry is carried out
             settled = settled_ones(replica, [one.range for one in replacements])
     passed: set[bytes] = set()
     before: set[str] = set()
@@ -379,8 +397,9 @@ def _copy(
     *,
     all_of_them: bool = False,
 ) -> int | None:
-    """One batch and the pointer behind it, but for what is done (`all_of_them`: that too). How many
-    were queued; None when what we knew of the pointer is outdated.
+    """Copy one batch of entries, except those that are done (with `all_of_them`: those, too), and
+    move the pointer past it. Returns how many were queued; None if what we knew of the pointer is
+    outdated.
     """
     passed = frozenset[bytes]() if all_of_them else _passed_by(replica, entries)
     queued = [one for one in entries if one.text not in passed]
@@ -388,7 +407,7 @@ def _copy(
     paths = replica.paths
     known = replica.memory.queue
     before, listed = known.queued(paths), known.listed(paths)
-    replica.memory.pointer = None  # of an unknown or refused multi nothing is remembered
+    replica.memory.pointer = None  # unknown, should the multi be refused or get no answer
     ops = transactions.pull(
         paths,
         [one.text for one in queued],
@@ -426,7 +445,9 @@ def _copy(
 
 
 def _position(names: list[str], pointer: int) -> int:
-    """Where the entries from `pointer` on begin. Names are dense and sorted but may start late."""
+    """The index in `names` where the entries from number `pointer` on begin. The numbers are sorted
+    and without gaps but may start late.
+    """
     from_pointer = log_entry_name(pointer)
     low, high = 0, len(names)
     while low < high:
@@ -443,7 +464,9 @@ def _logged(
     batch: Sequence[tuple[str, tuple[bytes, Stat] | None]],
     pointer: int,
 ) -> list[_Logged]:
-    """The entries, as many as fit one multi. A gap is an error, never skipped (§16.3 Q3)."""
+    """The entries of the batch, as many as fit into one multi. Raises LogTrimmed for a gap, which
+    is never skipped (§16.3 Q3).
+    """
     entries: list[_Logged] = []
     size = 0
     for position, (name, read) in enumerate(batch):
@@ -457,7 +480,7 @@ def _logged(
 
 
 def _require_no_more(replica: Replica, index: int, log: Stat) -> None:
-    """Raises LogTrimmed when there were more, and they are gone."""
+    """Raises LogTrimmed if the log had entries from `index` on and they are gone."""
     if index < log.next_sequence:
         raise _trimmed(replica, log_entry_name(index))
 

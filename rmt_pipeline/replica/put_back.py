@@ -1,5 +1,7 @@
-"""A part that nobody else has is looked for on this disk before it is lost (spec §5.9): it was
-given up here, and may have been unreadable for a moment only; or who fetched it died.
+"""Looking for a part that no replica has on this disk, before it counts as lost (spec §5.9).
+
+It may have been given up here while it was only unreadable for a moment; or the process that
+fetched it died before it was promised.
 """
 
 from collections.abc import Sequence
@@ -22,15 +24,17 @@ _SET_ASIDE_AS = ("broken", "broken-on-start")
 
 @dataclass(frozen=True, slots=True)
 class PutBack:
-    """An entry whose part this disk may have: nobody has looked."""
+    """A queue entry whose part this disk may still have: it has not been looked for yet."""
 
     part: PartName
 
 
 def is_unseen(replica: Replica, part: PartName) -> bool:
-    """Whether this disk may have the part, and nobody has looked: it was given up; or it has the
-    name of one that is not promised yet, as when who fetched or made it died before ZooKeeper knew.
-    (It had been compared by then.) No byte is read.
+    """Whether this disk may have the part and was not searched for it yet. No byte is read.
+
+    That is so if the part was given up here; or if a directory has its name although it is not
+    promised yet, because the process that fetched or made it died before ZooKeeper knew. (By then
+    that process had compared it.)
     """
     store = replica.store
     return store.marks.is_unseen(part) or _is_untold(store, part)
@@ -41,16 +45,18 @@ def _is_untold(store: PartStore, part: PartName) -> bool:
 
 
 def what_is_left(replica: Replica, entry: LogEntry) -> PutBack | None:
-    """None when it was looked at in vain, or this replica never had it."""
+    """How to look for the entry's part on this disk. None if that was done in vain, if this replica
+    never had the part, or if the entry is of another kind.
+    """
     if not isinstance(entry, GetPart | AttachPart):
         return None
     return PutBack(entry.part) if is_unseen(replica, entry.part) else None
 
 
 def stage_what_is_left(replica: Replica, node: str, part: PartName) -> StagedPart:
-    """The part under its own name, or a copy that was set aside, whichever is what was promised by
-    every byte of it. Raises Corruption when none is: then the part may be lost. The entry at `node`
-    is claimed.
+    """Stage the part from its own directory, or from a copy that was set aside, if every byte of it
+    is what was promised. The entry at `node` is claimed. Raises Corruption if neither is whole:
+    then the part may be lost.
     """
     store = replica.store
     if _is_untold(store, part):
@@ -82,13 +88,15 @@ def stage_what_is_left(replica: Replica, node: str, part: PartName) -> StagedPar
 
 
 def _stage_untold(replica: Replica, node: str, part: PartName) -> StagedPart:
-    """One that is broken is set aside, unless others have claimed the entry since."""
+    """Stage a part that has its name and was never promised. A broken one is set aside, unless
+    another worker has claimed the entry since.
+    """
     store = replica.store
     try:
         manifest = store.verify(part)
         return store.clone_into(store.begin("fetch", str(part)), part, manifest)
     except Corruption as error:
-        with suppress(MissingPart, UserError):  # ten copies of it are there: enough
+        with suppress(MissingPart, UserError):  # there are ten copies of it already
             store.detach_copy(part, "broken")
         with suppress(Refused):
             store.remove_all([part], lambda held: _confirmed(replica, node, part, held))

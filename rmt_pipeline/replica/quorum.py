@@ -1,16 +1,17 @@
-"""Parts of inserts that asked for a quorum: who counts, who gives up, who cleans up (spec §2.7).
+"""Inserts with a quorum: counting replicas, failing, cleaning up (spec §2.7).
 
     committed here: a node names the part, and us ──► others publish it, and count themselves in the
     same multi ──► as many as were asked for: the node goes, the insert is answered
                      └──► no active replica has it: the quorum failed, and the part with it
 
-1. A node that is gone was reached, unless `failed_parts` names the part: the multi that fails a
-   quorum deletes the one and creates the other.
-2. Whoever publishes the part asserts the version of the node that he read. Whoever fails the quorum
-   deletes it in the version that he read before he looked for the part, and asserts that no active
-   replica has it and that nobody has become active since. So of the two only one happens.
-3. The one who inserted it may come back to a part whose quorum failed: before he works, and nobody
-   merged it meanwhile (`awaiting_quorum`), he sets it aside.
+1. A node that is gone means that the quorum was reached, unless `failed_parts` names the part: the
+   multi that fails a quorum deletes the node and creates that one.
+2. A replica that publishes the part asserts the version of the node that it read. A replica that
+   fails the quorum deletes the node in the version that it read before it looked for the part, and
+   asserts that no active replica has the part and that none has become active since. So only one of
+   the two happens.
+3. The replica that inserted the part may come back with it after its quorum failed. It sets the
+   part aside before it works, and until then the part is not merged (`awaiting_quorum`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -39,11 +40,11 @@ from rmt_pipeline.zookeeper.keeper import (
 from rmt_pipeline.zookeeper.paths import TablePaths
 from rmt_pipeline.zookeeper.snapshot import claims_and_parts
 
-FAILED_KEPT_S = 86_400.0  # then nobody waits any more who has not seen that it failed
+FAILED_KEPT_S = 86_400.0  # by then no insert waits that has not seen the failure
 
 
 def awaited_parts(entry: LogEntry) -> tuple[PartName, ...]:
-    """The part of the entry, if somebody may be waiting until we have it."""
+    """The part of the entry, if it was inserted with a quorum that may still be waited for."""
     return (entry.part,) if isinstance(entry, GetPart | AttachPart) and entry.quorum else ()
 
 
@@ -52,7 +53,10 @@ def awaited_parts(entry: LogEntry) -> tuple[PartName, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Quorums:
-    """Nodes of parts that wait, as they were read, with their versions."""
+    """The nodes of parts that wait for their quorum, as they were read, with their versions.
+    `status` is `quorum/status`, `last` is `quorum/last_part`, `beside` are those of parallel
+    inserts.
+    """
 
     table: TablePaths
     status: tuple[QuorumStatus, int] | None
@@ -69,8 +73,9 @@ class Quorums:
     def changed(
         self, change: Callable[[QuorumEntry], QuorumEntry | None], *, enough: int | None = None
     ) -> list[Op]:
-        """The nodes as `change` makes their entries: None takes one out. What has reached its
-        quorum goes. With `enough`, so many are enough whatever was asked for.
+        """The operations that change each entry as `change` does, which returns None to remove it.
+        A node whose quorum is reached is deleted. With `enough`, that many replicas suffice,
+        whatever was asked for.
         """
         ops: list[Op] = []
         for part, (entry, version) in self.beside.items():
@@ -82,8 +87,9 @@ class Quorums:
         return [*ops, *self._changed_status(change, enough)]
 
     def without(self, dropped: PartName) -> list[Op]:
-        """Nothing that is dropped waits, and no sequential reader wants it; also where what is left
-        of an insert reaches its quorum by that, and is wanted from now on.
+        """The operations after which no dropped part waits and no sequential reader wants one. If
+        what is left of an insert reaches its quorum by that, sequential readers want it from then
+        on.
         """
         kept = self
         if self.last is not None:
@@ -112,7 +118,9 @@ class Quorums:
         return [SetData(path, QuorumStatus(left).encode(), version)] * (left != status.entries)
 
     def noted(self, entries: Iterable[QuorumEntry]) -> list[Op]:
-        """Up to here a sequential reader reads."""
+        """The operations that note these parts as having reached their quorum, for sequential
+        readers.
+        """
         if self.last is None:
             return []
         last, version = self.last
@@ -126,8 +134,8 @@ def _is_reached(entry: QuorumEntry, enough: int | None) -> bool:
 
 
 def read_quorums(replica: Replica, parts: Collection[PartName] | None = None) -> Quorums:
-    """The nodes of these parts' quorums (of all when None), and `quorum/status`, whichever part
-    that names, each with its version.
+    """Read the quorum nodes of these parts (of all when None), and `quorum/status` whichever parts
+    it names, each with its version.
     """
     keeper, table = replica.keeper, replica.table
     alone = [table.quorum_status, table.quorum_last_part]
@@ -157,8 +165,8 @@ def read_quorums(replica: Replica, parts: Collection[PartName] | None = None) ->
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """`ops` belong into the multi by which this replica has the parts; `failed` are those that it
-    must not have.
+    """`ops` belong into the multi by which this replica gets the parts; `failed` are those of the
+    parts that it must not have, because their quorum failed.
     """
 
     ops: tuple[Op, ...] = ()
@@ -169,8 +177,8 @@ class Counted:
 
 
 def count_us(replica: Replica, parts: Collection[PartName]) -> Counted:
-    """How the quorum nodes change once this replica has these parts, and which of them have failed
-    already.
+    """How the quorum nodes change once this replica has these parts, and which of the parts have
+    failed already.
 
     The failed ones are read after the nodes: a part that is in neither has reached its quorum, for
     good.
@@ -196,11 +204,11 @@ def failed_of(replica: Replica, parts: Collection[PartName]) -> frozenset[PartNa
 
 
 def has_failed(replica: Replica, part: PartName) -> bool:
-    """Whether the quorum of a part that we can't get has failed: before, or now and by us, because
-    no active replica has the part (spec §5.2.3). Who inserted it is told, and may insert it again:
-    its ids are forgotten in the same multi.
+    """Whether the quorum of a part that we can't fetch has failed: earlier, or just now by this
+    call, because no active replica has the part (spec §5.2.3). The insert is told that it failed
+    and may be repeated: its ids are forgotten in the same multi.
 
-    Raises what is no answer.
+    Raises what leaves the question open, such as OutcomeUnknown.
     """
     for _ in range(limits.LOOK_ROUNDS_MAX):
         if failed_of(replica, [part]):
@@ -208,17 +216,19 @@ def has_failed(replica: Replica, part: PartName) -> bool:
         ops = _fail(replica, part)
         if ops is None:
             return False
-        with suppress(Refused):  # something moved: look again
+        with suppress(Refused):  # something changed: look again
             answered(replica, ops)
     return False
 
 
 def _fail(replica: Replica, part: PartName) -> list[Op] | None:
-    """None when nobody waits for the part, or an active replica has it or what contains it.
+    """The operations that fail the quorum of the part. None if no quorum waits for it, or an active
+    replica has the part or one that contains it.
 
-    The node first, then who is active and what they have. The version of `/log` says that no drop
-    came since the ids were read; those of their parents, that no clean-up removed any: one that was
-    written again since then is of other rows.
+    The quorum's node is read first, then which replicas are active and which parts they have. The
+    version of `/log` asserts that no drop came since the ids were read; the versions of the ids'
+    parents assert that no clean-up has removed any since: an id that was written again after that
+    would be of other rows.
     """
     keeper, table = replica.keeper, replica.table
     quorums = read_quorums(replica, [part])
@@ -250,10 +260,12 @@ def _fail(replica: Replica, part: PartName) -> list[Op] | None:
 
 
 def set_aside_failed(replica: Replica) -> tuple[str, ...]:
-    """The names in `detached/` of parts that we have and whose quorum failed without us. Nobody
-    who is active has them: what reads and merges here does not begin before they are gone.
+    """Set aside the parts that this replica has and whose quorum failed without it; their names in
+    `detached/`. No active replica has these parts, so reading and merging must not begin here
+    before they are gone.
 
-    ZooKeeper first: what is left of one on the disk is set aside as unknown.
+    They are deleted in ZooKeeper first: what is then left of one on the disk, should we die, is set
+    aside as unknown.
     """
     keeper, table = replica.keeper, replica.table
     [names] = keeper.children_many([table.quorum_failed_parts])
@@ -263,7 +275,7 @@ def set_aside_failed(replica: Replica) -> tuple[str, ...]:
     for part, stat in zip(failed, stats, strict=True):
         if stat is None:
             continue
-        with suppress(Refused):  # another process of ours was faster
+        with suppress(Refused):  # another process of this replica was faster
             keeper.multi([Delete(replica.paths.part(part))])
         with suppress(UserError, MissingPart, Corruption):
             name = replica.store.detach_if(part, "noquorum", partial(_is_free, replica, part))
@@ -279,8 +291,8 @@ def _is_free(replica: Replica, part: PartName) -> bool:
 
 
 def forget_dropped_quorums(replica: Replica, dropped: PartName) -> None:
-    """Nobody waits for what is dropped, and no sequential reader either. The insert was in before
-    the drop: whoever waited for it is answered.
+    """Let no quorum wait for dropped parts, and no sequential reader either. The insert was
+    complete before the drop, so its client gets its answer. Raises Conflict.
     """
     for _ in range(limits.FORGET_ROUNDS_MAX):
         ops = read_quorums(replica).without(dropped)
@@ -293,10 +305,12 @@ def forget_dropped_quorums(replica: Replica, dropped: PartName) -> None:
 
 
 def clean_quorums(replica: Replica) -> int:
-    """How many nodes went. A quorum of more replicas than there are is reached by those that there
-    are: one was dropped, and nobody could insert any more while the others waited for it. And a
-    failed part is forgotten when nobody can come across it: its entry has left the log, and every
-    queue, no replica has it, and who inserted it has long been told.
+    """Remove quorum nodes that have no use any more; how many.
+
+    A quorum of more replicas than there are counts as reached once all existing ones have the part:
+    one was dropped, and no client could insert any more while the others waited for it. A failed
+    part is forgotten when no process can come across it: its entry has left the log and every
+    queue, no replica has it, and the inserting client was answered long ago.
     """
     keeper = replica.keeper
     quorums = read_quorums(replica)
@@ -333,7 +347,8 @@ def _failed_long_ago(replica: Replica) -> list[PartName]:
     old_ms = (replica.clock.now_s() - FAILED_KEPT_S) * 1000
     log = keeper.children(table.log)
     [first] = keeper.get_many([table.log_entry(log[0])]) if log else [None]
-    # The log's oldest entry is younger: the part's own, which was there before it failed, is gone.
+    # A failure that is older than the log's oldest entry: the part's own entry, which was written
+    # before it failed, is gone.
     before_ms = old_ms if first is None else min(old_ms, first[1].created_ms)
     old = [
         PartName.parse(name)
@@ -341,12 +356,12 @@ def _failed_long_ago(replica: Replica) -> list[PartName]:
         if stat is not None and stat.created_ms < before_ms
     ]
     if log and first is None:
-        return []  # it was trimmed at this moment
+        return []  # the log was trimmed at this moment
     return [part for part in old if not _is_known(replica, part)]
 
 
 def _is_known(replica: Replica, part: PartName) -> bool:
-    """Whether a replica has the part, or an entry that makes it: the queues first."""
+    """Whether a replica has the part, or an entry that makes it. The queues are read first."""
     keeper, table = replica.keeper, replica.table
     peers = [table.replica(name) for name in keeper.children(table.replicas)]
     queues: Sequence[Sequence[str] | None] = keeper.children_many([p.queue for p in peers])

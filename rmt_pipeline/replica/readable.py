@@ -1,4 +1,4 @@
-"""Which parts a reader reads, and which of its rows it can't have now."""
+"""Which parts a reader reads, and which rows it can't have at the moment."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,21 +23,21 @@ from rmt_pipeline.zookeeper.snapshot import (
     queued_entries,
 )
 
-MARK_KEPT_S = 600.0  # longer than any answer of ZooKeeper to who gives a part up may take
+MARK_KEPT_S = 600.0  # longer than ZooKeeper may take to answer when a part is given up
 
 
 @dataclass(frozen=True, slots=True)
 class ReadableParts:
-    """The active parts, sorted by name; `absent` are those that were broken or gone, or that a
-    clone has left for what contains them, and are not fetched yet: an answer without their rows
-    would be wrong.
+    """The active parts, sorted by name, and the `absent` ones, without whose rows an answer would
+    be wrong: parts that were broken or gone, or that a clone has left for others that contain them,
+    and that are not fetched yet.
     """
 
     active: tuple[PartName, ...]
     absent: tuple[PartName, ...]
 
     def of_partition(self, partition: str | None) -> "ReadableParts":
-        """All for None."""
+        """Those of one partition; all for None."""
         if partition is None:
             return self
         chosen = (
@@ -48,17 +48,18 @@ class ReadableParts:
 
 
 def readable_parts(replica: Replica) -> ReadableParts:
-    """The parts that a reader may read now, and those that it has to wait for. Raises
+    """The parts that a reader may read now, and those that it would have to wait for. Raises
     ReplicaDropped.
 
-    A part that is given up is marked on this disk, then in one multi its promise goes and its fetch
-    is queued; in another the fetch ends and the promise is back. So a part that is missing from the
-    promises was marked before they were read. If the queue, which is read after the promises, does
-    not make it, then it was fetched between the two reads, and the promises, which are read once
-    more, have it; or it was dropped.
+    A part that is given up is first marked on this disk; then one multi removes its promise and
+    queues its fetch; later another multi ends the fetch and restores the promise. So a part that is
+    missing from the promises was marked before they were read. If the queue, which is read after
+    the promises, does not have its fetch, then either the part was fetched between the two reads,
+    and the promises, which are read once more, have it; or it was dropped.
 
-    A clone marks so what it leaves and what is to come contains. It fills the queue afterwards, and
-    until it has, `is_lost` says "1": that is read before the queue, and after all.
+    A clone marks the parts that it leaves and that will be contained in others. It fills the queue
+    only afterwards, and until it has, `is_lost` is "1". So `is_lost` is read before the queue, and
+    again at the end.
     """
     keeper, paths, store = replica.keeper, replica.paths, replica.store
     active = parts_now(keeper, paths, replica.memory.queue).current
@@ -78,7 +79,7 @@ def readable_parts(replica: Replica) -> ReadableParts:
         if lost is None or lost_now is None:
             raise gone(paths)
         if lost[1].version != lost_now[1].version:
-            return readable_parts(replica)  # a clone has begun or ended
+            return readable_parts(replica)  # a clone began or ended, or a part was given up
         absent = [
             part
             for part in marked
@@ -89,21 +90,22 @@ def readable_parts(replica: Replica) -> ReadableParts:
 
 
 class ReplicaIsNotInQuorum(Unavailable):
-    """Rows that reached their quorum are not here yet."""
+    """Rows that have reached their quorum are not on this replica yet."""
 
     code = "REPLICA_IS_NOT_IN_QUORUM"
 
 
 def sequential_parts(replica: Replica) -> ReadableParts:
-    """As `readable_parts`, of what every sequential reader sees from now on: all rows that reached
-    their quorum, and none that waits for it, or was inserted after the last that reached it
+    """Like `readable_parts`, for a sequentially consistent read: all rows that have reached their
+    quorum, and none that still wait for it or were inserted after the last ones that reached it
     (spec §2.7). Raises ReplicaIsNotInQuorum.
 
-    1. What reached it is read first. All of it is in the log by then, so it is there, in the queue,
-       or among the parts, which are read in this order: of what is on its way here only what waits
-       or failed may be missing. (The last one alone says nothing: parts overtake each other.)
-    2. What waits, or failed, is read once more after the parts: one of them that is not waiting by
-       then has reached its quorum, whenever it came.
+    1. The parts that have reached it are read first. All of them are in the log by then; so each is
+       in the log, in the queue, or among the parts, which are read in this order. Of the parts
+       still on their way only those that wait or failed may be missing. (The last part alone proves
+       nothing, because parts overtake each other.)
+    2. The parts that wait or failed are read once more after the parts: an active part that is not
+       among them has reached its quorum, whenever it came.
 
     A part that has both such rows and later ones is read: no part that waits is merged.
     """
@@ -140,8 +142,8 @@ def sequential_parts(replica: Replica) -> ReadableParts:
 
 
 def _on_their_way(replica: Replica) -> dict[PartName, int]:
-    """Parts that this replica is still to get, each with the quorum that was asked for it; but what
-    is to be dropped.
+    """The parts that this replica is still to get, except those that are to be dropped, each with
+    the quorum that its insert asked for.
     """
     entries = entries_to_come(
         replica.keeper, replica.table, replica.paths, replica.memory.queue
@@ -158,8 +160,8 @@ def _on_their_way(replica: Replica) -> dict[PartName, int]:
 def note_active(replica: Replica, noted: Holdings | None = None) -> Holdings | None:
     """Note on the disk which parts are active, for readers while ZooKeeper is away.
 
-    Gives what is noted now, or None when the disk takes no note. Whoever hands that in again as
-    `noted` spares a comparison with the disk as long as the parts are the same.
+    Returns what is noted now, or None if the disk could not take the note. A caller that passes
+    that as `noted` the next time spares the comparison with the disk while the parts are the same.
     """
     promised = parts_now(replica.keeper, replica.paths, replica.memory.queue)
     if promised is noted:
@@ -172,7 +174,9 @@ def note_active(replica: Replica, noted: Holdings | None = None) -> Holdings | N
 
 
 def _forget_old_marks(replica: Replica, settled: list[PartName]) -> None:
-    """Not at once: who has marked a part may be about to give it up."""
+    """Forget marks of parts that are not absent, but only old ones: a process that has just marked
+    a part may be about to give it up.
+    """
     for part in settled:
         marked_s = replica.store.marks.given_up_s(part)
         if marked_s is not None and replica.clock.now_s() - marked_s > MARK_KEPT_S:
@@ -180,7 +184,7 @@ def _forget_old_marks(replica: Replica, settled: list[PartName]) -> None:
 
 
 def absent_error(table: object, absent: Sequence[PartName]) -> MissingPart:
-    """What a reader of the table (or replica) is told who can't have all rows."""
+    """The error for a reader of the table (or replica) that can't have all rows."""
     first = absent[0]
     more = f" (and {len(absent) - 1} more)" if len(absent) > 1 else ""
     return MissingPart(

@@ -1,4 +1,6 @@
-"""One replica of one table, put together: where it is agreed, where its bytes are, who it is."""
+"""One replica of one table: its definition, its place in ZooKeeper, its parts on the disk, and what
+this process remembers about it.
+"""
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -24,7 +26,7 @@ from rmt_pipeline.zookeeper.through import BoundKeeper
 
 
 class Total:
-    """What was added since it was made: nothing is lost between two threads. Thread-safe."""
+    """A sum that several threads add to. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -41,7 +43,9 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """How far the log was pulled (None: never), with the versions that guard pulling on."""
+    """How far the log was pulled (None: never), with the versions to assert when pulling goes
+    on.
+    """
 
     index: int | None
     version: int
@@ -50,8 +54,8 @@ class Pointer:
 
 @dataclass(frozen=True, slots=True)
 class PartCounts:
-    """Parts on disk: all active ones, the fullest partition's active ones, and outdated ones of
-    the partition that has most of them.
+    """How many parts are on the disk: all active ones, those of the `partition` that has most, and
+    the outdated ones of the partition that has most outdated ones.
     """
 
     active: int
@@ -66,8 +70,8 @@ _NO_MUTATIONS = Mutations({})
 
 @dataclass(frozen=True, slots=True)
 class KnownRecords(CountedChildren):
-    """The records of inserts, by name; and of some, which are whole, every partition that they will
-    ever have rows of.
+    """The insert records that exist, by name; and for some of them, whose list of partitions is
+    complete, every partition that they will ever have rows of.
     """
 
     created_zxid: int = -1
@@ -76,7 +80,7 @@ class KnownRecords(CountedChildren):
     partitions: tuple[tuple[str, frozenset[str]], ...] = ()
 
     def wanted(self, partitions: Collection[str], but: str) -> list[str]:
-        """Those that may have rows of these partitions, without one."""
+        """The records, except `but`, that may have rows of these partitions."""
         known = dict(self.partitions)
         return [
             name
@@ -85,8 +89,9 @@ class KnownRecords(CountedChildren):
         ]
 
     def now(self, stat: Stat, names: Sequence[str]) -> "KnownRecords":
-        """As they are listed now. If a node had gone and come again, more would have changed than
-        the names say: then nothing is known of any.
+        """This knowledge, updated to a new listing. If a record had been removed and created again,
+        the stat would show more changes than the names do; then what was known of every record is
+        dropped.
         """
         changes = len(frozenset(self.names).symmetric_difference(names))
         is_told = stat.created_zxid == self.created_zxid and (
@@ -99,8 +104,8 @@ class KnownRecords(CountedChildren):
     def changed(
         self, session: int, *, came: Sequence[str], went: Collection[str]
     ) -> "KnownRecords":
-        """By this session, which has changed nothing else. A name that comes again is of another
-        record.
+        """This knowledge after `session` has added and removed these records and changed nothing
+        else. A name that was removed may come again for another record.
         """
         return replace(
             self,
@@ -111,7 +116,9 @@ class KnownRecords(CountedChildren):
         )
 
     def learnt(self, found: Mapping[str, frozenset[str]]) -> "KnownRecords":
-        """With these; of one that has none nothing is known."""
+        """This knowledge with the partitions of more records. A record with an empty set is left
+        out, since its partitions are not known.
+        """
         told = {name: partitions for name, partitions in found.items() if partitions}
         if told.items() <= dict(self.partitions).items():
             return self
@@ -122,70 +129,78 @@ class KnownRecords(CountedChildren):
 class Memory:
     """What this process remembers only to save requests. Losing all of it changes nothing.
 
-    All loops of a process share it, so any field may be another one at any moment. A field is
-    an immutable value, which is replaced as a whole and looked at once by whoever decides, or
-    an object with a lock of its own (`Hints`, `Kills`), or made of such; nothing else. Below each
-    one stands why it is safe to act on it when it is old.
+    All loops of a process share it, so any field may change at any moment. A field is an immutable
+    value, which is replaced as a whole and read once per decision, or an object with a lock of its
+    own (`Hints`, `Kills`), or made of such; nothing else. Below each field stands why it is safe to
+    act on an old value.
     """
 
     partitions: Hints[str, None] = field(default_factory=Hints)
-    """Partitions whose node in `block_numbers` was seen. Without it an allocation is refused."""
+    """Partitions whose node in `block_numbers` was seen. An allocation is refused if the node does
+    not exist.
+    """
     not_lost_version: int | None = None
-    """The version of `is_lost` when it was seen to be "0". Inserts check that it still has it."""
+    """The version of `is_lost` when it was seen to be "0". Inserts assert that it still has it."""
     queue: KnownQueue = field(default_factory=KnownQueue)
-    """Queue entries by node: true for ever. And the parts as they were listed last, which whoever
-    looks takes for what there is only if the stat that he reads says so.
+    """Queue entries by node, which never change; and the parts as they were listed last, which are
+    used only if the stat that was just read says that they are still the same.
     """
     pointer: Pointer | None = None
-    """Our log pointer as we left it. A pull that copies something with an outdated one is refused;
-    whoever has to know that nothing is left to copy does not look here (`pull_log`, `afresh`).
+    """The log pointer as this process left it. A pull that copies something with an outdated
+    pointer is refused; callers that must know that nothing is left to copy do not use it
+    (`pull_log`, `afresh`).
     """
     addresses: Hints[str, tuple[float, bytes]] = field(default_factory=Hints)
-    """Peers that were active, when (monotonic), and their addresses. A fetch from an old one fails
-    and is tried again.
+    """The addresses of peers that were active, and when (monotonic). A fetch from an outdated
+    address fails and is tried again.
     """
     inserted: Total = field(default_factory=Total)
-    """Parts that this process has inserted."""
+    """How many parts this process has inserted."""
     parts_counted: tuple[float, PartCounts, int] | None = None
-    """When parts were counted last (monotonic), how many there were, and how many had been
-    `inserted` before: to slow inserts down.
+    """When parts were counted last (monotonic), the counts, and the value of `inserted` at that
+    time. They only slow inserts down.
     """
     active: tuple[float, tuple[str, ...]] | None = None
-    """When it was asked last (monotonic) which replicas are active, and the answer: to choose who
-    merges. When two choose differently both merge, or both wait until the others have.
+    """When the active replicas were listed last (monotonic), and their names: to choose which
+    replica merges. If two replicas choose differently, both merge, or each waits for the other
+    until the time for that is over.
     """
     runs: Hints[PartName, WeighedRun] = field(default_factory=Hints)
-    """Runs by their first parts, as they were weighed last. They serve to choose a merge; whether
-    it may be is looked at anew.
+    """Weighed runs of parts, by their first parts. They serve only to choose a merge; whether it is
+    allowed is checked anew.
     """
     fetch_instead: Hints[PartName, None] = field(default_factory=Hints)
-    """Results of merges that came out differently here: fetched from who published them. Who does
-    not know it makes the same once more.
+    """Results of merges that came out differently here, and are therefore fetched from the replica
+    that published them. A process that does not know this makes the same result once more.
     """
     loaded: Mutations = _NO_MUTATIONS
-    """Mutations as some thread loaded them last, for their entries, which never change."""
+    """The mutations as some thread loaded them last; only their entries are used, which never
+    change.
+    """
     checked: Hints[tuple[str, str], None] = field(default_factory=Hints)
-    """Mutations and partitions in which no smaller number was in flight: none comes any more."""
+    """Pairs of mutation and partition for which no smaller block number was in flight: none will be
+    any more.
+    """
     records: KnownRecords = field(default_factory=KnownRecords)
-    """Records of inserts that were read before. An insert has rows of the same partitions for ever,
-    and which nodes are the same ones is told by the stat that is read.
+    """Insert records that were read before. An insert has rows of the same partitions for ever, and
+    the stat of their parent, which is read each time, tells whether the nodes are still the same.
     """
     kills: Kills = field(default_factory=Kills)
     inserts: "Together[Sequence[Op], list[str]]" = field(default_factory=Together)
-    """Multis of inserts that wait for one that is under way. They are not lost: who sent them does
-    not return before.
+    """Multis of inserts that wait for one that is under way. None is lost, because the insert that
+    sent it does not return before.
     """
     passes_by: bool = False
-    """Set by a loop that never ends: nobody is told here of replacements that left nothing to do.
-    They are not queued then (`pull_log`).
+    """Set by a loop that never ends: it need not report replacements that left nothing to do, so
+    `pull_log` does not queue them.
     """
     pull_batch: int = 1
     """Log entries per pull: starts at one and doubles, so that huge entries get through."""
 
 
 UpdateDefinition = Callable[[Callable[[TableDefinition], TableDefinition]], TableDefinition]
-"""Change the definition on this host's disk: what the given function makes of it. Atomic,
-durable; the answer is what it is now.
+"""Replaces the definition on this host's disk by what the given function makes of it, atomically
+and durably; returns the new one.
 """
 
 
@@ -194,7 +209,9 @@ def _no_catalog(_: Callable[[TableDefinition], TableDefinition]) -> TableDefinit
 
 
 OtherStore = Callable[[str, str], PartStore | None]
-"""The parts of another table of this server, by database and name; None when there is none."""
+"""Returns the parts of another table of this server, by database and name; None if there is no such
+table.
+"""
 
 
 def _no_other_tables(_database: str, _name: str) -> None:
@@ -203,11 +220,11 @@ def _no_other_tables(_database: str, _name: str) -> None:
 
 @dataclass(slots=True)
 class Replica:
-    """Bound to one ZooKeeper session through `keeper`; a new session needs a new Replica.
+    """One replica, bound to one ZooKeeper session through `keeper`; a new session needs a new
+    Replica, and so does an ALTER.
 
-    Whatever session it is made with: nothing of it is written into a namesake that was created
-    since. `worker` names this process in claims, for people; `user` is the account that asks. An
-    ALTER needs a new Replica too.
+    It writes nothing into a replica of the same name that was created later, whatever its session
+    is. `worker` names this process in claims, for people; `user` is the account that asks.
     """
 
     definition: TableDefinition
@@ -223,7 +240,9 @@ class Replica:
     user: str = ""
 
     creation: str = field(init=False)
-    """The node that says which replica is meant; "" of a definition that no catalog has."""
+    """The path of the node that identifies this creation of the replica; "" for a definition that
+    is in no catalog.
+    """
 
     def __post_init__(self) -> None:
         name = self.definition.creation
@@ -232,13 +251,15 @@ class Replica:
             self.keeper = BoundKeeper(self.session, self.paths.root, self.creation)
 
     def become(self, definition: TableDefinition) -> None:
-        """Its nodes were made again: nothing that is remembered of those before is true of them."""
+        """Go on with this definition after the replica's nodes were made again; what was remembered
+        of the old ones is dropped.
+        """
         self.definition, self.memory = definition, Memory()
         self.__post_init__()
 
     @property
     def session(self) -> Keeper:
-        """What `keeper` writes through. For whoever asks whether it is still the same one."""
+        """The session that `keeper` uses, for callers that ask whether it is still the same one."""
         keeper = self.keeper
         return keeper.session if isinstance(keeper, BoundKeeper) else keeper
 
@@ -256,7 +277,9 @@ class Replica:
 
     @property
     def has_own_window(self) -> bool:
-        """Whether it is a table of one copy that remembers as many inserts as it says itself."""
+        """Whether this is a table of one copy with its own setting for how many inserts it
+        remembers.
+        """
         settings = self.settings
         return (
             self.definition.engine.is_private
@@ -282,8 +305,8 @@ class Replica:
         )
 
     def is_there(self) -> bool:
-        """Whether this replica is in ZooKeeper for certain. Else its directory may be another
-        table's by now, in which a part of that has the name of ours.
+        """Whether this replica certainly exists in ZooKeeper. If not, its directory may belong to
+        another table by now, in which a part may have the name of one of ours.
         """
         try:
             self.keeper.multi([Check(self.paths.root)])
@@ -292,11 +315,13 @@ class Replica:
         return True
 
     def new_holder(self) -> str:
-        """A new name, unlike all others, for who takes a block number or a claim."""
+        """A new unique name for the holder of a block number or a claim."""
         return f"{self.worker} {self.ids.new_id()}"
 
     def new_entry_id(self) -> str:
-        """Of what somebody asks for: who, for people, is behind the id."""
+        """A new id for a log entry that an account asks for; the account's name follows it, for
+        people.
+        """
         return f"{self.ids.new_id()} {self.user}".strip()
 
     def __str__(self) -> str:
@@ -304,7 +329,7 @@ class Replica:
 
 
 def lost_error(replica: Replica) -> TableIsReadOnly:
-    """What whoever finds it lost is told."""
+    """The error to raise when the replica is found to be lost."""
     return TableIsReadOnly(
         f"{replica} is lost and is cloning another replica; its server finishes that"
     )
@@ -315,13 +340,15 @@ def take_back_own(
     living: Callable[[], Replica],
     pairs: Iterable[tuple[StagedPart, PartName]],
 ) -> bool:
-    """Parts that were given their names, and not announced, become staged again. False when nobody
-    can tell whether the replica is still there: they keep their names, until a clean-up finds them.
-    `living`: asked for the same replica if the session has ended.
+    """Turn parts that were given their names, but not promised, into staged ones again. False if it
+    is unknown whether the replica still exists: then the parts keep their names until a clean-up
+    finds them. `living` is asked for the same replica if the session has ended.
 
-    1. A REPLACE has given its parts their names, and its session ends. 2. The table is dropped and
-    created again, and its first inserts have the same names. 3. The REPLACE takes its parts back:
-    by name, those of the new table, which are promised.
+    Why it must be known that the replica exists:
+
+    1. A REPLACE has given its parts their names, and its session ends.
+    2. The table is dropped and created again, and its first inserts get the same names.
+    3. The REPLACE takes its parts back by name: those of the new table, which are promised.
     """
     if not replica.is_there():
         try:

@@ -1,5 +1,5 @@
-"""Replacements that were asked for here and left nothing to do: carrying the entry out would find
-nothing (`work.replace`).
+"""Recognizing replacements that were requested here and left nothing to do: carrying out their log
+entry (`work.replace`) would change nothing.
 """
 
 from collections.abc import Collection
@@ -13,17 +13,17 @@ from rmt_pipeline.zookeeper.snapshot import sweep_snapshot
 
 
 def settled_ones(replica: Replica, ranges: Collection[PartName]) -> frozenset[PartName]:
-    """Of these ranges, which were emptied by the multi that wrote their entries, those of which
-    nothing is left: no part, entry of the queue or directory, and no id, record or quorum of what
-    was in any of them.
+    """Those of these ranges of which nothing is left: no part, queue entry or directory, and no id,
+    record or quorum of what was in any of them. The ranges were emptied by the multis that wrote
+    their entries. A range that stands for no blocks is always settled.
 
-    Who was cloned since from a replica that has yet to read these entries has got it all back: then
-    there are parts, or entries that bring them. Otherwise nothing comes back into one that is
-    settled once. Its queue entries went with its parts, and later ones have greater numbers; so
-    nobody makes a directory inside any more but who has begun, and he takes it away himself, or the
-    next start does, as after any drop.
+    If this replica has been cloned since, from one that has yet to read these entries, it has got
+    everything back: then there are parts, or entries that bring them. Otherwise nothing comes back
+    into a settled range. Its queue entries went with its parts, and later entries have greater
+    numbers. So only a worker that has begun already can still make a directory inside, and it
+    removes that itself, or the next start does, as after any drop.
 
-    The caller has read the pointer of the log and `is_lost` before, and asserts them.
+    The caller has read the log pointer and `is_lost` before, and asserts them.
     """
     real = [one for one in ranges if one.blocks_count >= 2]
     if not real:
@@ -42,7 +42,9 @@ def settled_ones(replica: Replica, ranges: Collection[PartName]) -> frozenset[Pa
 
 
 def are_on_disk(replica: Replica, dropped: Collection[PartName]) -> frozenset[PartName]:
-    """Those of these ranges, or parts, of which anything has a directory, promised or not."""
+    """Those of these ranges, or parts, in which any part has a directory on this disk, promised or
+    not.
+    """
     prefixes = tuple({f"{one.partition}_" for one in dropped})
     names = (one for one in replica.store.names() if one.startswith(prefixes))
     parts = [part for one in names if (part := PartName.try_parse(one)) is not None]

@@ -1,4 +1,4 @@
-"""What several threads want at once is done together, by one of them: group commit."""
+"""Group commit: what several threads want at the same time is done together, by one of them."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -13,37 +13,41 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 AT_ONCE_MAX = 64
-WAIT_S = 60.0  # between two looks of who is woken anyhow
+WAIT_S = 60.0  # between two looks; normally a waiting thread is woken
 
 _leading = ContextVar("leading", default=False)
-"""Whether this thread does something for others: who is called from there would wait for itself."""
+"""Whether this thread is acting for others. A call from within that would wait for itself."""
 
 
 @dataclass(slots=True, eq=False)
 class _Asked(Generic[T, R]):
-    """What one thread wants."""
+    """What one thread has asked for."""
 
     item: T
     waker: Waker
     outcome: Sequence[R] | Exception | None = None
-    """One result; none when it has to be done alone. None until it is over."""
+    """None until it is over. Then a sequence with the result, an empty sequence if it must be done
+    alone, or the error to raise.
+    """
 
 
 @dataclass(slots=True)
 class Together(Generic[T, R]):
-    """While something is under way, what others want waits; then all that waits is done together.
+    """Does items in groups: while one group is under way, further items wait, and are then done
+    together.
 
-    The thread that came first does it for the others. Who comes when nothing is under way waits for
-    nobody. Whoever is interrupted, wherever that is, holds nobody up. Thread-safe.
+    The thread that came first does the work for its group. An item that comes when nothing is under
+    way does not wait. A thread that is interrupted, at whatever point, does not block the others.
+    Thread-safe.
     """
 
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _waiting: list[_Asked[T, R]] = field(default_factory=list)
     _under_way: list[_Asked[T, R]] = field(default_factory=list)
-    """The first one's thread does it for them all."""
+    """The group that is being done, by the thread of its first item."""
 
     def __len__(self) -> int:
-        """How many wait for what is under way."""
+        """How many items wait for the group that is under way."""
         return len(self._waiting)
 
     def do(
@@ -53,12 +57,12 @@ class Together(Generic[T, R]):
         alone: Callable[[T], R],
         together: Callable[[Sequence[T]], Sequence[R] | None],
     ) -> R:
-        """What came of `item`, alone or with others.
+        """Do `item`, alone or with others; returns its result.
 
-        `together` gives the results in order; None when nothing came of any of them, and each is to
-        be done by itself, by whoever wants it: so none fails for another one. What it raises is
-        raised in all of them. `waker` is the caller's own. When this raises, nobody does it any
-        more: what the caller does then to take it back comes after it.
+        `together` returns the results in order; or None if none of the items was done and each is
+        to be done alone, by its own thread, so that none fails because of another one. An error
+        that it raises is raised for all of them. `waker` is the caller's own. Once this raises, no
+        thread works on the item any more: what the caller then does to undo it comes after.
         """
         if _leading.get():
             return alone(item)
@@ -74,14 +78,16 @@ class Together(Generic[T, R]):
             finally:
                 self._leave(asked)
         except BaseException:
-            self._leave(asked)  # perhaps it was interrupted in the middle of that
+            self._leave(asked)  # the first one may have been interrupted
             raise
         if isinstance(asked.outcome, Exception):
             raise asked.outcome
         return asked.outcome[0] if asked.outcome else alone(item)
 
     def _leads(self, asked: _Asked[T, R]) -> bool:
-        """Whether it is its turn: all that waits is under way from now on."""
+        """Whether it is this item's turn to lead. If so, it is under way now with all that wait, up
+        to AT_ONCE_MAX.
+        """
         with self._lock:
             if self._under_way or self._waiting[:1] != [asked]:
                 return False
@@ -92,7 +98,7 @@ class Together(Generic[T, R]):
     def _lead(
         self, alone: Callable[[T], R], together: Callable[[Sequence[T]], Sequence[R] | None]
     ) -> None:
-        """Do all that is under way, and note what came of it."""
+        """Do the group that is under way, and set the outcome of each item."""
         group = self._under_way
         items = [one.item for one in group]
         leading = _leading.set(True)
@@ -108,8 +114,8 @@ class Together(Generic[T, R]):
             _leading.reset(leading)
 
     def _leave(self, asked: _Asked[T, R]) -> None:
-        """Those that it leads are told, and the next one leads; what others do for it comes to its
-        end. May be done twice.
+        """Leave: if this item led a group, wake the group's other threads and the next leader. If
+        another thread is still working on it, wait until that has ended. May be done twice.
         """
         with self._lock:
             if self._under_way[:1] == [asked]:

@@ -1,5 +1,5 @@
-"""Trying again what could not be done now: how often, with which pauses, and what a person who
-waits for it is told meanwhile.
+"""Retrying a command that could not be carried out yet: how often, with which pauses, and the
+warning that tells a waiting person why.
 """
 
 import warnings
@@ -20,15 +20,15 @@ class StillTrying(UserWarning):
 
 
 def nobody_knows() -> ReadOnlyReason | None:
-    """Of a replica whose server can't be asked."""
+    """The `why_read_only` of a replica whose server can't be asked."""
     return None
 
 
 @dataclass(slots=True)
 class Tries:
     """The tries of one command (`insert_keeper_max_retries`, with pauses that double from
-    `insert_keeper_retry_initial_backoff_ms` to `insert_keeper_retry_max_backoff_ms`). Whoever waits
-    longer than TELL_AFTER_S gets a warning, StillTrying, with the reason; another one when the
+    `insert_keeper_retry_initial_backoff_ms` to `insert_keeper_retry_max_backoff_ms`). After
+    TELL_AFTER_S of waiting a warning, StillTrying, tells the reason; another one follows when the
     reason changes, every TELL_EVERY_S at most.
     """
 
@@ -54,12 +54,13 @@ class Tries:
         self._pauses_s = [min(first * 2**n, most) for n in tries]
 
     def pause(self, error: RmtError, *, is_pending: bool = False) -> RmtError | None:
-        """Wait before the next try; None then. Otherwise the error to end with: there is no try
-        left, or, unless `is_pending` (something was sent, and only a later try can tell what became
-        of it), no try can succeed until a person does something.
+        """Wait before the next try and return None; or return the error with which to end.
 
-        A replica that was dropped is looked for once more: it may have been made again by SYSTEM
-        RESTORE REPLICA, or the table may be another one by now, which the next try says.
+        It ends if no try is left; or if no try can succeed until a person does something, unless
+        `is_pending`: something was sent, and only a later try can tell what became of it.
+
+        A replica that was dropped is looked for once more: SYSTEM RESTORE REPLICA may have made it
+        again, or the table may be another one by now, which the next try finds out.
         """
         was_dropped, self._was_dropped = self._was_dropped, isinstance(error, ReplicaDropped)
         is_gone = was_dropped and self._was_dropped

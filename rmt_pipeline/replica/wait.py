@@ -1,4 +1,4 @@
-"""Waiting until queues have done something (spec §4.12, §4.13)."""
+"""Waiting until queues have carried out something (spec §4.12, §4.13)."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import StrEnum
@@ -18,9 +18,9 @@ WAIT_SLICE_S = 3.0  # an event that was missed costs at most this
 
 
 class SyncMode(StrEnum):
-    """What SYSTEM SYNC REPLICA waits for: what is in the log now (DEFAULT), of that no merges and
-    mutations (LIGHTWEIGHT), an empty queue (STRICT), or only that the log is copied to the queue
-    (PULL).
+    """What SYSTEM SYNC REPLICA waits for: everything that is in the log now (DEFAULT); the same
+    without merges and mutations (LIGHTWEIGHT); an empty queue (STRICT); or only that the log is
+    copied to the queue (PULL).
     """
 
     DEFAULT = "DEFAULT"
@@ -42,11 +42,12 @@ def sync_replica(
     from_replicas: Collection[str] = (),
 ) -> None:
     """Wait until this replica has carried out what is in the log now. With `from_replicas`, only
-    what these have made; and what says nobody, or a replica that is not there any more, which may
-    be theirs. Raises Timeout, PullingIsStopped.
+    the entries of these replicas, and entries that name no replica or one that no longer exists,
+    which may be theirs. Raises Timeout, PullingIsStopped.
 
-    A clone that begins meanwhile puts another queue in place of this one, which is waited for then:
-    its end changes `is_lost`, as does a part that is given up, and is to be fetched.
+    A clone that begins meanwhile replaces the queue by another one, and then that one is waited
+    for: the end of a clone changes `is_lost`. So does giving up a part, which is then to be
+    fetched.
     """
     pull_log(replica, afresh=True)
     if mode is SyncMode.PULL:
@@ -85,7 +86,9 @@ def _await_queue(
     timeout_s: float,
     deadline: float,
 ) -> None:
-    """What is in the queue now has left it: carried out, or because of a clone. Raises Timeout."""
+    """Wait until the entries that are in the queue now have left it, carried out or replaced by a
+    clone. Raises Timeout.
+    """
     keeper, paths = replica.keeper, replica.paths
     waiting = set(keeper.children(paths.queue))
     if mode is SyncMode.LIGHTWEIGHT or from_replicas:
@@ -105,7 +108,7 @@ def _await_queue(
 def _waited_for(
     replica: Replica, nodes: Collection[str], mode: SyncMode, from_replicas: Collection[str]
 ) -> set[str]:
-    """Of these nodes of the queue, those that are waited for."""
+    """Those of these queue nodes that are to be waited for, by mode and replica."""
     keeper, paths = replica.keeper, replica.paths
     others = set(keeper.children(replica.table.replicas)) - set(from_replicas)
     listed = sorted(nodes)
@@ -129,9 +132,11 @@ def wait_as_asked_for(
     *,
     is_done_here: bool = False,
 ) -> None:
-    """Wait until those that `alter_sync` names (0 nobody, 1 this replica, 2 all, 3 the active ones)
-    have carried out these entries: the path of each in the log, and its text. `living` gives a
-    Replica with a living session, which is not waited for if it `is_done_here`. Raises Unfinished.
+    """Wait until the replicas that `alter_sync` asks for (0 none, 1 this one, 2 all, 3 the active
+    ones) have carried out these entries, given by their path in the log and their text.
+
+    `living` returns a Replica with a living session. With `is_done_here`, this replica itself is
+    left out if all or all active ones are waited for. Raises Unfinished.
     """
     if query.alter_sync == 0:
         return
@@ -168,8 +173,8 @@ def wait_for_entry(
 ) -> None:
     """Wait until the replicas `names` have carried out the entry at the path `log_entry`.
 
-    An inactive replica is waited for `inactive_timeout_s` (0: not at all). Raises Unfinished with
-    the replicas that have not done it.
+    An inactive replica is waited for at most `inactive_timeout_s` (0: not at all). Raises
+    Unfinished with the replicas that have not done it.
     """
     start, number = replica.clock.monotonic_s(), sequence_number(log_entry)
     unfinished = []
@@ -199,8 +204,8 @@ def wait_for_entry(
 def wait_for_kinds(
     replica: Replica, kinds: Collection[str], give_up: Callable[[], bool], waker: Waker
 ) -> bool:
-    """Wait until this replica has carried out what is in the log now of these kinds of entries;
-    False when `give_up` came first.
+    """Wait until this replica has carried out the entries of these kinds that are in the log now.
+    False if `give_up` came first.
     """
     _, log = replica.keeper.children_stat(replica.table.log)
 
@@ -220,8 +225,9 @@ def _wait_one(
     give_up: Callable[[], bool],
     waker: Waker,
 ) -> bool:
-    """Until the log has been copied up to the entry of this number, and none of those that are
-    meant is queued of what was by then; False when `give_up` came first.
+    """Wait until the replica at `paths` has copied the log up to the entry of this number, and the
+    entries that `is_meant` accepts, of those queued by then, have left its queue. False if
+    `give_up` came first.
     """
     keeper = replica.keeper
     try:
@@ -238,7 +244,7 @@ def _wait_one(
     except Refused as refused:
         if refused.kind is not RefusalKind.NO_NODE:
             raise
-    return True  # or the replica was dropped: nobody is left to wait for
+    return True  # or the replica was dropped, and need not be waited for
 
 
 def _left(
@@ -248,11 +254,13 @@ def _left(
     is_meant: Callable[[bytes], bool],
     waker: Waker,
 ) -> list[str] | None:
-    """The nodes of the queue that are waited for; None when the log is not copied so far, of which
-    the waker is told, or the replica is lost, or was cloned while we looked.
+    """The queue nodes that are still to be waited for. None if the log is not copied that far yet
+    (the waker is woken when the pointer moves), or the replica is lost, or was cloned while we
+    looked.
 
-    Who is lost has carried out nothing, whatever its pointer says: a clone sets the pointer and
-    empties the queue first, and parts that were dropped go later. Its last step changes `is_lost`.
+    A lost replica has carried out nothing, whatever its pointer says: a clone first sets the
+    pointer and empties the queue, and removes dropped parts only later. Its last step changes
+    `is_lost`.
     """
     is_lost, stat = keeper.get(paths.is_lost)
     pointer, _ = keeper.get(paths.log_pointer, waker.wake)
