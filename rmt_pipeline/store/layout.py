@@ -13,7 +13,7 @@ detached/<reason>_<part name>[_tryN]  set aside, never removed automatically (sp
 fetching/<partition>                  locked while a FETCH brings parts of it to detached/
 active_seen                           the active parts, as the server listed them last
 log_seen                              entries that the log had when it was last looked at
-in_part/<insert id>/<commit>          what this commit of a large insert has in the table, or nearly
+in_part/<insert id>.<commit>.<hash>   what this commit of a large insert puts into the table
 events, errors, postponed             what the host's processes have counted, for people
 given_up/<part name>/                 a part that was broken, gone, left by a clone, until it's here
     promise                           its header then; empty once what is left was looked at again

@@ -25,6 +25,23 @@ class ActiveSeen(NamedTuple):
     """Seconds since the epoch."""
 
 
+class CommitNote(NamedTuple):
+    """What the disk remembers of one commit of a large insert: its number among the insert's
+    commits, and the record that it writes.
+
+    Two tries of one insert may be at the same commit, with other block numbers. So a note's file is
+    named by its content too: a try that fails removes its own note and not the other one's.
+    """
+
+    commit: int
+    record: bytes
+
+    @property
+    def digest(self) -> str:
+        """32 hexadecimal digits."""
+        return hash_hex(self.record)[:32]
+
+
 class Marks:
     """Of the table in the directory `root`. Several processes of one host use them at once."""
 
@@ -163,58 +180,52 @@ class Marks:
                 self._disk.fsync(path)
                 self._disk.fsync_directory(self._root)
 
-    def note_in_part(self, insert_id: str, commit: int, record: bytes) -> None:
-        """What this commit of an insert that takes several of them puts into the table; instead of
-        what was noted of that number before. Survives a crash of the host. Raises DiskFull.
-        """
+    def note_commit(self, insert_id: str, note: "CommitNote") -> None:
+        """Note a commit of a large insert. It survives a crash of the host. Raises DiskFull."""
         try:
-            self._note_in_part(insert_id, commit, record)
-        except FileNotFoundError:  # what was noted of an earlier try was forgotten just now
-            self._note_in_part(insert_id, commit, record)
+            self._note_commit(insert_id, note)
+        except FileNotFoundError:  # the table was dropped, and its directory removed just now
+            self._note_commit(insert_id, note)
 
-    def _note_in_part(self, insert_id: str, commit: int, record: bytes) -> None:
-        directory = self._path(layout.IN_PART, insert_id)
+    def _note_commit(self, insert_id: str, note: "CommitNote") -> None:
+        directory, path = self._path(layout.IN_PART), self._commit_path(insert_id, note)
         self._disk.make_directory(directory)
-        path = layout.join(directory, str(commit))
-        self._disk.write(path, [record, b"check ", hash_hex(record).encode()])
+        self._disk.write(path, [note.record])
         if self._durable:
             self._disk.fsync(path)
-            for parent in (directory, self._path(layout.IN_PART), self._root):
+            for parent in (directory, self._root):
                 self._disk.fsync_directory(parent)
+
+    def commit_notes(self) -> dict[str, list["CommitNote"]]:
+        """The notes of commits, in their order, by the ids of inserts that are not known to have
+        ended. A note that was not written whole is left out.
+        """
+        found: dict[str, list[CommitNote]] = {}
+        for name in self._disk.list(self._path(layout.IN_PART)):
+            insert_id, commit, digest = name.rsplit(".", 2)
+            note = CommitNote(
+                int(commit), self._disk.read(self._path(layout.IN_PART, name)) or b""
+            )
+            if note.digest == digest:
+                found.setdefault(insert_id, []).append(note)
+        return {insert_id: sorted(notes) for insert_id, notes in found.items()}
 
     def is_in_part(self, insert_id: str) -> bool:
         """Whether a commit of the insert is noted."""
-        return bool(self._disk.list(self._path(layout.IN_PART, insert_id)))
+        names = self._disk.list(self._path(layout.IN_PART))
+        return any(name.rsplit(".", 2)[0] == insert_id for name in names)
 
-    def in_part(self) -> dict[str, dict[int, bytes]]:
-        """By the ids of inserts that are not known to have ended: what was noted of each commit. A
-        note that is torn is left out.
-        """
-        return {
-            insert_id: {
-                int(commit): record
-                for commit in self._disk.list(self._path(layout.IN_PART, insert_id))
-                if (record := self._in_part(insert_id, commit))
-            }
-            for insert_id in self._disk.list(self._path(layout.IN_PART))
-        }
+    def commit_noted_s(self, insert_id: str, note: "CommitNote") -> float | None:
+        """When it was noted, in seconds since the epoch; None if it is not noted any more."""
+        return self._disk.modified_s(self._commit_path(insert_id, note))
 
-    def _in_part(self, insert_id: str, commit: str) -> bytes:
-        data = self._disk.read(self._path(layout.IN_PART, insert_id, commit)) or b""
-        record, _, check = data.rpartition(b"check ")
-        return record if check.decode(errors="replace") == hash_hex(record) else b""
+    def forget_commits(self, insert_id: str, notes: Iterable["CommitNote"]) -> None:
+        """Remove these notes; those that are gone already do not matter."""
+        for note in notes:
+            self._disk.remove_file(self._commit_path(insert_id, note))
 
-    def in_part_s(self, insert_id: str, commit: int) -> float | None:
-        """When it was noted, in seconds since the epoch; None when it is not."""
-        return self._disk.modified_s(self._path(layout.IN_PART, insert_id, str(commit)))
-
-    def forget_in_part(self, insert_id: str, *commits: int) -> None:
-        """These commits, or without any the whole insert, are noted no more. Idempotent."""
-        directory = self._path(layout.IN_PART, insert_id)
-        for commit in commits:
-            self._disk.remove_file(layout.join(directory, str(commit)))
-        if not commits or not self._disk.list(directory):
-            self._disk.remove_tree(directory)
+    def _commit_path(self, insert_id: str, note: "CommitNote") -> str:
+        return self._path(layout.IN_PART, f"{insert_id}.{note.commit}.{note.digest}")
 
     def _path(self, *names: str) -> str:
         return layout.join(self._root, *names)

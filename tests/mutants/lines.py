@@ -580,8 +580,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "insert: a commit of several is not noted on the disk",
         f"{REPLICA}/insert/insert.py",
-        "            if step is not None:\n                note_commit(",
-        "            if False:\n                note_commit(",
+        "            if note is not None:\n                replica.store.marks.note_commit(",
+        "            if False:\n                replica.store.marks.note_commit(",
         IN_PART,
     ),
     LineMutant(

@@ -38,7 +38,8 @@ from rmt_pipeline.replica.insert.quorum import QuorumWait, Span, unsatisfied
 from rmt_pipeline.replica.insert.record import (
     InsertProgress,
     Known,
-    note_commit,
+    commit_note,
+    forget_whole,
     progress,
     read_record,
 )
@@ -52,6 +53,7 @@ from rmt_pipeline.replica.insert.result import (
     block_id_of,
 )
 from rmt_pipeline.replica.replica import Replica, lost_error
+from rmt_pipeline.store.marks import CommitNote
 from rmt_pipeline.store.part_log import PartEvent
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
@@ -75,6 +77,7 @@ class _Committing:
     blocks: tuple[tuple[StagedBlock, BlockCommit], ...]
     groups: tuple[PartitionBlocks, ...]
     progress: InsertProgress | None
+    note: CommitNote | None
     keeper: Keeper
 
     @property
@@ -299,12 +302,16 @@ class Insertion:
         locks = self._allocate(replica, blocks) if blocks else []
         if locks is None:
             return
-        step = self._progress(batch, locks) if self.identity.insert_id else None
+        insert_id = self.identity.insert_id
+        step = self._progress(batch, locks) if insert_id else None
+        note = None if step is None else commit_note(replica, insert_id, step, self._known)
         try:
-            if step is not None:
-                note_commit(replica, self.identity.insert_id, step, self._known)
+            if note is not None:
+                replica.store.marks.note_commit(insert_id, note)
             commits = self._publish(replica, blocks, locks)
         except BaseException:
+            if note is not None:
+                replica.store.marks.forget_commits(insert_id, [note])
             give_back(replica.keeper, [Stray(lock) for lock in locks])
             raise
         tagged = transactions.commit_insert(
@@ -316,7 +323,7 @@ class Insertion:
             quorum_status=self._status(replica, commits),
             there=[there for group in batch for _, there in group.there],
         )
-        sent = _Committing(commits, tuple(batch), step, replica.keeper)
+        sent = _Committing(commits, tuple(batch), step, note, replica.keeper)
         # A commit without blocks has no locks by which `_settle` could tell whether it landed. It
         # need not: the next round is refused by the record that it wrote, and reads that.
         if blocks:
@@ -490,10 +497,8 @@ class Insertion:
         if self._committing is not None:
             for block, commit in self._committing.blocks:
                 replica.store.withdraw(commit.part, block.staged)
-            step = self._committing.progress
-            if step is not None and step.change.batch is not None:
-                number, _ = step.change.batch
-                replica.store.marks.forget_in_part(self.identity.insert_id, number)
+            if (note := self._committing.note) is not None:
+                replica.store.marks.forget_commits(self.identity.insert_id, [note])
         self._committing = None
 
     def _committed(self, replica: Replica) -> None:
@@ -526,7 +531,7 @@ class Insertion:
         if self._committing.progress is not None:
             self._known = self._committing.progress.known
             if self._known.record.is_whole and self._known.record.batches:
-                replica.store.marks.forget_in_part(self.identity.insert_id)
+                forget_whole(replica, self.identity.insert_id, self._known.record)
         self._committing = None
 
     # --- a commit of unknown result ---

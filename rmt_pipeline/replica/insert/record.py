@@ -17,7 +17,7 @@ some partitions at a time, and each commit also writes, in the same multi, what 
 While an insert is in part its record is not forgotten, however old it grows.
 
 Each commit of a large insert is also noted on the disk that has its parts, before it is sent
-(`note_commit`). When ZooKeeper loses the table, the parts do not say how many rows the insert had
+(`commit_note`). When ZooKeeper loses the table, the parts do not say how many rows the insert had
 in all, and a merged part does not say which inserts its rows came from: the notes do. They are
 removed when the insert is whole; notes whose process died are checked against ZooKeeper by the
 clean-up.
@@ -36,6 +36,7 @@ from rmt_pipeline.protocol.errors import Conflict
 from rmt_pipeline.protocol.inserts.ids import HASH_MAX
 from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord, PartitionRows
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store.marks import CommitNote
 from rmt_pipeline.zookeeper.transactions import RecordChange
 
 NOTE_IS_YOUNG_S = 600.0  # longer than a commit that was sent may be under way
@@ -168,30 +169,38 @@ def progress(
     )
 
 
-def note_commit(
+def commit_note(
     replica: Replica, insert_id: str, step: InsertProgress, known: Known | None
-) -> None:
-    """Note on the disk, before a commit of an insert that takes several is sent, what will be in
-    the table after it. `known` is what was committed of the insert before, perhaps by other
-    processes.
+) -> CommitNote | None:
+    """The note of a commit (see the module): what will be in the table after it. `known` is what
+    was committed of the insert before, perhaps by other processes. None for an insert of one
+    commit.
     """
-    record = step.known.record
     if step.change.batch is None:
-        return
+        return None
     commit, batch = step.change.batch
     lines = InsertBatch.decode(batch).partitions
     is_first = not replica.store.marks.is_in_part(insert_id)
     there = known.lines if is_first and known is not None else ()
-    noted = replace(record, partitions=tuple(sorted({*lines, *there})), batches=0)
-    replica.store.marks.note_in_part(insert_id, commit, noted.encode())
+    record = replace(step.known.record, partitions=tuple(sorted({*lines, *there})), batches=0)
+    return CommitNote(commit, record.encode())
 
 
-def noted_commits(replica: Replica) -> dict[str, dict[int, InsertRecord]]:
-    """Return the notes of this disk, by insert id and by the number of the commit."""
+def noted_records(replica: Replica) -> dict[str, list[InsertRecord]]:
+    """The records that this disk has noted, by insert id, in the order of the commits."""
     return {
-        insert_id: {commit: InsertRecord.decode(data) for commit, data in notes.items()}
-        for insert_id, notes in replica.store.marks.in_part().items()
+        insert_id: [InsertRecord.decode(note.record) for note in notes]
+        for insert_id, notes in replica.store.marks.commit_notes().items()
     }
+
+
+def forget_whole(replica: Replica, insert_id: str, record: InsertRecord) -> None:
+    """Forget the notes of an insert that is whole by this record, but not those of commits behind
+    it: some of it may have been dropped since, and another process be about to bring that back.
+    """
+    notes = replica.store.marks.commit_notes().get(insert_id, [])
+    old = [note for note in notes if note.commit < record.batches]
+    replica.store.marks.forget_commits(insert_id, old)
 
 
 def tidy_notes(replica: Replica) -> None:
@@ -202,22 +211,24 @@ def tidy_notes(replica: Replica) -> None:
     The caller has made sure that ZooKeeper is no older than this disk.
     """
     marks = replica.store.marks
-    for insert_id, notes in noted_commits(replica).items():
+    for insert_id, notes in marks.commit_notes().items():
         known = read_record(replica, insert_id)
-        if known is not None and known.record.is_whole:
-            marks.forget_in_part(insert_id)
-            continue
-        there = frozenset(() if known is None else map(_blocks_of, known.lines))
-        for commit, record in notes.items():
-            noted_s = marks.in_part_s(insert_id, commit)
+        is_whole = known is not None and known.record.is_whole
+        if known is not None and is_whole:
+            forget_whole(replica, insert_id, known.record)
+        there = frozenset(() if known is None or is_whole else map(_blocks_of, known.lines))
+        for note in notes:
+            noted_s = marks.commit_noted_s(insert_id, note)
             if noted_s is None or replica.clock.now_s() - noted_s < NOTE_IS_YOUNG_S:
                 continue
+            record = InsertRecord.decode(note.record)
             left = tuple(line for line in record.partitions if _blocks_of(line) in there)
-            if not left:
-                marks.forget_in_part(insert_id, commit)
-            elif left != record.partitions:
-                now = replace(record, partitions=left).encode()
-                marks.note_in_part(insert_id, commit, now)
+            if left and left == record.partitions:
+                continue
+            if left:
+                rest = replace(record, partitions=left).encode()
+                marks.note_commit(insert_id, CommitNote(note.commit, rest))
+            marks.forget_commits(insert_id, [note])
 
 
 def _blocks_of(line: PartitionRows) -> tuple[str, int, int]:

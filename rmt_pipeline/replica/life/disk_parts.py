@@ -10,7 +10,7 @@ from rmt_pipeline.protocol.nodes.records import InsertRecord
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.restoring import outermost, twice
-from rmt_pipeline.replica.insert.record import noted_commits
+from rmt_pipeline.replica.insert.record import noted_records
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.manifest import Manifest
 
@@ -79,7 +79,7 @@ def parts_of_disk(replica: Replica) -> DiskParts:
         dropped=dropped,
         numbers=numbers,
         mutations=max(mutations, default=-1),
-        in_part={name: [*notes.values()] for name, notes in noted_commits(replica).items()},
+        in_part=noted_records(replica),
     )
 
 

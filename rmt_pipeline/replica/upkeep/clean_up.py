@@ -213,7 +213,7 @@ def _tidy_notes(replica: Replica) -> None:
     """While ZooKeeper is as it was, or newer: one that was restored from an older copy does not
     know how far an insert has come.
     """
-    if not replica.store.marks.in_part():
+    if not replica.store.marks.commit_notes():
         return
     if replica.keeper.exists(replica.table.restoring) is not None:
         return
@@ -537,6 +537,6 @@ def is_settled(
         or len(store.parts()) != parts[1].children_count  # in flight, or left by who died
         or store.staged()
         or store.drops.ranges()
-        or store.marks.in_part()
+        or store.marks.commit_notes()
         or any(one.reason == "attaching" for one in store.detached_parts.names())
     )

@@ -7,7 +7,7 @@ import pytest
 
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store.disk import Disk
-from rmt_pipeline.store.marks import Marks
+from rmt_pipeline.store.marks import CommitNote, Marks
 from rmt_pipeline.store.part_store import PartStore
 from tests.support.fake_disk import FakeDisk
 from tests.support.mortal_disk import Died, MortalDisk
@@ -82,23 +82,53 @@ def test_a_mark_that_is_forgotten_while_it_is_made_anew_is_made(
     assert marks.promise(PART) == b"another header"
 
 
-def test_a_commit_is_noted_while_what_was_noted_of_an_earlier_try_is_forgotten(
+def test_a_commit_is_noted_while_the_directory_of_the_table_goes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Seed 8101209: a clean-up removes the directory between its making and the note."""
+    """Another process drops the table just then. The commit will be refused, and says why."""
     disk = marked()
     marks, right = Marks(disk, "t", durable=True), disk.write
-    forgotten: list[str] = []
+    gone: list[str] = []
 
     def write(path: str, chunks: Any) -> int:
-        if not forgotten:
-            forgotten.append(path)
-            marks.forget_in_part("insert")
+        if not gone:
+            gone.append(path)
+            disk.remove_tree("t")
         return right(path, chunks)
 
     monkeypatch.setattr(FakeDisk, "write", lambda _, path, chunks: write(path, chunks))
-    marks.note_in_part("insert", 1, b"record")
-    assert marks.in_part() == {"insert": {1: b"record"}}
+    marks.note_commit("insert", CommitNote(1, b"record"))
+    assert marks.commit_notes() == {"insert": [CommitNote(1, b"record")]}
+
+
+def test_notes_of_two_tries_of_one_commit_are_two() -> None:
+    """Seed 6000228: one of two tries failed, and its clean-up took the other one's note along."""
+    marks = Marks(marked(), "t", durable=True)
+    first, second, next_one = CommitNote(1, b"a"), CommitNote(1, b"b"), CommitNote(2, b"c")
+    for note in (next_one, second, first):
+        marks.note_commit("token-1", note)
+    marks.note_commit("token-10", first)
+    assert marks.commit_notes() == {
+        "token-1": [first, second, next_one],
+        "token-10": [first],
+    }
+    marks.forget_commits("token-1", [first])
+    marks.forget_commits("token-1", [first])
+    assert marks.commit_notes() == {"token-1": [second, next_one], "token-10": [first]}
+    assert [marks.is_in_part(name) for name in ("token-1", "token-10", "token")] == [
+        True,
+        True,
+        False,
+    ]
+
+
+def test_a_note_that_was_not_written_whole_is_none() -> None:
+    disk = marked()
+    marks = Marks(disk, "t", durable=True)
+    marks.note_commit("insert", CommitNote(0, b"record"))
+    [name] = disk.list("t/in_part")
+    disk.write(f"t/in_part/{name}", [b"rec"])
+    assert marks.commit_notes() == {}
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -11,7 +11,7 @@ import pytest
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.inserts.ids import insert_id_of_token
 from rmt_pipeline.replica.assign.merges import optimize_partition
-from rmt_pipeline.replica.insert.record import noted_commits, read_record
+from rmt_pipeline.replica.insert.record import noted_records, read_record
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.local_replicas import by_tens
@@ -119,7 +119,7 @@ def test_an_insert_that_another_replica_went_on_with_and_ended_is_whole(two, ord
     if token:
         assert two.insert_again("r1", *VALUES, token=token) == "duplicate"
         everything_is_there_once(two)
-    assert two["r1"].store.marks.in_part() == two["r2"].store.marks.in_part() == {}
+    assert two["r1"].store.marks.commit_notes() == two["r2"].store.marks.commit_notes() == {}
 
 
 @pytest.mark.parametrize("order", [("r1", "r2"), ("r2", "r1")])
@@ -137,7 +137,7 @@ def test_two_that_went_on_with_an_insert_know_together_what_is_in(two, order):
 @pytest.mark.parametrize("token", ["", "mine"])
 def test_a_whole_insert_of_several_commits_leaves_no_note(two, order, token):
     assert two.insert_again("r1", *VALUES, token=token) == "inserted"
-    assert two["r1"].store.marks.in_part() == {}
+    assert two["r1"].store.marks.commit_notes() == {}
     two.wipe()
     restore(two, order)
     assert two.insert_again("r2", *VALUES, token=token) == "duplicate"
@@ -162,7 +162,9 @@ def test_of_a_partition_that_was_being_named_the_missing_blocks_are_brought(two,
 def test_what_an_older_copy_of_zookeeper_says_of_an_insert_in_part_is_added_to(two, token):
     """The copy knows of the first commit; two more came since."""
     cut_off(two, "r1", 1, token=token)
-    two["r1"].store.marks.forget_in_part(next(iter(two["r1"].store.marks.in_part())))
+    marks = two["r1"].store.marks
+    for insert_id, notes in marks.commit_notes().items():
+        marks.forget_commits(insert_id, notes)
     older = FakeZooKeeper(two.clock)
     older.nodes.update(
         {path: node for path, node in two.zookeeper.nodes.items() if not node.owner}
@@ -200,14 +202,14 @@ def test_what_is_noted_of_a_commit_that_never_landed_is_forgotten(two, commits):
     store = replica.store
     last = max(part for part in store.parts())
     store.remove(last)
-    notes = Path(store.disk.local_path(""), "in_part", insert_id_of_token("mine"))
+    notes = Path(store.disk.local_path(""), "in_part")
     for note in notes.iterdir():
         os.utime(note, (0, 0))
     carry_out(replica, plan_clean_up(replica))
     noted = [
         line.partition
-        for one in noted_commits(replica).values()
-        for record in one.values()
+        for records in noted_records(replica).values()
+        for record in records
         for line in record.partitions
     ]
     assert noted == [str(partition) for partition in range(commits)]
