@@ -279,14 +279,25 @@ class _Reader:
     def _aggregate(self, depth: int) -> DataType:
         self.c.expect("(")
         function = self.c.advance().text
+        parameters: list[str] = []
+        if self.c.take("("):
+            while not self.c.take(")"):
+                if parameters:
+                    self.c.expect(",")
+                parameters.append(self._parameter(function))
         arguments: list[DataType] = []
         while not self.c.take(")"):
             self.c.expect(",")
             arguments.append(self.type(depth + 1))
         try:
-            return aggregate_type(function, arguments)
+            return aggregate_type(function, arguments, parameters)
         except NoState as problem:
             raise self.problem(str(problem)) from None
+
+    def _parameter(self, function: str) -> str:
+        if self.c.current.kind != "number":
+            raise self.problem(f"{function} takes numbers in parentheses, not {self.shown()}")
+        return self.c.advance().text
 
     def _checked(self, rule: Callable[[DataType], str | None], made: DataType) -> DataType:
         reason = rule(made)

@@ -2,47 +2,103 @@
 (docs/decisions/0011).
 
     AggregateFunction(f, T)             state
-    sum, sumWithOverflow                what sum gives: Int64, UInt64, Float64, Decimal(38, S)
+    sum                                 what sum gives: Int64, UInt64, Float64, Decimal(38, S)
     count                               UInt64
     avg                                 Tuple(sum …, count UInt64)
     min, max, any, anyLast              Nullable(T), NULL of no rows
     argMin, argMax (T, U)               Tuple(value Nullable(T), by Nullable(U))
-    uniqExact, groupArray               Array(T)
+    groupBitAnd, -Or, -Xor              T
+    uniq…, groupUniqArray               Array(T), each value once
+    groupArray, quantile…, topK         Array(T), every value
+    varPop, varSamp, stddevPop, -Samp   Tuple(sum Float64, squares Float64, count UInt64)
+
+`fIf` takes one type more, of its condition, and has the state of `f`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rmt_pipeline.types.data_type import DataType
 
-_ARGUMENTS = {
-    **dict.fromkeys(("sum", "avg", "min", "max", "any", "anyLast"), (1, 1)),
-    **dict.fromkeys(("uniqExact", "groupArray"), (1, 1)),
-    **dict.fromkeys(("argMin", "argMax"), (2, 2)),
-    "count": (0, 1),
+_RULES: Mapping[str, str] = {
+    **{name: name for name in ("sum", "count", "avg", "min", "max", "any", "anyLast")},
+    **{name: name for name in ("argMin", "argMax")},
+    **{name: name for name in ("groupBitAnd", "groupBitOr", "groupBitXor")},
+    **dict.fromkeys(("uniqExact", "uniq", "uniqCombined", "uniqCombined64"), "uniqExact"),
+    **dict.fromkeys(("uniqHLL12", "groupUniqArray"), "uniqExact"),
+    **dict.fromkeys(("groupArray", "quantile", "quantiles", "quantileExact"), "groupArray"),
+    "topK": "groupArray",
+    **dict.fromkeys(("varPop", "varSamp", "stddevPop", "stddevSamp"), "varPop"),
 }
+"""How the states of each function are merged: as those of this one."""
+_SAME = {"median": "quantile", "medianExact": "quantileExact"}
+_WITH_PARAMETERS = frozenset(
+    {"groupArray", "groupUniqArray", "quantile", "quantiles", "quantileExact", "topK"}
+)
 
 
 class NoState(ValueError):
     """Why an aggregate function has no state for these arguments."""
 
 
-def aggregate_type(function: str, arguments: Sequence[DataType]) -> DataType:
-    """AggregateFunction(function, arguments…); its last element is the state. Raises NoState."""
-    if function not in _ARGUMENTS:
-        known = ", ".join(_ARGUMENTS)
+def state_function(function: str) -> str:
+    """The function as a state's type names it: `quantile` for `median`, `sumIf` for itself."""
+    plain = without_if(function)
+    return _SAME.get(plain, plain) + function[len(plain) :]
+
+
+def without_if(function: str) -> str:
+    """`sum` for `sumIf`."""
+    return function.removesuffix("If")
+
+
+def merge_rule(function: str) -> str:
+    """The function whose states are merged in the same way: `uniqExact` for `uniqIf`."""
+    return _RULES[without_if(function)]
+
+
+def aggregate_type(
+    function: str, arguments: Sequence[DataType], parameters: Sequence[str] = ()
+) -> DataType:
+    """AggregateFunction(function(parameters…), arguments…); its last element is the state.
+
+    Raises NoState.
+    """
+    function = state_function(function)
+    plain = without_if(function)
+    if plain not in _RULES:
+        known = ", ".join(_RULES)
         raise NoState(f"AggregateFunction has no {function!r}; it has {known}")
-    least, most = _ARGUMENTS[function]
-    if not least <= len(arguments) <= most:
-        raise NoState(f"{function} takes {most} types, not {len(arguments)}")
+    if parameters and plain not in _WITH_PARAMETERS:
+        raise NoState(f"{function} takes no parameters, such as ({', '.join(parameters)})")
+    _check_number(function, arguments)
     for each in arguments:
         if each.plain.elements or each.plain.wide_bytes or each.family == "AggregateFunction":
             raise NoState(f"a state of {each.text} is not supported: nested, or above 64 bits")
-    state = _state(function, arguments)
-    return DataType("AggregateFunction", names=(function,), elements=(*arguments, state))
+    values = arguments
+    if function != plain:
+        values = arguments[:-1]
+        if not arguments[-1].plain.is_integer:
+            raise NoState(
+                f"{function} takes its condition last, a UInt8, not {arguments[-1].text}"
+            )
+    names = (function, *parameters)
+    return DataType(
+        "AggregateFunction", names=names, elements=(*arguments, _state(plain, values))
+    )
+
+
+def _check_number(function: str, arguments: Sequence[DataType]) -> None:
+    plain = without_if(function)
+    most = (2 if plain.startswith("arg") else 1) + (plain != function)
+    least = most - (plain == "count")
+    if not least <= len(arguments) <= most:
+        raise NoState(f"{function} takes {most} types, not {len(arguments)}")
 
 
 def _state(function: str, arguments: Sequence[DataType]) -> DataType:
-    match function:
+    if function in {"quantile", "quantiles"}:
+        _sum(arguments[0])  # of numbers only
+    match _RULES[function]:
         case "count":
             return DataType("UInt64")
         case "sum":
@@ -50,6 +106,14 @@ def _state(function: str, arguments: Sequence[DataType]) -> DataType:
             return _nullable(total) if arguments[0].nullable else total
         case "avg":
             return _tuple(sum=_sum(arguments[0]), count=DataType("UInt64"))
+        case "varPop":
+            _sum(arguments[0])
+            of = DataType("Float64")
+            return _tuple(sum=of, squares=of, count=DataType("UInt64"))
+        case "groupBitAnd" | "groupBitOr" | "groupBitXor":
+            if not arguments[0].plain.is_integer:
+                raise NoState(f"{function} takes integers, not {arguments[0].text}")
+            return arguments[0].plain
         case "argMin" | "argMax":
             value, by = (_nullable(each.plain) for each in arguments)
             return _tuple(value=value, by=by)

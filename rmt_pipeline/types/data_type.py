@@ -122,9 +122,9 @@ class DataType:
     `numbers` Decimal (P, S), FixedString (N,), DateTime64 (digits,); `zone` DateTime and
     DateTime64 ("" is UTC); `values` Enum (name, number), ascending by number; `elements` what
     a wrapper or a nested type holds; `names` a named Tuple's elements, and the function of a
-    SimpleAggregateFunction or AggregateFunction, whose elements are its arguments' types and, last,
-    the type of its state (`state_types`). `Nested(a T, …)` is an Array of a named Tuple, and has
-    NESTED_NAMES: so it is written.
+    SimpleAggregateFunction or AggregateFunction (and its parameters behind it), whose elements are
+    its arguments' types and, last, the type of its state (aggregate_state.py). `Nested(a T, …)` is
+    an Array of a named Tuple, and has NESTED_NAMES: so it is written.
     """
 
     family: str
@@ -152,7 +152,9 @@ class DataType:
         if self.values:
             return [f"{quote_text(name)} = {number}" for name, number in self.values]
         if self.family == "AggregateFunction":
-            return [*self.names, *(element.text for element in self.elements[:-1])]
+            function, *parameters = self.names
+            called = f"{function}({', '.join(parameters)})" if parameters else function
+            return [called, *(element.text for element in self.elements[:-1])]
         arguments = [*self.names, *(str(number) for number in self.numbers)]
         if self.zone:
             arguments.append(quote_text(self.zone))

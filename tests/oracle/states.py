@@ -3,13 +3,15 @@
 A state is a value of an ordinary type: see expressions/state_types.py.
 """
 
+import functools
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tests.oracle.order import order_value
 
-_STATE = re.compile(r"AggregateFunction\((\w+)(?:, (.*))?\)", re.DOTALL)
+_STATE = re.compile(r"AggregateFunction\((\w+)(?:\([0-9., ]*\))?(?:, (.*))?\)", re.DOTALL)
 _WRAPPED = re.compile(r"(?:Nullable|LowCardinality)\((.*)\)", re.DOTALL)
 
 Add = Callable[[str, Sequence[Any]], Any]
@@ -24,6 +26,8 @@ def merged_states(type_text: str, states: Sequence[Any], add: Add) -> Any:
     match = _STATE.fullmatch(type_text)
     assert match is not None, f"{type_text} has no states"
     name, arguments = match[1], match[2] or ""
+    if name.endswith("If"):
+        name, arguments = name[:-2], arguments.rpartition(", ")[0]
     match name:
         case "count":
             return add("UInt64", states)
@@ -34,9 +38,20 @@ def merged_states(type_text: str, states: Sequence[Any], add: Add) -> Any:
                 "sum": add(_sum_type(arguments), [one["sum"] for one in states]),
                 "count": add("UInt64", [one["count"] for one in states]),
             }
-        case "groupArray":
+        case "groupBitAnd" | "groupBitOr" | "groupBitXor":
+            return functools.reduce(_BITS[name], states)
+        case "varPop" | "varSamp" | "stddevPop" | "stddevSamp":
+            return {
+                field: add(kind, [one[field] for one in states])
+                for field, kind in (
+                    ("sum", "Float64"),
+                    ("squares", "Float64"),
+                    ("count", "UInt64"),
+                )
+            }
+        case "groupArray" | "quantile" | "quantiles" | "quantileExact" | "topK":
             return [item for one in states for item in one]
-        case "uniqExact":
+        case "uniqExact" | "uniq" | "uniqCombined" | "uniqHLL12" | "groupUniqArray":
             return list(dict.fromkeys(item for one in states for item in one))
         case "argMin" | "argMax":
             by_type = _second(arguments)
@@ -70,6 +85,11 @@ def _choose(name: str, states: Sequence[Any], kind: str, of: Callable[[Any], Any
     return _EXTREMES[name](numbers, key=lambda one: order_value(kind, of(one)))
 
 
+_BITS: Mapping[str, Callable[[int, int], int]] = {
+    "groupBitAnd": operator.and_,
+    "groupBitOr": operator.or_,
+    "groupBitXor": operator.xor,
+}
 _EXTREMES: Mapping[str, Callable[..., Any]] = {"min": min, "max": max}
 
 

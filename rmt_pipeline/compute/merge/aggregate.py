@@ -20,6 +20,7 @@ from rmt_pipeline.compute.rows.windows import Sorted, one_array
 from rmt_pipeline.compute.units import Shape, Summing
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.types.aggregate_state import merge_rule
 from rmt_pipeline.types.data_type import DataType
 
 ColumnRule = Callable[[pa.Array, Groups], pa.Array]
@@ -101,7 +102,7 @@ def _functions(shape: Shape, kept: frozenset[str]) -> dict[str, ColumnRule]:
         if kind.family == "SimpleAggregateFunction":
             found[column.name] = _function(kind.names[0], kind.elements[0])
         elif kind.family == "AggregateFunction":
-            found[column.name] = _state(kind.names[0], kind.elements[-1])
+            found[column.name] = _state(merge_rule(kind.names[0]), kind.elements[-1])
     return found
 
 
@@ -157,7 +158,7 @@ def _state(name: str, state: DataType) -> ColumnRule:
             return concatenated
         case "uniqExact":
             return lambda array, groups: distinct_elements(concatenated(array, groups))
-        case "avg":
+        case "avg" | "varPop":
             return lambda array, groups: pa.StructArray.from_arrays(
                 [
                     sums(pc.struct_field(array, place), kind, groups)

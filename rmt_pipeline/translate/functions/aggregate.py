@@ -35,7 +35,6 @@ from rmt_pipeline.translate.base.typed import (
     TypeProblem,
     array_of,
     constant_sql,
-    from_stored,
     nullable_type,
     string_sql,
     to_stored,
@@ -45,7 +44,10 @@ from rmt_pipeline.translate.functions.aggregate_call import (
     Aggregate,
     AggregateBuild,
     AggregateCall,
+    exact_quantile,
     or_default,
+    quantile_level,
+    quantile_levels,
 )
 from rmt_pipeline.translate.functions.arithmetic import as_number
 from rmt_pipeline.translate.functions.state import build_merge, build_state
@@ -101,19 +103,6 @@ def nth_value(call: AggregateCall) -> Typed:
 # Statistics.
 
 
-def _level(call: AggregateCall) -> float:
-    if not call.parameters:
-        return 0.5
-    found = call.parameters[0].constant
-    return _checked_level(found.value if found else None, call.name)
-
-
-def _checked_level(value: object, name: str) -> float:
-    if not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise WrongArguments(f"{name} takes a level between 0 and 1, not {value!r}")
-    return float(value)
-
-
 def _number(call: AggregateCall) -> Typed:
     value = as_number(call.arguments[0])
     if not value.type.is_computable:
@@ -123,7 +112,11 @@ def _number(call: AggregateCall) -> Typed:
 
 def _quantile(call: AggregateCall) -> Typed:
     value = _number(call)
-    sql = call.sql("quantile_cont", convert(value, FLOAT64).sql, str(_level(call)))
+    sql = call.sql(
+        "quantile_cont",
+        convert(value, FLOAT64).sql,
+        str(quantile_level(call.name, call.parameters)),
+    )
     if value.nullable or call.or_null:
         return Typed(sql, nullable_type(FLOAT64))
     return Typed(f"coalesce({sql}, {NAN_SQL})", FLOAT64)
@@ -132,13 +125,10 @@ def _quantile(call: AggregateCall) -> Typed:
 def quantiles(call: AggregateCall) -> Typed:
     """`quantiles(level, …)(x)`, interpolated. Raises WrongArguments."""
     value = convert(_number(call), FLOAT64)
-    levels = [
-        _checked_level(each.constant.value if each.constant else None, call.name)
-        for each in call.parameters
+    pieces = [
+        call.sql("quantile_cont", value.sql, str(level))
+        for level in quantile_levels(call.name, call.parameters)
     ]
-    if not levels:
-        raise WrongArguments("quantiles takes levels, as in quantiles(0.5, 0.9)(x)")
-    pieces = [call.sql("quantile_cont", value.sql, str(level)) for level in levels]
     return Typed(
         f"[{', '.join(f'coalesce({each}, {NAN_SQL})' for each in pieces)}]", array_of(FLOAT64)
     )
@@ -147,9 +137,7 @@ def quantiles(call: AggregateCall) -> Typed:
 def _quantile_exact(call: AggregateCall) -> Typed:
     value = call.first()
     listed = call.sql("list", to_stored(value), extra_filter=f"{value.sql} IS NOT NULL")
-    place = f"least(CAST(floor({_level(call)} * len({listed})) AS BIGINT) + 1, len({listed}))"
-    sql = f"list_extract(list_sort({listed}), {place})"
-    return or_default(call, from_stored(sql, value.plain).sql, value.plain, value)
+    return exact_quantile(call, listed, value)
 
 
 def moments(function: str) -> AggregateBuild:
@@ -402,14 +390,22 @@ def build_aggregate(
     aggregate: Aggregate, combinators: tuple[str, ...], call: AggregateCall
 ) -> Typed:
     """Applies the combinators and checks the number of arguments."""
+    if {"State", "Merge"} <= set(combinators):
+        raise NotImplementedStatement(
+            f"{call.name}: states of states are not supported; INSERT the states, and let a "
+            "merge or -Merge join them"
+        )
+    state = next((each for each in combinators if each in {"State", "Merge"}), None)
+    inner: tuple[str, ...] = ()
+    if state is not None:
+        place = combinators.index(state)
+        combinators, inner = combinators[:place], combinators[place + 1 :]
     call = _combined(combinators, call)
-    if "Merge" in combinators:
-        if "State" in combinators:
-            raise NotImplementedStatement(
-                f"{call.name}: states of states are not supported; INSERT the states, and let a "
-                "merge or -Merge join them"
-            )
-        return build_merge(aggregate.name, _BUILDS, call)
+    name = f"{aggregate.name}If" if "If" in inner else aggregate.name
+    if state == "Merge":
+        return build_merge(name, _BUILDS, call)
+    whole = call
+    call = _combined(inner, call)
     if not aggregate.least <= len(call.arguments) <= aggregate.most:
         raise WrongArguments(
             f"{call.name} takes {aggregate.least} arguments, not {len(call.arguments)}"
@@ -418,8 +414,8 @@ def build_aggregate(
         raise WrongArguments(f"{call.name} is a function of windows: it needs OVER (...)")
     if any(each.is_null_literal for each in call.arguments) and aggregate.name != "count":
         raise TypeProblem(f"{call.name}(NULL): NULL has no type here; cast it")
-    if "State" in combinators:
-        return build_state(aggregate.name, _BUILDS, call)
+    if state == "State":
+        return build_state(name, _BUILDS, call, whole.arguments)
     return aggregate.build(call)
 
 

@@ -1,10 +1,11 @@
 """What an aggregate function is given, and how it becomes SQL."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.translate.base.casts import plain_condition
-from rmt_pipeline.translate.base.typed import Typed, constant_sql, nullable_type
+from rmt_pipeline.translate.base.function import WrongArguments
+from rmt_pipeline.translate.base.typed import Typed, constant_sql, from_stored, nullable_type
 from rmt_pipeline.types.data_type import DataType
 
 NAN_SQL = "CAST('nan' AS DOUBLE)"
@@ -57,3 +58,27 @@ def or_default(call: AggregateCall, sql: str, data_type: DataType, value: Typed)
     return Typed(
         f"coalesce({sql}, {constant_sql(data_type.plain.default, data_type)})", data_type
     )
+
+
+def quantile_level(name: str, parameters: Sequence[Typed]) -> float:
+    """The level in `quantile(level)(x)`, or a half. Raises WrongArguments."""
+    return quantile_levels(name, parameters[:1])[0] if parameters else 0.5
+
+
+def quantile_levels(name: str, parameters: Sequence[Typed]) -> list[float]:
+    """The levels in `quantiles(level, …)(x)`. Raises WrongArguments."""
+    if not parameters:
+        raise WrongArguments(f"{name} takes levels, as in {name}(0.5, 0.9)(x)")
+    values = [each.constant.value if each.constant else None for each in parameters]
+    for value in values:
+        if not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise WrongArguments(f"{name} takes a level between 0 and 1, not {value!r}")
+    return [float(value) for value in values if isinstance(value, int | float)]
+
+
+def exact_quantile(call: AggregateCall, listed: str, value: Typed) -> Typed:
+    """One of the values of `listed`, a list in the stored form; `value` has their type."""
+    level = quantile_level(call.name, call.parameters)
+    place = f"least(CAST(floor({level} * len({listed})) AS BIGINT) + 1, len({listed}))"
+    sql = f"list_extract(list_sort({listed}), {place})"
+    return or_default(call, from_stored(sql, value.plain).sql, value.plain, value)

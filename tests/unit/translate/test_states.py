@@ -33,7 +33,8 @@ T = Relation(
         ),
         ("sumMerge(s, n)", UserError, "sumMerge takes one state, not 2 arguments"),
         ("sumMergeState(s)", NotImplementedStatement, "states of states are not supported"),
-        ("medianState(n)", UserError, "AggregateFunction has no 'median'; it has sum"),
+        ("corrState(n, n)", UserError, "AggregateFunction has no 'corr'; it has sum"),
+        ("sumIfMerge(s)", UserError, r"AggregateFunction\(sumIf, …\), not AggregateF"),
         ("maxState(a)", UserError, r"a state of Array\(Int8\) is not supported"),
         (
             "maxState(s)",

@@ -13,6 +13,7 @@ from tests.unit.compute.merge.test_engines import BATCH_ROWS, UNHURRIED, check
 
 NUMBER = st.integers(-(2**63), 2**63 - 1)
 SMALL = st.integers(-3, 3)
+HALVES = st.sampled_from([0.5, 1.0, -2.0])
 TEXT = st.sampled_from(["", "a", "b"])
 ENUM = "Enum8('b' = -1, 'c' = 2, 'a' = 7)"
 
@@ -35,7 +36,7 @@ STATES: dict[str, st.SearchStrategy[Any]] = {
     "AggregateFunction(count)": st.integers(0, 2**64 - 1),
     "AggregateFunction(sum, Int8)": NUMBER,
     "AggregateFunction(sum, Nullable(Int64))": maybe(NUMBER),
-    "AggregateFunction(sum, Float32)": st.sampled_from([0.5, 1.0, -2.0]),
+    "AggregateFunction(sum, Float32)": HALVES,
     "AggregateFunction(avg, UInt8)": average(st.integers(0, 2**64 - 1)),
     "AggregateFunction(avg, Decimal(9, 2))": average(st.decimals(-9, 9, places=2)),
     "AggregateFunction(min, String)": maybe(TEXT),
@@ -44,6 +45,19 @@ STATES: dict[str, st.SearchStrategy[Any]] = {
     "AggregateFunction(any, LowCardinality(String))": maybe(TEXT),
     "AggregateFunction(anyLast, Nullable(Int64))": maybe(SMALL),
     "AggregateFunction(uniqExact, String)": st.lists(TEXT, unique=True),
+    "AggregateFunction(uniq, String)": st.lists(TEXT, unique=True),
+    "AggregateFunction(uniqHLL12, Int64)": st.lists(SMALL, unique=True),
+    "AggregateFunction(groupUniqArray, Int64)": st.lists(SMALL, unique=True),
+    "AggregateFunction(quantile, Int64)": st.lists(SMALL, max_size=3),
+    "AggregateFunction(quantiles(0.5, 0.9), Int64)": st.lists(SMALL, max_size=3),
+    "AggregateFunction(topK(2), String)": st.lists(TEXT, max_size=3),
+    "AggregateFunction(stddevPop, Int64)": st.fixed_dictionaries(
+        {"sum": HALVES, "squares": HALVES, "count": st.integers(0, 5)}
+    ),
+    "AggregateFunction(groupBitAnd, UInt8)": st.integers(0, 255),
+    "AggregateFunction(groupBitXor, Int64)": NUMBER,
+    "AggregateFunction(sumIf, Int64, UInt8)": NUMBER,
+    "AggregateFunction(uniqIf, String, UInt8)": st.lists(TEXT, unique=True),
     "AggregateFunction(groupArray, Int64)": st.lists(SMALL, max_size=3),
     "AggregateFunction(argMin, String, Int64)": chosen(TEXT, SMALL),
     f"AggregateFunction(argMax, Int64, {ENUM})": chosen(SMALL, st.sampled_from("abc")),
@@ -73,7 +87,13 @@ def test_the_type_of_a_state_is_read_and_written(state) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("AggregateFunction(quantile, Float64)", "AggregateFunction has no 'quantile'; it has"),
+        ("AggregateFunction(skewPop, Float64)", "AggregateFunction has no 'skewPop'; it has"),
+        ("AggregateFunction(quantile, String)", "numbers can be added up, not String"),
+        ("AggregateFunction(sum(1), Int64)", r"sum takes no parameters, such as \(1\)"),
+        ("AggregateFunction(quantile('a'), Int64)", "quantile takes numbers in parentheses"),
+        ("AggregateFunction(sumIf, Int64)", "sumIf takes 2 types, not 1"),
+        ("AggregateFunction(sumIf, Int64, String)", "sumIf takes its condition last, a UInt8"),
+        ("AggregateFunction(groupBitOr, Float64)", "groupBitOr takes integers, not Float64"),
         ("AggregateFunction(sum)", "sum takes 1 types, not 0"),
         ("AggregateFunction(argMin, String)", "argMin takes 2 types, not 1"),
         ("AggregateFunction(sum, String)", "numbers can be added up, not String"),
