@@ -1,8 +1,8 @@
-"""Ids of blocks and of inserts: what makes a second try of an insert harmless (spec §2.3,
+"""Ids of blocks and of inserts, by which a retry of an insert is recognised (spec §2.3,
 design §5).
 
-An id is a znode's name. A partition id never has an underscore in it, so the first underscore
-of a block id ends the partition: clearing a partition's ids is a matter of their prefix.
+An id is a znode's name. A partition id never has an underscore in it, so the first underscore of a
+block id ends the partition, and the ids of a partition are found by their prefix.
 """
 
 import hashlib
@@ -12,7 +12,9 @@ from rmt_pipeline.protocol.parts.name import PartName
 HASH_MAX = 2**128 - 1
 _HALF = 2**64 - 1
 BY_ROWS = "rows"
-"""What a part says of its insert when that is known by its rows: their sum is known later."""
+"""Stands in a part for the id of an insert that is identified by its rows: their sum, and so the
+id, is known only after the parts are written.
+"""
 
 
 def block_id(partition_id: str, content_hash: int) -> str:
@@ -38,29 +40,30 @@ def token_block_id(partition_id: str, token: str, ordinal: int) -> str:
 
 
 def completing_block_id(partition_id: str, token: str, ordinal: int, version: int) -> str:
-    """The id of such a block when it is inserted because some of its partition were lost; `version`
-    is that of the insert's record then. No token has it: those begin with their ordinal.
+    """The id of a block that a retry of an insert with a token inserts because rows of its
+    partition were lost. `version` is the ZooKeeper version of the insert's record at that time. No
+    `token_block_id` equals it: what is hashed there begins with the ordinal.
     """
     assert ordinal >= 0
     return block_id(partition_id, _hash128(f"again:{version}:{ordinal}:{token}"))
 
 
 def attach_block_id(part: PartName, checksum: str) -> str:
-    """The id of a detached part that is attached: the same part, once. Two parts of equal rows are
-    two, so its name counts; no hash of rows can equal it.
+    """The id of a detached part that is attached, so that the same part is attached once. It has
+    the part's name in it, so two parts of equal rows can both be attached. No id by hash equals it.
     """
     return f"{part.partition}_attach_{part}_{checksum}"
 
 
 def from_table_block_id(partition_id: str, root: str, name: str, checksum: str) -> str:
-    """The id of another table's part that is attached: of the table at this path in ZooKeeper the
-    part of this name and with these bytes, once.
+    """The id of a part that is attached from another table, so that it is attached once: `root` is
+    that table's path in ZooKeeper, `name` and `checksum` are the part's.
     """
     return f"{partition_id}_replace_from_{_hash128(f'{root}:{name}:{checksum}'):032x}"
 
 
 def insert_id_of_rows(row_hash: int, rows: int) -> str:
-    """The id of an insert by what it inserts: the order-free sum of its rows' hashes.
+    """The id of an insert without a token, from the order-free sum of its rows' hashes.
 
     The number of rows is in it too, so that an empty insert and one whose hashes happen to add
     up to zero differ.
@@ -71,13 +74,13 @@ def insert_id_of_rows(row_hash: int, rows: int) -> str:
 
 
 def insert_id_of_token(token: str) -> str:
-    """The id of an insert that its caller named. Can't equal an id by rows: other prefix."""
+    """The id of an insert that its caller named. Its prefix differs from that of an id by rows."""
     assert token, "an empty token means that there is none"
     return f"token-{_hash128(token):032x}"
 
 
 def insert_id_of_parts(token: str, *, deduplicate: bool) -> str:
-    """What the parts of an insert say of it; "" when it may be inserted again."""
+    """What the parts of an insert name as its id; "" if the insert is not deduplicated."""
     if not deduplicate:
         return ""
     return insert_id_of_token(token) if token else BY_ROWS
@@ -87,7 +90,7 @@ REPLACEMENT = "replace-"
 
 
 def replacement_id(token: str, target: str) -> str:
-    """The id of a replacement of `target` that its caller named: of another target another one."""
+    """The id of a replacement of `target` that its caller named. Each target gives another id."""
     assert token, "an empty token means that there is none"
     return f"{REPLACEMENT}{_hash128(f'{target}:{token}'):032x}"
 

@@ -1,9 +1,9 @@
 """What the result of an insert's two multis means (spec §2.5, §2.6; design §5).
 
-A multi is refused because of one operation. What that operation was for (`Purpose`), which
-block of the insert it belongs to, and ZooKeeper's reason say together what happened in the
-world. Each outcome is a class of its own whose docstring says what the insert does next;
-`FindOut` and `settle` are for the third outcome, no answer at all.
+A multi is refused because of one operation. What that operation was for (`Purpose`), which block
+of the insert it belongs to, and ZooKeeper's reason together say what happened. Each outcome is a
+class of its own whose docstring says what the insert does next. `FindOut` and `settle` are for the
+third outcome, no answer at all.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class Purpose(StrEnum):
-    """What an operation of an insert's multi is there for."""
+    """What an operation of an insert's multi asserts or does."""
 
     IS_ACTIVE = "this replica is active"
     HOST = "this replica was not started anew"
@@ -37,14 +37,14 @@ class DuplicateBlock:
 
 @dataclass(frozen=True, slots=True)
 class BlockGone:
-    """A block that was in the table already was dropped or lost since, or is in another part now.
-    Roll back; look again.
+    """A block that was left out because the table had it has since been dropped or lost, or is in
+    another part now. Roll back; look again.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class DuplicateInsert:
-    """The insert has a record. Roll back; read it, and answer with it or go on from it."""
+    """The insert has a record. Roll back, read it, and answer by it or go on from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,25 +73,26 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class NotActive:
-    """This replica is not active (`is_active` is gone or not the one we saw), or it is lost and
-    clones another one. Roll back; the table is read-only here until its server has started over.
+    """This replica is not active (`is_active` is gone or not the one we saw), or it is lost and is
+    being cloned from another one. Roll back; the table is read-only here until its server has
+    started over.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class QuorumBusy:
-    """Another insert waits for its quorum, and quorum inserts of this table go one by one."""
+    """Another insert waits for its quorum, and quorum inserts of this table run one at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableGone:
-    """A node that lives as long as the table or this replica is missing: it was dropped."""
+    """A node is missing that exists as long as the table or this replica does: that was dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unexpected:
-    """No rule explains this refusal. Roll back and report it: a bug, or somebody's hands in
-    ZooKeeper.
+    """No rule explains this refusal. Roll back and report it: it is a bug, or a person changed
+    nodes in ZooKeeper by hand.
     """
 
     kind: str
@@ -134,9 +135,9 @@ def interpret_allocation(
 ) -> AllocationOutcome | FindOut:
     """Why no block numbers were allocated. `refused` None: there was no answer.
 
-    Without an answer the numbers may have been allocated: their locks are ephemeral, unknown to
-    us and never deleted by anybody while the session lives, so nothing may merge across them.
-    Find out by listing the partition's locks of this session, or end the session.
+    Without an answer the numbers may have been allocated. Then their locks, whose names we do not
+    know, stay as long as this session, and no parts can be merged across them. Find out by listing
+    the partition's locks of this session, or end the session.
     """
     if refused is None:
         return FindOut()
@@ -171,7 +172,8 @@ def interpret_commit(
         return FindOut()
     match refused, purpose, block:
         case "node exists", Purpose.BLOCK_ID, int(index):
-            # Both passed the test at allocation; whoever commits first wins (spec §2.8, I2).
+            # Two inserts of the block passed the test at allocation: the first to commit wins
+            # (spec §2.8, I2).
             return DuplicateBlock(index)
         case "node exists", Purpose.INSERT_RECORD, _:
             return DuplicateInsert()
@@ -199,10 +201,10 @@ def interpret_commit(
 class Evidence:
     """What was found after a commit without an answer.
 
-    `locks_deleted`: the multi that deletes all of the insert's locks succeeded (True), was
-    refused because one of them was gone (False), or had no answer either (None). The others
-    were read after that, after a sync: a part node of the insert, a block id that names one of
-    its parts, its insert record with our own run id, a log entry of ours.
+    `locks_deleted`: the multi that deletes all of the insert's locks succeeded (True), was refused
+    because one of them was gone (False), or had no answer either (None). The others were read after
+    that and after a sync; each says whether there is a part node of the insert, a block id that
+    names one of its parts, its insert record with our own run id, or a log entry of ours.
     """
 
     locks_deleted: bool | None
@@ -219,24 +221,26 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class NotCommitted:
-    """The commit did not land, and never will. Roll back; a new try needs new numbers."""
+    """The commit did not land, and never will. Roll back; a new try allocates new numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class StillUnknown:
-    """Nobody can say. Keep the bytes; the client is told so; `start` settles it later."""
+    """It can't be found out now. Keep the bytes and say so to the client; `start`
+    settles it later.
+    """
 
 
 def settle(evidence: Evidence) -> Committed | NotCommitted | StillUnknown:
     """Whether the commit happened (claim P5; spec §2.6, §16.2 I3 to I5).
 
-    The commit deletes the locks too, so of the two multis only one can succeed. If ours did,
-    the commit never will. If it was refused, some lock was gone before: then a commit that is
-    still under way can't land any more, and what is in ZooKeeper now is the whole truth: the
-    commit leaves several traces at once, and a part's node alone may have been cleaned up
-    since. No trace at all means that a DROP or the end of the session took the lock; or that a
-    DROP has dropped what was committed, and inserting it anew is legal, for nobody was told of
-    it.
+    The commit deletes the locks too, so only one of it and the multi that deletes the locks can
+    succeed. If the latter did, the commit never will. If it was refused, some lock was gone before:
+    then a commit that is still under way can't land any more, and what is in ZooKeeper now is the
+    whole truth. The commit leaves several traces at once; several are looked for because a part's
+    node may have been cleaned up since. No trace at all means that a DROP or the end of the session
+    took the lock; or that a DROP has dropped what was committed, and then the rows may be inserted
+    anew, for no client was told that they had been.
     """
     if evidence.locks_deleted is None:
         return StillUnknown()

@@ -11,8 +11,10 @@ AUTO = "auto"
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """What an insert asks for. `replicas` None: the majority of those that there are; 1: whoever
-    inserts has the rows. One that is not parallel is the only one of its table that waits.
+    """The quorum that an insert asks for.
+
+    `replicas` is how many must have the rows: 1 is the inserting replica alone, None the majority
+    of the table's replicas. If not `is_parallel`, only one insert of the table waits at a time.
     """
 
     replicas: int | None = 1
@@ -21,7 +23,9 @@ class Quorum:
 
     @classmethod
     def of(cls, query: QuerySettings) -> Self:
-        """Raises BadSetting for a quorum of nonsense."""
+        """The quorum of a statement's settings. Raises BadSetting if `insert_quorum` is neither a
+        number nor `auto`.
+        """
         text = query.insert_quorum
         if text != AUTO and not (text.isascii() and text.isdigit()):
             raise BadSetting(
@@ -31,5 +35,5 @@ class Quorum:
         return cls(replicas, query.insert_quorum_parallel, query.insert_quorum_timeout / 1000)
 
     def required(self, replicas: int) -> int:
-        """Of so many replicas that the table has."""
+        """How many replicas must have the rows, if the table has so many `replicas`."""
         return replicas // 2 + 1 if self.replicas is None else self.replicas

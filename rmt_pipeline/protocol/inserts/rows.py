@@ -1,14 +1,18 @@
-"""What an insert has in the table, and what is left of it when some goes.
+"""Which rows of an insert are in the table, and which are left after some were dropped or lost.
 
-    a block of a partition is lost ──► its line goes, the partition has rows missing ──► a retry
-    that has all the blocks that are in brings back the others; one that is cut otherwise is told
+An insert's record has a line (`PartitionRows`) for each of its blocks.
 
-1. A drop takes a partition's lines when it takes all its blocks, and else none: rows that were
-   dropped on purpose do not come back by a retry of an insert of which others are in.
-2. What is lost is to come back. A retry is known to have the same rows. If every block of the
-   partition that is in is among those of the retry, by its rows, the others are what is missing,
-   and nothing else. If not, a block of it has rows that are in and rows that are not, perhaps.
-3. When nothing of a partition is left it is missing as a whole, however a retry is cut.
+    a block of a partition is lost ──► its line is removed, the partition has rows missing ──►
+    a retry that has all the blocks that are still in brings back the others; a retry that is cut
+    into other blocks gets an error
+
+1. A drop removes a partition's lines if it drops all the insert's blocks in it, and else none: rows
+   that were dropped on purpose must not come back by a retry while others of the insert are in.
+2. Lost rows are to come back. A retry is known to have the same rows as the insert. If every block
+   of the partition that is still in equals, by its rows, a block of the retry, the retry's other
+   blocks are exactly what is missing. If not, a block of the retry may have both rows that are in
+   and rows that are missing.
+3. If no block of a partition is left, all of it is missing, however a retry is cut.
 """
 
 from collections import Counter
@@ -28,26 +32,28 @@ from rmt_pipeline.protocol.parts.name import PartName
 
 @dataclass(frozen=True, slots=True)
 class InsertRows:
-    """A record, and its batches in the order of their numbers."""
+    """The record of an insert, and its batches in the order of their numbers."""
 
     record: InsertRecord
     batches: tuple[InsertBatch, ...] = ()
 
     @property
     def lines(self) -> tuple[PartitionRows, ...]:
+        """The lines of the record, then those of the batches."""
         of_batches = [line for batch in self.batches for line in batch.partitions]
         return (*self.record.partitions, *of_batches)
 
     @property
     def is_nothing(self) -> bool:
-        """Whether a retry is as good as a new insert. One that was never whole is gone on with by
-        whoever is at it.
+        """Whether nothing is left, so that a retry is the same as a new insert. False for an insert
+        that was committed in part only: the client that makes it is still to go on with it.
         """
         return self.record.is_whole and not self.lines
 
     def after_drop(self, dropped: Collection[PartName], insert_id: str) -> "InsertRows":
-        """What is left when these blocks were dropped. Nothing of a replacement that had brought
-        rows of a partition which goes: it is to be done again, and can't be in that alone.
+        """What is left after these blocks were dropped. A replacement that had rows in a partition
+        of which nothing is left is forgotten as a whole: it can't be repeated in that partition
+        alone.
         """
         found = self._by_partition()
         gone = {
@@ -64,8 +70,8 @@ class InsertRows:
         return self._without(gone)
 
     def after_loss(self, lost: PartName, insert_id: str) -> "InsertRows":
-        """What is left when these blocks are lost. A replacement can't be repeated in some of its
-        partitions, so it has rows missing until nothing of it is left.
+        """What is left after these blocks were lost. A replacement can't be repeated in only some
+        of its partitions, so it has rows missing until nothing of it is left.
         """
         partition = lost.partition
         lines = self._by_partition().get(partition, [])
@@ -83,7 +89,7 @@ class InsertRows:
         return replace(kept, record=replace(kept.record, missing=missing))
 
     def without_lines(self, lines: Collection[PartitionRows]) -> "InsertRows":
-        """The insert's rows without those of these lines, as if they had never come in."""
+        """What is left without these lines, as if their rows had never been inserted."""
         record, rows_in = self.record, self.record.rows_in
         if rows_in < record.rows:
             rows_in -= sum(line.rows_given for line in self.lines if line in lines)
@@ -91,7 +97,7 @@ class InsertRows:
         return replace(kept, record=replace(kept.record, rows_in=max(0, rows_in)))
 
     def renumbered(self, moved: "Moved") -> "InsertRows":
-        """Rows of these parts are in others now."""
+        """The same rows, after those of some parts moved to other parts."""
         return InsertRows(
             replace(self.record, partitions=moved.lines(self.record.partitions)),
             tuple(InsertBatch(moved.lines(batch.partitions)) for batch in self.batches),
@@ -106,8 +112,8 @@ class InsertRows:
         return found
 
     def _without(self, partitions: Collection[str]) -> "InsertRows":
-        """Of an insert that was committed as a whole the rows stay counted: nobody goes on with it
-        because some were dropped.
+        """What is left without these partitions. If the insert was committed as a whole, `rows_in`
+        stays as it is, so that a retry does not go on with it because some rows were dropped.
         """
         record = self.record
         missing = tuple(one for one in record.missing if one.partition not in partitions)
@@ -133,14 +139,18 @@ class InsertRows:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Parts whose rows are in others now: the first and the last number of these, by part."""
+    """Parts whose rows have moved to other parts.
+
+    `to` has for each the first and the last block number of the parts that have its rows now.
+    """
 
     to: Mapping[PartName, tuple[int, int]]
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[str, PartName]]) -> "Moved":
-        """From pairs: the name of a part that is gone, and a part that has rows of it now; '' is
-        the name of rows that were in no part. A part in several pairs has its rows in all of those.
+        """From pairs of the name of a part that is gone and a part that has rows of it now. The
+        name '' stands for rows that were in no part. A part may be in several pairs: then its rows
+        are in all of their second parts.
         """
         found: dict[PartName, tuple[int, int]] = {}
         for name, part in pairs:
@@ -151,7 +161,9 @@ class Moved:
         return cls(found)
 
     def part(self, part: PartName) -> PartName:
-        """The range of blocks that has the rows of this one now: itself when none has moved."""
+        """The range of blocks that has the rows of `part` now; `part` itself if they have not
+        moved.
+        """
         for before, (first, last) in self.to.items():
             if before.partition == part.partition and _contains(
                 before, part.block_min, part.block_max
@@ -160,6 +172,7 @@ class Moved:
         return part
 
     def lines(self, lines: Iterable[PartitionRows]) -> tuple[PartitionRows, ...]:
+        """The lines with the block numbers where their rows are now, sorted."""
         return tuple(sorted(map(self._line, lines)))
 
     def _line(self, line: PartitionRows) -> PartitionRows:
@@ -173,8 +186,8 @@ class Moved:
 
 
 def with_missing(missing: Iterable[MissingRows], more: MissingRows) -> tuple[MissingRows, ...]:
-    """`missing` once more rows of a partition are known to be lost. A count of 0 means that nobody
-    knows how many; it stays 0, whatever is added.
+    """`missing` after `more` rows of a partition are known to be lost. A count of 0 means that the
+    number is not known; it stays 0, whatever is added.
     """
     before = {one.partition: one.rows for one in missing}
     known = before.get(more.partition)
@@ -185,8 +198,11 @@ def with_missing(missing: Iterable[MissingRows], more: MissingRows) -> tuple[Mis
 def blocks_there(
     lines: Sequence[PartitionRows], contents: Sequence[tuple[int, str, int]]
 ) -> frozenset[int] | None:
-    """Which blocks of a retry are in, of a partition that has rows missing and these lines. None:
-    that can't be told, for it is cut otherwise.
+    """Which blocks of a retry are in a partition that has rows missing, as indexes of `contents`.
+
+    `lines` are the insert's lines of that partition, `contents` (see `PartitionRows.content`) the
+    retry's blocks in it. None if that can't be told, because the retry is cut into other blocks:
+    a line has no equal block, or every block of the retry is in, or a line is of several blocks.
     """
     if any(line.first != line.last or line.first == UNKNOWN_BLOCK for line in lines):
         return None

@@ -1,4 +1,4 @@
-"""What the queue's rules need to know besides the queue itself, and what they answer."""
+"""The facts that the queue's rules need besides the queue itself, and the possible decisions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -29,8 +29,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """Nothing is left to do: this replica has `covered_by`, which equals or contains the
-    entry's
+    """Nothing is left to do: this replica has `covered_by`, which equals or contains the entry's
     part. Delete the entry (spec §5.1.2).
     """
 
@@ -39,7 +38,7 @@ class Covered:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Not now. `reason` names the parts and entries it waits for, for people."""
+    """The entry may not be claimed now. `reason`, for people, names what it waits for."""
 
     reason: str
 
@@ -54,14 +53,14 @@ TTL_MERGES_MAX = 2
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the process knows. Every default means "nothing in the way".
+    """What the worker's process knows. Every default means that nothing is in the way.
 
     * `*_busy` of `*_max`: slots taken. Merges and mutations share theirs, see `slots_of`;
-    * `recoveries_*`: of those for fetches, what is lost or cloned may take;
-    * `sizes`: bytes on disk of the parts here; one that is not here counts 0;
-    * `merges_elsewhere`: results that another replica has been chosen to merge, by whom;
+    * `recoveries_*`: the slots for fetches that fetches of lost or cloned parts may take;
+    * `sizes`: bytes on disk of this replica's parts; a part that is not in it counts 0;
+    * `merges_elsewhere`: results that another replica was chosen to merge, and that replica;
     * `unfinished_alters`: alter versions whose mutation this replica has not finished;
-    * `stopped`: what was stopped by hand on this server.
+    * `stopped`: the background work that was stopped by hand on this server.
     """
 
     fetches_busy: int = 0
@@ -104,9 +103,9 @@ class Facts:
 
 
 def slots_of(entry: LogEntry, sizes: Mapping[PartName, int]) -> float:
-    """How many slots of the pool for merges and mutations it takes. Small parts are mutated
+    """How many slots of the pool for merges and mutations the entry takes. Small parts are mutated
     together, as one job, so that a mutation of thousands of them does not take thousands of
-    turns; the original, which gives each a slot, has no parts of so little cost as a hard link.
+    turns. The original gives each a slot; it has no mutations that cost as little as a hard link.
     """
     match entry:
         case MutatePart() if (

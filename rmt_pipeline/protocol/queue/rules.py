@@ -1,7 +1,7 @@
 """May this entry run now? The original's rules, in its order of evaluation (spec §4.6, §4.7).
 
-Each rule is a function that gives a reason to wait, or None. `future` and `dropping` are handed
-in beside the state because a worker that claims several entries at once adds each of them
+Each rule is a function that returns a reason to wait, or None. `future` and `dropping` are passed
+beside the state because a worker that claims several entries at once adds each of them to these
 before it asks about the next.
 
 One rule is narrower here. In the original an entry waits for every queued DROP_PART that
@@ -55,7 +55,7 @@ Rule = Callable[[Question], str | None]
 
 
 def reason_to_wait(question: Question) -> str | None:
-    """The first rule that forbids it, in words; None when the entry may be claimed."""
+    """Why the entry may not run, by the first rule that forbids it; None if it may be claimed."""
     stopped = first_stopped(question.facts.stopped, Background.REPLICATION_QUEUES)
     if stopped is not None:
         return stopped
@@ -83,7 +83,9 @@ def _produced_by_another(question: Question) -> str | None:
 
 
 def _produces(state: QueueState, node: str) -> str:
-    """Somebody has claimed it, or it comes first when somebody comes."""
+    """The verb for the entry at `node`: a worker has claimed it, or it is only to be claimed before
+    the entry in question.
+    """
     return "is producing" if node in state.claims else "is to produce"
 
 
@@ -97,7 +99,7 @@ def _affected_by_drop_part(question: Question) -> str | None:
 
 
 def _replaces_after_drop_part(question: Question) -> str | None:
-    """Rule 2 for the new parts of a replacement: only earlier drops count."""
+    """Rule 2 for the new parts of a replacement: it waits for earlier DROP_PARTs only."""
     assert isinstance(question.entry, ReplaceRange)
     for part in question.entry.new_parts:
         for dropped, node in question.state.drop_parts.overlapping(part):
@@ -107,7 +109,9 @@ def _replaces_after_drop_part(question: Question) -> str | None:
 
 
 def _going_to_be_dropped(question: Question) -> str | None:
-    """Rule 3: no work for parts that a queued drop will take away, entry and all."""
+    """Rule 3: a part that a queued drop will take away is not made: the drop removes
+    its entry too.
+    """
     part = result_of(question.entry)
     assert part is not None
     covering = question.state.virtual.containing(part)
@@ -117,8 +121,8 @@ def _going_to_be_dropped(question: Question) -> str | None:
 
 
 def is_shut(entry: LogEntry, facts: Facts) -> bool:
-    """Whether the facts alone keep this entry, and all of its kind, from running; and however many
-    more run.
+    """Whether the facts alone (work stopped by hand, or no free slot) keep this entry and all of
+    its lane from running. Running more entries does not change that.
     """
     stopped = first_stopped(facts.stopped, Background.REPLICATION_QUEUES)
     match entry:
@@ -133,7 +137,7 @@ def is_shut(entry: LogEntry, facts: Facts) -> bool:
 
 
 def _fetches(question: Question) -> str | None:
-    """Rule 4."""
+    """Rule 4: a fetch needs a free slot, and fetches must not be stopped."""
     return _no_fetch(question.entry, question.facts)
 
 
@@ -146,7 +150,7 @@ def _no_fetch(entry: LogEntry, facts: Facts) -> str | None:
 
 
 def _merges(question: Question) -> str | None:
-    """Rule 5a.
+    """Rule 5a: a merge or mutation needs a free slot, and merges must not be stopped.
 
     Rule 5b, that a source is being produced right now, needs no test of its own: a source's blocks
     are the result's as well, so rule 1a has found it.
@@ -182,8 +186,8 @@ def _merge_fits(question: Question) -> str | None:
 
 
 def _mutation_fits(question: Question) -> str | None:
-    """Rules 5d to 5h for mutations. 5c, that one which failed waits, is `replica.backoff`'s: it is
-    about single entries of one process.
+    """Rules 5d to 5h for mutations. Rule 5c, that a mutation which failed waits before it is tried
+    again, is in `replica.backoff`: it concerns single entries of one process.
     """
     facts = question.facts
     busy, slots = facts.merges_busy, facts.merges_max
@@ -220,8 +224,8 @@ def _alter_is_next(question: Question) -> str | None:
 
 
 def _mutations_came_first(question: Question) -> str | None:
-    """An ALTER that changes what columns are called or hold waits for the pieces of mutations that
-    were decided before it: their commands name columns as they were.
+    """An ALTER that renames columns or changes their values waits for the MUTATE_PARTs of mutations
+    that were decided before it: their commands use the columns' names before the ALTER.
     """
     assert isinstance(question.entry, AlterMetadata)
     if not question.entry.have_mutation:
@@ -237,7 +241,7 @@ def _mutations_came_first(question: Question) -> str | None:
 def _alter_came_first(question: Question) -> str | None:
     """Rule 7: a mutation born from an ALTER runs on the metadata that this ALTER made."""
     assert isinstance(question.entry, MutatePart)
-    version = question.entry.alter_version  # -1: of no ALTER
+    version = question.entry.alter_version  # -1 if it belongs to no ALTER
     for node, other in question.state.alters.items():
         if other <= version:
             return f"{node}, which alters metadata to version {other}, comes first"
@@ -255,7 +259,9 @@ def _no_overlapping_drop(question: Question) -> str | None:
 
 
 def _replacement_came_first(question: Question) -> str | None:
-    """Rule 9: dropping a part before it has come would let it come back."""
+    """Rule 9: a DROP_PART waits for an earlier replacement that brings its part. If it ran first,
+    the replacement would bring the part back.
+    """
     assert isinstance(question.entry, DropPart)
     for part, node in question.state.replacements.overlapping(question.entry.part):
         if node < question.node:
@@ -264,7 +270,9 @@ def _replacement_came_first(question: Question) -> str | None:
 
 
 def _detached_first(question: Question) -> str | None:
-    """Rule 10: what an earlier entry sets aside is still there when it comes."""
+    """Rule 10: a drop waits for an earlier DETACH of the same blocks, so that the parts to be
+    detached are still there when that runs.
+    """
     dropped = drop_range_of(question.entry)
     if dropped is None:
         return None
@@ -297,8 +305,8 @@ _RULES: dict[type[LogEntry], tuple[Rule, ...]] = {
 
 
 def overlap_reason(part: PartName, future: PartIndex, *, but: str) -> str | None:
-    """Why `part` may not be produced beside what runs now, except for the work at
-    node `but`.
+    """Why `part` may not be produced beside the parts that are being produced now, except those of
+    the queue node `but`; None if it may.
     """
     for other, node in future.overlapping(part):
         if node != but:

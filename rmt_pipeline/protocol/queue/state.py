@@ -1,8 +1,8 @@
 """What a replica's queue is at one moment (spec §4.1 to §4.4, design §4).
 
-This is built from what ZooKeeper says, read in the order queue, claims, parts. An entry moves from
-the queue to the parts in one multi, so this order can see it twice but never not at all (claim P9).
-Who looks often makes each state of the one before. It says the same as one
+A state is built from what ZooKeeper says, read in the order queue, claims, parts. An entry moves
+from the queue to the parts in one multi, so this order can see it twice but never not at all (claim
+P9). A worker that looks often makes each state from the one before. The result is equal to a state
 that is built anew: tests/property/test_queue.py compares them.
 """
 
@@ -35,7 +35,7 @@ from rmt_pipeline.protocol.parts.set import Intersects
 
 
 class Lane(Enum):
-    """Entries of one kind, which wait for the same slots."""
+    """A kind of entries, which wait for the same slots."""
 
     DROPS = auto()
     NEW_PARTS = auto()
@@ -49,7 +49,7 @@ class Lane(Enum):
 
 
 def lane_of(entry: LogEntry) -> Lane:
-    """Which kind it is of."""
+    """The lane that the entry belongs to."""
     match entry:
         case GetPart():
             return Lane.LOST_PARTS if entry.recovers else Lane.NEW_PARTS
@@ -68,22 +68,22 @@ def lane_of(entry: LogEntry) -> Lane:
 
 
 class QueueState:
-    """The queue's sets. A value: nothing in it changes once it is made.
+    """The queue's working sets. A value: nothing in it changes once it is made.
 
-    * `entries`: what is to be done, by queue node, in queue order;
-    * `lanes`: their nodes by kind, each in queue order;
-    * `claims`: who is doing what, by queue node;
-    * `holdings`: the parts that this replica has, `current`: the maximal ones;
-    * `covered`: entries of which nothing is left to do, and the part of `current` that says so;
-    * `virtual`: the parts that it will have once the queue is empty, and fake ranges: the parts
-      replayed through the entries in order. A DROP_PART takes out what it drops;
+    * `entries`: the entries by queue node, in queue order;
+    * `lanes`: their nodes by lane, each in queue order;
+    * `claims`: the claims of running entries, by queue node;
+    * `holdings`: the parts that this replica has; `current`: the maximal ones;
+    * `covered`: the nodes of entries of which nothing is left to do, each with the part of
+      `current` that covers what it would bring;
+    * `virtual`: the parts that the replica will have once the queue is empty, and fake ranges: the
+      parts replayed through the entries in order. A DROP_PART takes out what it drops;
     * `touched`: all names that entries bring or drop; `drops`: those that they drop;
-    * `future`: the names that claims produce;
-    * `drop_parts`, `replacements`: names of queued DROP_PARTs, new parts of queued
-    REPLACE_RANGEs;
-    * `detaching`: what queued drops set aside;
-    * `dropping`: drop ranges of entries that run now;
-    * `alters`: queued metadata versions.
+    * `future`: the names that claimed entries produce;
+    * `drop_parts`, `replacements`: parts of queued DROP_PARTs, new parts of queued REPLACE_RANGEs;
+    * `detaching`: parts and ranges that queued drops move to `detached`;
+    * `dropping`: the parts and ranges that claimed entries drop;
+    * `alters`: metadata versions of queued ALTERs, by node.
     """
 
     __slots__ = (
@@ -111,11 +111,11 @@ class QueueState:
         parts: Iterable[PartName],
         before: "QueueState | None" = None,
     ) -> None:
-        """`entries` may not change afterwards. What is in the state `before` too is not looked at
-        again: it costs what has changed, and all entries of a partition only where something is
-        dropped, or where something has gone that was still promised.
+        """`entries` must not change afterwards. With an earlier state `before`, only what has
+        changed since is looked at. All entries of a partition are looked at again only where the
+        queue drops something, or where an entry or part is gone whose part was still promised.
 
-        Raises Corruption when parts or promises overlap in a way that no history gives.
+        Raises Corruption if parts or promises overlap in a way that no history gives.
         """
         self.entries = entries
         self.holdings = parts if isinstance(parts, Holdings) else Holdings.of(parts)
@@ -148,10 +148,12 @@ class QueueState:
             self._cover(node)
 
     def _move(self, before: "QueueState") -> bool:
-        """Make the sets of those that were before. False when this is another queue."""
+        """Make the sets from those of the state `before`. Returns False and does nothing
+        if an entry changed or came in the middle of the queue: `before` is of another queue then.
+        """
         came, gone = _changed(before.entries, self.entries)
         if came and before.entries and came[0] <= [*before.entries][-1]:
-            return False  # no queue grows in its middle, and no entry changes
+            return False  # a queue only grows at its end, and its entries never change
         self.lanes, self.touched, self.drops = before.lanes, before.touched, before.drops
         self.drop_parts, self.detaching = before.drop_parts, before.detaching
         self.replacements = before.replacements
@@ -183,9 +185,12 @@ class QueueState:
     def _move_virtual(
         self, gone: Sequence[LogEntry], came: Sequence[LogEntry], changes: PartChanges
     ) -> None:
-        """Where nothing was or is dropped, the virtual parts are the maximal ones of all parts and
-        promises, in whatever order these came. So what comes is added, and what goes makes no
-        difference if something that is still there contains it. Else the partition is replayed.
+        """Compute the virtual parts from those before.
+
+        In a partition in which nothing was or is dropped, the virtual parts are the maximal ones of
+        all parts and promises, in whatever order these came. So parts that came are added, and a
+        part that went makes no difference if a remaining one contains it. In any other case the
+        partition's entries are replayed.
         """
         before, self.virtual = self.virtual, self.virtual.copy()
         moved = changes.keys() | {
@@ -206,7 +211,7 @@ class QueueState:
             if part.partition in replayed:
                 continue
             if isinstance(self.virtual.add(part), Intersects):
-                replayed.add(part.partition)  # the replay says which and why
+                replayed.add(part.partition)  # the replay raises, and names the entry
         for partition in sorted(replayed):
             self.virtual.replace_partition(partition, self.current.in_partition(partition))
             for node in sorted(self.touched.nodes_in(partition)):
@@ -215,8 +220,8 @@ class QueueState:
     def _move_covered(
         self, came: Iterable[str], gone: Iterable[str], changes: PartChanges
     ) -> None:
-        """A part that comes covers what it contains; where one went, covered entries are asked
-        again: nothing else can be covered now.
+        """Compute `covered` from that before. Only entries that overlap a part that came can have
+        become covered, and only covered ones of a partition that changed can have stopped being so.
         """
         asked = set(came)
         for new, _ in changes.values():
@@ -269,7 +274,7 @@ class QueueState:
         self.alters.pop(node, None)
 
     def _cover(self, node: str) -> None:
-        """Note whether nothing is left to do: the replica has what it brings (spec §5.1.2)."""
+        """Add the entry to `covered` if the replica has the part that it brings (spec §5.1.2)."""
         entry = self.entries.get(node)
         part = None if entry is None else result_of(entry)
         covering = None if part is None else self.current.containing(part)
@@ -277,7 +282,7 @@ class QueueState:
             self.covered[node] = covering
 
     def _future_after(self, before: "QueueState | None") -> PartIndex:
-        """What the claims produce, of what others produced."""
+        """The index of what the claims produce, made from that of the state `before`."""
         earlier = {} if before is None else before.claims
         future = PartIndex() if before is None else before.future
         if earlier == self.claims:
@@ -294,11 +299,11 @@ class QueueState:
         return future
 
     def names(self, partition: str) -> frozenset[PartName]:
-        """Every part name of the partition in ZooKeeper, the covered ones too."""
+        """Every part of the partition that this replica has in ZooKeeper, covered ones too."""
         return self.holdings.names(partition)
 
     def check(self) -> None:
-        """Assert that no two members of a set overlap (P8), and nothing is made twice (P10)."""
+        """Assert that no two members of a set overlap (P8), and no part is produced twice (P10)."""
         self.current.check()
         self.virtual.check()
         for part, nodes in self.future.owners.items():
@@ -310,7 +315,7 @@ class QueueState:
 def _changed(
     before: Mapping[str, LogEntry], now: Mapping[str, LogEntry]
 ) -> tuple[list[str], list[str]]:
-    """Nodes that came, or are not what they were, and those that went, each in order."""
+    """The nodes that came or whose entry changed, and those that went, each in order."""
     if before is now:
         return [], []
     came = [

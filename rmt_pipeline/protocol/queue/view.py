@@ -1,8 +1,8 @@
 """What a replica's queue may do now (spec §4; design §4).
 
-The original keeps its queue in the memory of one server process. Ours is a value that any
-worker builds from ZooKeeper, so it holds no truth of its own: what two workers decide from the
-same reads can clash only in the multi that claims, and one of them is refused there.
+The original keeps its queue in the memory of one server process. Ours is a value that any worker
+builds from what it read in ZooKeeper. If two workers decide from the same reads to run the same
+entry, or entries that exclude each other, the multi that claims refuses one of them.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -39,10 +39,11 @@ from rmt_pipeline.protocol.refusal import Refusal
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One look at the whole queue, in the order of `QueueView.order`.
+    """What one look at the queue decided.
 
-    `run` may be claimed together in one multi; `done` need only be deleted; every other entry
-    that was looked at is in `wait`, with the reason.
+    The entries of `run` may be claimed together in one multi. Those of `done`, each with the part
+    that covers it, need only be deleted. `wait` has the entries that may not run, with the reason.
+    An entry that might run but was to be skipped or tried later is in none of them.
     """
 
     run: tuple[tuple[str, LogEntry], ...]
@@ -62,19 +63,19 @@ class QueueView:
         parts: Iterable[PartName],
         before: "QueueView | None" = None,
     ) -> None:
-        """`entries`, in queue order, `claims` and `parts` were read in this order. `before`: this
-        queue as it was seen earlier; what is equal is not looked at again.
+        """`entries` (in queue order), `claims` and `parts` must have been read in this order.
+        `before` is an earlier view of this queue; what is equal in it is not looked at again.
 
-        Raises Corruption when parts or promises overlap in a way that no history gives.
+        Raises Corruption if parts or promises overlap in a way that no history gives.
         """
         known: QueueState | None = None
         if before is not None:
-            known = before._state  # noqa: SLF001  of its own kind
+            known = before._state  # noqa: SLF001  also a QueueView
         self._state: QueueState = QueueState(entries, claims, parts, known)
 
     @property
     def entries(self) -> Mapping[str, LogEntry]:
-        """What is to be done, by queue node, in queue order."""
+        """The entries by queue node, in queue order."""
         return self._state.entries
 
     @property
@@ -88,27 +89,27 @@ class QueueView:
 
     @property
     def virtual(self) -> PartSet:
-        """The parts that it will have once the queue is empty, and the fake ranges of queued
-        drops. Not to be changed.
+        """The parts that the replica will have once the queue is empty, and the fake ranges of
+        queued drops. Not to be changed.
         """
         return self._state.virtual
 
     @property
     def future(self) -> Mapping[PartName, tuple[str, ...]]:
-        """The names that are being produced, and by which queue nodes."""
+        """The parts that are being produced, each with the queue nodes that produce it."""
         return self._state.future.owners
 
     def of_lanes(self, *lanes: Lane) -> dict[str, LogEntry]:
-        """The entries of these kinds, by node, one kind after the other, each in queue order."""
+        """The entries of these lanes by node, one lane after the other, each in queue order."""
         entries = self._state.entries
         return {node: entries[node] for lane in lanes for node in self._state.lanes[lane]}
 
     def count(self, lanes: Iterable[Lane]) -> int:
-        """How many entries are of these kinds."""
+        """How many entries are in these lanes."""
         return sum(len(self._state.lanes[lane]) for lane in lanes)
 
     def names(self, partition: str) -> frozenset[PartName]:
-        """Every part node of the partition, also those of parts that a larger one covers."""
+        """Every part of the partition in `R/parts`, covered ones too."""
         return self._state.names(partition)
 
     def check(self) -> None:
@@ -116,9 +117,11 @@ class QueueView:
         self._state.check()
 
     def order(self) -> list[str]:
-        """The nodes in the order to try them: drops first, so that nothing is fetched which
-        they would take away (spec §4.2). Of what is to be fetched, by turns what was inserted and
-        what this replica has lost, which may be all of a table: neither waits for the other.
+        """The queue's nodes in the order in which to try them.
+
+        Drops come first, so that no part is fetched that a drop would take away (spec §4.2).
+        Fetches of newly inserted parts and of parts that this replica has lost, which may be a
+        whole table, take turns, so that neither kind waits for the other.
         """
         return list(_in_turn(self._state.lanes))
 
@@ -135,7 +138,9 @@ class QueueView:
         facts: Facts,
         full: Wait | None = None,
     ) -> Decision:
-        """`full`: what it waits for unless it is done or under way; no rule is asked then."""
+        """Decide about one entry. If `full` is given, no rule is asked: an entry that is neither
+        claimed nor covered gets this answer.
+        """
         entry = self._state.entries[node]
         claim = self._state.claims.get(node)
         if claim is not None:
@@ -159,11 +164,12 @@ class QueueView:
     ) -> Plan:
         """Decide about every entry, each beside those chosen before it; at most `limit` run.
 
-        Entries after the limit is reached wait for it, whatever the rules would say of them: of a
-        long queue only the first are asked about. `done` ones are found all the same.
-        `skip` are nodes that whoever asks leaves to others. They are not chosen, so nothing waits
-        for them. `later` are nodes that have failed and may not be tried again yet: nobody else
-        produces what they do, but they take no slot from what may run now.
+        Once the limit is reached the other entries wait for it, and the rules are not asked, which
+        would take long for a long queue. Covered entries are found all the same.
+
+        `skip` are nodes that the caller leaves to other workers. They are not chosen, so no other
+        entry waits for them. `later` are nodes that have failed and may not be tried again yet:
+        other entries do not produce what overlaps their parts, but they take no slot.
         """
         future, dropping = self._state.future.copy(), self._state.dropping.copy()
         run: list[tuple[str, LogEntry]] = []
@@ -192,12 +198,13 @@ class QueueView:
         skip: Collection[Lane] = (),
         later: Collection[str] = (),
     ) -> Plan:
-        """What `plan` runs and finds done, without asking about entries that can't be among it:
-        once one was refused for want of a slot, none that needs such a slot is asked. `wait` has
-        those that were asked. `skip` are kinds which whoever asks leaves to others.
+        """The `run` and `done` that `plan` gives, without asking the rules about entries that can't
+        run: once an entry was refused because its lane is shut (`is_shut`), no other one of that
+        lane is asked. `wait` has only entries that were asked. `skip` are lanes that the caller
+        leaves to other workers. `done` is in queue order.
 
-        An entry that may not be tried again yet is not asked either. It would hold back only what
-        overlaps it: when something that is chosen does, all are asked.
+        Entries of `later` are not asked either. Such an entry matters only to one that overlaps it;
+        if an entry that is to be chosen does, this falls back on `plan`.
         """
         state, facts_before = self._state, facts
         future, dropping = state.future.copy(), state.dropping.copy()
@@ -229,7 +236,9 @@ class QueueView:
         return Plan(tuple(run), tuple(done), tuple(wait))
 
     def _overlaps(self, entry: LogEntry, nodes: Collection[str]) -> bool:
-        """Whether it touches blocks that the entries of one of the nodes touch."""
+        """Whether the entry brings or drops blocks that the entry of one of these
+        nodes does too.
+        """
         dropped = drop_range_of(entry)
         names = (*virtual_parts(entry), *([] if dropped is None else [dropped]))
         return any(
@@ -237,8 +246,8 @@ class QueueView:
         )
 
     def may_take_actual_part(self, part: PartName, node: str) -> Refusal | None:
-        """Whether the running entry at `node` may fetch `part`, which covers what it asks for,
-        and so claim that name as well (spec §4.8).
+        """Whether the running entry at `node` may fetch `part`, which covers the entry's own part,
+        and so claim that name as well (spec §4.8). None if it may.
 
         The original waits for older entries that produce something overlapping; here the fetch
         is refused and tried again, which needs no waiting inside a worker.
@@ -255,8 +264,8 @@ class QueueView:
         return None if reason is None else Refusal(reason)
 
     def is_dropped_later(self, part: PartName, node: str) -> bool:
-        """Whether an entry behind `node` drops the part, by itself or with a range: who has carried
-        that out can't give it any more.
+        """Whether an entry behind `node` drops the part, by itself or within a range. A replica
+        that has carried that entry out can't send the part any more.
         """
         later = (entry for other, entry in self._state.entries.items() if other > node)
         return any(
@@ -265,7 +274,7 @@ class QueueView:
         )
 
     def detaches(self, parts: Iterable[PartName]) -> str:
-        """The first entry that sets one of them aside; "" when none does."""
+        """The first queue node whose entry detaches one of these parts; "" if none does."""
         detaching = self._state.detaching
         return min(
             (node for part in parts for _, node in detaching.overlapping(part)), default=""
@@ -276,9 +285,9 @@ class QueueView:
     ) -> list[tuple[str, LogEntry]]:
         """The entries that become pointless when everything in `part_range` goes (spec §4.11).
 
-        `by` is the node of the DROP or REPLACE that does it; without one (a broken part is
-        fetched again) replacements stay. Raises Corruption when a replacement would be removed
-        in part.
+        `by` is the queue node of the DROP or REPLACE that does it. None: no entry does it, a broken
+        part is to be fetched again; then replacements stay. Raises Corruption if only some of a
+        replacement's new parts are in the range.
         """
         return [
             (node, entry)
@@ -290,10 +299,12 @@ class QueueView:
 def _in_turn(
     lanes: Mapping[Lane, Mapping[str, None]], shut: AbstractSet[Lane] = frozenset()
 ) -> Iterator[str]:
-    """As `QueueView.order`. Kinds that are `shut`, or come to be meanwhile, may be left out.
+    """The nodes in the order of `QueueView.order`. Lanes in `shut`, to which the caller may add
+    while it iterates, may be left out.
 
-    Each row goes by the places of its entries in the queue. What is taken at a place is the entry
-    that stands there or, of what is to be fetched, the one whose turn it is.
+    After the drops there is a row of entries for each lane, and one for both lanes of fetches. The
+    next row is the one whose next entry has the first place in the queue. It yields that entry; the
+    row of fetches yields the one whose turn it is instead.
     """
     yield from lanes[Lane.DROPS]
     new, lost = lanes[Lane.NEW_PARTS], lanes[Lane.LOST_PARTS]
@@ -333,7 +344,9 @@ _ONE_BY_ONE = (
 
 
 def _by_turns(*lines: Iterable[str]) -> Iterator[str]:
-    """The first of each, the second of each; those that are left when others have ended."""
+    """The first of each line, then the second of each, and so on; lines that have
+    ended drop out.
+    """
     left = [iter(line) for line in lines]
     while left:
         for line in tuple(left):
