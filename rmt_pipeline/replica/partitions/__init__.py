@@ -1,1 +1,3 @@
-"""Partitions and parts as a whole: dropped, detached, attached, replaced, frozen (spec §9)."""
+"""Commands on whole partitions and parts: drop, detach, attach, fetch, replace, move, undo (spec
+§9).
+"""

@@ -1,11 +1,12 @@
-"""ATTACH PARTITION and PART: what is detached becomes part of the table again (§9.5, §16.5 D8).
+"""ATTACH PARTITION and PART: detached parts become parts of the table again (§9.5, §16.5 D8).
 
-    maximal ones of detached/ ──► attaching_… (nobody else takes them) ──► every byte read ──►
-    staged as hard links ──► committed as an insert: new numbers, ATTACH_PART entries ──► removed
+    the maximal parts of detached/ ──► renamed attaching_…, so that no other ATTACH takes them ──►
+    every byte read ──► staged as hard links ──► committed as an insert: new block numbers,
+    ATTACH_PART entries ──► the detached directories removed
 
-Each has an id of its name and bytes, so that the same part is attached once, also when two
-replicas that detached it are asked at the same time, or when we die before the last step and are
-asked again.
+Each part has a block id made of its name and bytes. So the same part is attached once, even when
+two replicas that both detached it attach it at the same time, or when an ATTACH dies before the
+last step and is repeated.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,22 +34,25 @@ from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.system import Waker
 
-LOOK_BACK = 1000  # entries of a log, for those that were just written
-TOGETHER_MAX = 500  # of one partition in one commit
+LOOK_BACK = 1000  # how many of the last log entries are searched for those just written
+TOGETHER_MAX = 500  # how many parts go into one commit
 Commit = Callable[[Insertion], InsertResult]
-"""Runs it until it is done, or was tried often enough."""
+"""Runs the insertion until it is done, or was tried often enough."""
 
 
 class BadDetachedPart(UserError):
-    """Nothing was attached; what was detached is where it was."""
+    """A detached part can't be attached, or there is none of that name. Nothing was attached; what
+    was detached is where it was.
+    """
 
     code = "BAD_DATA_PART_NAME"
 
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """`parts`: the new ones. `already`: of detached ones that the table had, the partition and the
-    part that has them. `inactive`: smaller ones that were set aside for larger; `skipped`: with
+    """What an ATTACH did. `parts` are the new parts. `already` has, for each detached part whose
+    rows were in the table, its partition and the part that has them. `inactive` are the parts that
+    were set aside because a larger one contains them, `skipped` those that were left alone, with
     the reason.
     """
 
@@ -69,7 +73,7 @@ class Attached:
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """A detached part that nobody else takes now."""
+    """A detached part that this ATTACH has locked and renamed, so that no other one takes it."""
 
     name: DetachedName
     manifest: Manifest
@@ -83,11 +87,13 @@ def attach(
     part: PartName | None = None,
     deduplicate: bool = True,
 ) -> Attached:
-    """Everything detached of this partition, or exactly this part; with neither, everything. Parts
-    with a reason before their name (`broken_…`) are not meant. All of a partition at once, or none
-    (up to 500).
+    """Attach every detached part of this partition, or exactly this part; with neither, everything
+    that is detached. Parts with a reason before their name (`broken_…`) are left alone.
 
-    Raises BadDetachedPart; UserErrors of damaged or foreign parts; what an insert raises.
+    A commit takes up to `TOGETHER_MAX` parts, so a partition with no more than that, attached by
+    itself, is attached all at once or not at all.
+
+    Raises BadDetachedPart; UserErrors about damaged or foreign parts; what an insert raises.
     """
     store = replica.store
     finish_fetches(store)
@@ -130,8 +136,9 @@ def attach(
 def wait_until_attached(
     living: Living, attached: Attached, query: QuerySettings, new_waker: Callable[[], Waker]
 ) -> None:
-    """Wait for the other replicas as `alter_sync` says: what was attached is here already. Entries
-    that are gone from the log were carried out by all who can be waited for. Raises Unfinished.
+    """Wait for the other replicas as `alter_sync` says: this one has the attached parts already. An
+    entry that is gone from the log was carried out by every replica that can be waited for. Raises
+    Unfinished.
     """
     if query.alter_sync < 2 or not attached.parts:
         return
@@ -149,8 +156,9 @@ def wait_until_attached(
 def _give_back(
     replica: Replica, partition: str | None, part: PartName | None
 ) -> list[tuple[str, str]]:
-    """What others who died had taken is to be attached again. But not what they had committed,
-    which an id tells or does not: it goes. Of that what is meant, as `Attached.already`.
+    """Give parts that an ATTACH which died had taken their names back, so that they can be attached
+    again. But those that it had committed, with or without a block id, are removed: those of them
+    that are meant are returned, as in `Attached.already`.
     """
     detached, already = replica.store.detached_parts, list[tuple[str, str]]()
     for died in detached.died():
@@ -169,7 +177,9 @@ def _give_back(
 def _choose(
     store: PartStore, partition: str | None, part: PartName | None
 ) -> tuple[list[DetachedName], list[str], list[tuple[str, str]]]:
-    """The maximal ones; those that they contain are set aside; what overlaps is left alone (D8)."""
+    """Choose the maximal parts; those that they contain are set aside, and parts that overlap a
+    chosen one are left alone (D8). Returns the three lists.
+    """
     plain = [
         one
         for one in store.detached_parts.names()
@@ -191,7 +201,9 @@ def _choose(
 
 
 def _checked(replica: Replica, name: DetachedName) -> Manifest:
-    """Raises BadDetachedPart after giving the directory its name back."""
+    """Read every byte of a detached part. Raises BadDetachedPart if it is damaged, after giving the
+    directory its name back.
+    """
     detached = replica.store.detached_parts
     try:
         manifest = detached.verify(name)
@@ -228,8 +240,9 @@ def _commit(
 
 
 def drop_detached(replica: Replica, partition: str | None, name: str | None) -> tuple[str, ...]:
-    """Remove what is detached for good: a directory, those of a partition, or all (spec §9.10).
-    What is being attached or removed by others is left alone.
+    """Remove for good what is detached: one directory, those of a partition, or all (spec §9.10).
+    Returns the names of what was removed. What another process is attaching or removing is left
+    alone.
     """
     detached = replica.store.detached_parts
     meant = [
@@ -249,7 +262,7 @@ def drop_detached(replica: Replica, partition: str | None, name: str | None) -> 
 
 @dataclass(frozen=True, slots=True)
 class AttachHere:
-    """An entry whose part this replica has detached, in the directory `name`."""
+    """A log entry whose part this replica has detached, in the directory `name`."""
 
     entry: AttachPart
     name: DetachedName
@@ -260,8 +273,9 @@ class AttachHere:
 
 
 def own_copies(replica: Replica, entries: Sequence[AttachPart]) -> dict[PartName, AttachHere]:
-    """Those for which this replica has a detached part with the bytes that they bring (spec §16.5
-    D9), by their parts. Each is read once for all: hundreds of both may come together.
+    """Return those entries for which this replica has a detached part with the bytes that they
+    bring (spec §16.5 D9), by their parts. Each manifest is read once, for all entries: there may be
+    hundreds of both.
     """
     detached = replica.store.detached_parts
     partitions = {entry.part.partition for entry in entries}
@@ -276,8 +290,8 @@ def own_copies(replica: Replica, entries: Sequence[AttachPart]) -> dict[PartName
 
 
 def attach_here(replica: Replica, attach: AttachHere) -> StagedPart:
-    """Staged from the copy here, once every byte of it was read. Raises Corruption: then others are
-    asked for the part.
+    """Stage the part of an entry from the detached copy here, after reading every byte of it.
+    Raises Corruption: then the part is fetched from another replica.
     """
     store = replica.store
     manifest = store.detached_parts.verify(attach.name)

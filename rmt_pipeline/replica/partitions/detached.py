@@ -1,4 +1,4 @@
-"""What stands under `detached/`, and whether anything would be lost with it (spec §9.12)."""
+"""What is under `detached/`, and whether any rows would be lost if it were deleted (spec §9.12)."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,7 +14,7 @@ from rmt_pipeline.zookeeper.snapshot import active_parts
 
 @dataclass(frozen=True, slots=True)
 class WhyKept:
-    """Whether a directory may be deleted, and why (not), in words."""
+    """Whether a directory may be deleted without losing rows, and why or why not, in words."""
 
     is_safe: bool
     why: str
@@ -28,12 +28,12 @@ _FOREIGN = WhyKept(
 
 @dataclass(frozen=True, slots=True)
 class DetachedDirectory:
-    """What is known of one directory; None for what can't be told."""
+    """What is known of one directory under `detached/`; None stands for what can't be told."""
 
     directory: str
-    """Its name."""
+    """The directory's name."""
     name: DetachedName | None
-    """None for one that no part could have had: somebody put it there."""
+    """The name, parsed; None if no part could have that name: somebody put the directory there."""
     rows: int | None
     size_bytes: int
     modified_s: float
@@ -42,7 +42,7 @@ class DetachedDirectory:
 
 
 def detached_directories(replica: Replica) -> list[DetachedDirectory]:
-    """All that stands under `detached/`, sorted by name."""
+    """Return everything under `detached/`, sorted by name."""
     detached = replica.store.detached_parts
     names = detached.names()
     kept = {str(name): (name, why) for name, why in (why_kept(replica, names) if names else ())}
@@ -54,7 +54,7 @@ def detached_directories(replica: Replica) -> list[DetachedDirectory]:
             with suppress(Corruption):
                 rows = detached.manifest(name).rows
         modified_s = detached.modified_s(directory)
-        if modified_s is not None:  # else somebody has removed or attached it meanwhile
+        if modified_s is not None:  # else it was removed or attached meanwhile
             size_bytes = detached.size_bytes(directory)
             found.append(
                 DetachedDirectory(
@@ -67,10 +67,13 @@ def detached_directories(replica: Replica) -> list[DetachedDirectory]:
 def why_kept(
     replica: Replica, names: Sequence[DetachedName]
 ) -> list[tuple[DetachedName, WhyKept]]:
-    """A directory may go when all that it can hold is in a part that this replica promises and has.
-    The blocks of its name say so of a copy of what the table had under that name, unless it was
-    lost since, and an empty part has the name; of what was never the table's, or not any more, only
-    the same rows do.
+    """Return for each directory whether it may be deleted: it may if everything that it can hold is
+    in a part which this replica promises and has.
+
+    What proves that depends on the reason in its name. A copy of a part that the table had under
+    the same name (`_NAME_TELLS`) is covered by the part that has its block numbers now, unless that
+    part was lost since, for an empty part takes over the name of a lost one. For anything else,
+    only equal rows prove it.
     """
     active = PartSet(active_parts(replica.keeper, replica.paths))
     [lost] = replica.keeper.children_many([replica.table.lost_parts])
@@ -86,10 +89,12 @@ _NAME_TELLS: tuple[DetachReason, ...] = (
     "mutate-not-byte-identical",
     "rows-do-not-add-up",
 )
-"""Why copies were set aside of what the table had, or had from others, under the same name."""
+"""Reasons for which a copy of a part is set aside that the table had, or had got from another
+replica, under the same name.
+"""
 
 _MADE_WRONG: tuple[DetachReason, ...] = _NAME_TELLS[3:]
-"""That their rows are others is why they are here."""
+"""Of these reasons, those that say the copy was made wrong: it is here because its rows differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +158,9 @@ class _Told:
         )
 
     def _has_same_rows(self, name: DetachedName) -> bool | None:
-        """As the part of its name has here. None when there is none, or one can't be read."""
+        """Whether the active part of the same name has the same rows. None if there is no such part
+        here, or one of the two can't be read.
+        """
         store = self.replica.store
         if name.part in self.active and store.has(name.part):
             with suppress(Corruption):

@@ -1,19 +1,20 @@
-"""DROP PARTITION, DROP PART and TRUNCATE, asked for: decided, in the log, and waited for (§9.2).
+"""DROP PARTITION, DROP PART and TRUNCATE, on the replica that is asked: from the decision until the
+entry is in the log and was waited for (§9.2).
 
-    a number in each partition ──► inserts below it cancelled ──► one multi: the entries, ids and
-    records of what is dropped forgotten, the numbers given back ──► waited
+    a block number in each partition ──► inserts below it cancelled ──► one multi: the entries, the
+    ids and records of what is dropped forgotten, the numbers given back ──► waited
 
-What the replicas then do is `work.drop`. Why nothing is dropped that was inserted later, and
-nothing that was inserted before comes back:
+How a replica carries the entry out is in `work.drop`. Why nothing is dropped that was inserted
+later, and nothing that was inserted before comes back:
 
-1. The delimiter N is greater than every number that was taken before it. Whoever holds a smaller
-   one is in the log before the drop (then it is dropped), or never: an insert has lost its lock by
-   then, and deleting that lock is part of its commit; another command on partitions asserts the
-   version of `alter_partition_version`, which the drop changes. So no entry after the drop makes
-   anything in its range, and what an entry before it makes is taken from the queue when the drop
-   is carried out.
-2. While N is held no merge is assigned across it, and after that a merge is assigned by whoever has
-   seen the drop. So no part has both blocks that are dropped and later ones.
+1. The delimiter N is greater than every block number that was taken before it. A write that holds a
+   smaller number is in the log before the drop (then it is dropped), or never: an insert has lost
+   its lock by then, and deleting that lock is part of its commit; another command on partitions
+   asserts the version of `alter_partition_version`, which the drop changes. So no entry after the
+   drop makes anything in its range, and what an entry before it makes is taken from the queue when
+   the drop is carried out.
+2. While N is held no merge is assigned across it, and later a merge is only assigned by a replica
+   that has seen the drop. So no part has both blocks that are dropped and later ones.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -49,22 +50,23 @@ from rmt_pipeline.zookeeper.partition_transactions import (
 from rmt_pipeline.zookeeper.paths import log_entry_name, sequence_number
 from rmt_pipeline.zookeeper.snapshot import gone
 
-SETTLE_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 5.0, 5.0)  # while ZooKeeper does not answer
+# pauses while ZooKeeper does not answer
+SETTLE_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 5.0, 5.0)
 
 Living = Callable[[], Replica]
-"""A Replica with a living session."""
+"""Returns the Replica with a living session."""
 
 
 class BadPartition(UserError):
-    """What was given is no partition's id, as `system.parts` shows it in `partition_id`. Nothing
-    was changed.
+    """The given text is not the id of a partition, as `system.parts` shows it in `partition_id`.
+    Nothing was changed.
     """
 
     code = "INVALID_PARTITION_VALUE"
 
 
 class NoSuchPart(UserError):
-    """The replica has no active part of this name. It may be merged into another one: see
+    """The replica has no active part of this name. It may have been merged into another one: see
     `system.parts`.
     """
 
@@ -72,7 +74,9 @@ class NoSuchPart(UserError):
 
 
 class PartIsLocked(Conflict):
-    """Something is being made of the part, or it waits for something. Nothing was changed."""
+    """A merge or mutation of the part is under way or assigned, or the part waits for something.
+    Nothing was changed.
+    """
 
     code = "PART_IS_TEMPORARILY_LOCKED"
 
@@ -85,7 +89,9 @@ class CannotAssignDrop(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """An entry that is in the log: its node's path, its text, and what it drops."""
+    """A log entry that drops something: its node's path, its text, and the part or range that it
+    drops.
+    """
 
     path: str
     data: bytes
@@ -100,12 +106,12 @@ def drop_partitions(
     *,
     detach: bool = False,
 ) -> tuple[PartName, ...]:
-    """Drop everything in these partitions, by id, on every replica; None: in all there are. What
-    was dropped; a partition that never had a row is not among it.
+    """Drop everything in the partitions of these ids, on every replica; None means all partitions.
+    Return the ranges that were dropped; a partition that never had a row is not among them.
 
-    Waits as `alter_sync` says. As many partitions as fit into a multi go at one moment. Raises
-    BadPartition, TableIsReadOnly, CannotAssignDrop, OutcomeUnknown; Unfinished when waiting ended
-    first.
+    Waits as `alter_sync` says. As many partitions as fit into a multi are dropped at one moment.
+    Raises BadPartition, TableIsReadOnly, CannotAssignDrop, OutcomeUnknown; Unfinished if the
+    waiting ended first.
     """
     for one in partitions or ():
         require_partition(one, "dropped")
@@ -122,8 +128,8 @@ def drop_partitions(
 
 
 def require_partition(partition: str, verb: str) -> None:
-    """Raises BadPartition unless the text can be a partition's id. `verb` is what was not done with
-    it.
+    """Raise BadPartition unless the text can be the id of a partition. `verb` tells in the error
+    what was not done with it.
     """
     if PartName.try_parse(f"{partition}_0_0_0") is None:
         raise BadPartition(
@@ -140,9 +146,9 @@ def drop_part(
     *,
     detach: bool = False,
 ) -> None:
-    """Drop the active part of exactly this name (spec §9.4). As `drop_partitions` otherwise.
+    """Drop the active part of exactly this name (spec §9.4); otherwise like `drop_partitions`.
 
-    Raises NoSuchPart; PartIsLocked when a merge or mutation has it, or is going to.
+    Raises NoSuchPart; PartIsLocked if a merge or mutation takes the part, or is going to.
     """
     for _ in range(limits.DROP_ROUNDS_MAX):
         logged = _drop_one(living, part, detach=detach)
@@ -185,7 +191,9 @@ def _drop_ranges(
     *,
     detach: bool,
 ) -> list[Logged] | None:
-    """`ranges` by the lock that ends each. None when another command came first."""
+    """Write the entries of these ranges to the log; `ranges` are keyed by the lock that ends each.
+    None if another command on partitions came first.
+    """
     cancel_inserts(replica, ranges.values())
     drops = [
         LoggedDrop(
@@ -219,7 +227,9 @@ def _drop_ranges(
 
 
 def partition_version(replica: Replica) -> int:
-    """What commands on partitions compare and set. Raises ReplicaDropped."""
+    """Return the version that every command on partitions asserts and changes. Raises
+    ReplicaDropped.
+    """
     stat = replica.keeper.exists(replica.table.alter_partition_version)
     if stat is None:
         raise gone(replica.paths)
@@ -229,9 +239,9 @@ def partition_version(replica: Replica) -> int:
 def cancel_inserts(
     replica: Replica, ranges: Collection[PartName], own: Collection[str] = ()
 ) -> None:
-    """Afterwards no insert with a number in the ranges is in flight: it is in the log, or it will
-    never be. The caller's `own` locks are no insert's. Raises Unavailable: then some were
-    cancelled, which is all that was changed.
+    """Make sure that no insert with a block number in the ranges is in flight: afterwards it is in
+    the log, or never will be. The caller's `own` locks are no insert's. Raises Unavailable: then
+    some inserts were cancelled, and nothing else was changed.
     """
     keeper, table = replica.keeper, replica.table
     listed = keeper.children_many([table.partition(one.partition) for one in ranges])
@@ -261,9 +271,9 @@ def cancel_inserts(
 def with_forgetting(
     replica: Replica, ops: Sequence[Op], dropped: Collection[PartName]
 ) -> Sequence[Op]:
-    """The operations, and behind them those that remove the ids and records of the dropped rows, as
-    far as they fit into the same multi. What does not fit is removed by the replica that carries
-    the entry out (`work.drop`).
+    """Return the operations, followed by those that remove the ids and records of the dropped rows,
+    as far as they fit into the same multi. The rest is removed by the replica that carries the
+    entry out (`work.drop`).
     """
     left = limits.MULTI_BYTES_MAX - sum(map(op_bytes, ops))
     return [*ops, *what_to_forget_at_once(replica, dropped, left)]
@@ -273,7 +283,9 @@ def with_forgetting(
 
 
 def _drop_one(living: Living, part: PartName, *, detach: bool) -> Logged | None:
-    """None when something was assigned to the log meanwhile."""
+    """Write the entry that drops one part to the log; None if a merge or mutation was assigned
+    meanwhile.
+    """
     replica = living()
     view = merge_view(replica, [part.partition])
     if part not in view.active:
@@ -319,9 +331,10 @@ def submit(
     *,
     begin: int | None = None,
 ) -> list[str] | None:
-    """The paths of these entries, once they are in the log. None when something came first: look
-    again. `lock` goes in the same multi; "" when none does. `begin`: a number that the log's next
-    entry had when somebody looked; None: it is asked for.
+    """Send the multi and return the paths of these entries, once they are in the log. None if
+    another command came first: the caller looks again. `lock` is deleted by the same multi; "" when
+    it deletes none. `begin` is a number that the log's next entry had at some time before; None: it
+    is read here.
     """
     if begin is None:
         _, log = replica.keeper.children_stat(replica.table.log)
@@ -345,7 +358,9 @@ def submit(
 def _settled(
     living: Living, replica: Replica, entries: Sequence[bytes], lock: str, begin: int
 ) -> list[str] | None:
-    """Of a multi without an answer: the paths; None when it has not landed and never will."""
+    """Settle a multi that got no answer: return the entries' paths, or None if it did not land and
+    never will.
+    """
     for pause_s in SETTLE_PAUSES_S:
         try:
             return _find(living(), entries, lock, begin)
@@ -373,8 +388,9 @@ class _CannotTell(OutcomeUnknown):
 def _find(
     replica: Replica, entries: Sequence[bytes], lock: str, begin: int
 ) -> list[str] | None:
-    """The write that excludes the multi comes first: it deletes the same lock; or, of one without a
-    lock, it moves the version of the log that it asserts.
+    """Find the entries in the log. First comes a write that excludes the multi: it deletes the same
+    lock, or, if there is no lock, changes the version of the log that the multi asserts. Raises
+    _CannotTell if entries were removed from the log since.
     """
     keeper, table = replica.keeper, replica.table
     try:
@@ -398,7 +414,7 @@ def _find(
     if all(entry in by_text for entry in entries):
         return [by_text[entry] for entry in entries]
     if len(by_text) == log.next_sequence - begin:
-        return None  # every entry since is there, and these are not
+        return None  # every entry since then is still there, and ours are not among them
     raise _CannotTell(
         f"{replica}: whether it is in the log is not known: entries since "
         f"{log_entry_name(begin)} were removed from it before there was an answer. {_LOOK}"
@@ -406,7 +422,9 @@ def _find(
 
 
 def perhaps_another(replica: Replica) -> Unavailable:
-    """What to raise when a command can't try again: its parts have kept their names."""
+    """Return the error for a command that can't try again, because the parts that it published
+    could not be taken back.
+    """
     return Unavailable(
         f"{replica}: other commands came first, and there is no answer from ZooKeeper to whether "
         "it is still the same table. Nothing was changed; try again"
@@ -414,7 +432,9 @@ def perhaps_another(replica: Replica) -> Unavailable:
 
 
 def others_first(replica: Replica) -> CannotAssignDrop:
-    """What to raise when the log moved each time that a command tried to write to it."""
+    """Return the error for a command before which another one changed the log or the partitions
+    each time that it tried.
+    """
     return CannotAssignDrop(
         f"{replica}: other commands on partitions, merges or mutations came first "
         f"{limits.DROP_ROUNDS_MAX} times. Nothing was changed; try again"

@@ -1,19 +1,19 @@
-"""FETCH PARTITION and PART … FROM a table's path in ZooKeeper: parts of its replicas come into
-`detached/` here, from where ATTACH takes them (spec §9.8).
+"""FETCH PARTITION and PART … FROM a table's path in ZooKeeper: parts of that table's replicas come
+into `detached/` here, from where ATTACH takes them (spec §9.8).
 
-    a replica that is not behind ──► its active parts, listed ──► each fetched, under a name that
-    nobody attaches ──► all of one listing are here ──► they get their names
+    a replica that is not behind ──► its active parts, listed ──► each fetched, under a name that no
+    ATTACH takes ──► all parts of one listing are here ──► they get their names
 
-1. What comes together is one listing: the rows that one replica had at one moment. If a part is
-   gone when it is asked for, merged away or dropped, a replica is listed again; what is listed no
-   more goes, what is here already stays.
-2. At that moment the replica had every row that was inserted, and none that was dropped: the parts
-   are read, then what it has yet to carry out, then the parts again. When these are the same, no
-   drop and no fetch was carried out in between; so what was in the log before the second read is
-   either among the parts, or among what was read in the middle, and then the replica is behind:
-   another one is asked, or it is waited for.
-3. Said again after it died it goes on with what it has (`store.fetching`): a part is not fetched
-   again that is what the source promises.
+1. What is fetched together is one listing: the rows that one replica had at one moment. If a part
+   is gone when it is asked for, merged away or dropped, a replica is listed again; parts that are
+   not listed any more are thrown away, and those that are already here stay.
+2. At that moment the replica had every row that was inserted, and none that was dropped. The parts
+   are read, then what the replica has yet to carry out, then the parts again. If the parts are the
+   same, no drop and no fetch was carried out in between. So whatever was in the log before the
+   second read is either among the parts, or among what was read in the middle; in the second case
+   the replica is behind, and another one is asked, or it is waited for.
+3. A FETCH that died, when repeated, goes on with what it has (`store.fetching`): a part that is
+   still what the source promises is not fetched again.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,17 +62,17 @@ _KEYS = ("partition key", "primary key", "sorting key")
 
 
 class CannotFetch(UserError):
-    """The two tables do not go together. Nothing was fetched."""
+    """The structures of the two tables differ. Nothing was fetched."""
 
 
 class BadZooKeeperPath(UserError):
-    """FETCH … FROM names what is no path of a table in this ZooKeeper."""
+    """The text after FETCH … FROM can't be the path of a table in this ZooKeeper."""
 
     code = "ILLEGAL_TYPE_OF_ARGUMENT"
 
 
 class DetachedPartitionExists(UserError):
-    """FETCH PARTITION where parts of that partition lie in `detached/` already: they would mix.
+    """FETCH PARTITION while parts of that partition are in `detached/` already: they would mix.
     ATTACH or DROP DETACHED them first.
     """
 
@@ -80,7 +80,7 @@ class DetachedPartitionExists(UserError):
 
 
 class DetachedPartExists(UserError):
-    """FETCH PART where a part of that name lies in `detached/` already. ATTACH or DROP DETACHED it
+    """FETCH PART while a part of that name is in `detached/` already. ATTACH or DROP DETACHED it
     first.
     """
 
@@ -88,28 +88,32 @@ class DetachedPartExists(UserError):
 
 
 class NoSuchPartition(UserError):
-    """FETCH PARTITION of one that the replica it would be fetched from has no part of."""
+    """FETCH PARTITION of a partition of which the source's replica has no part."""
 
     code = "PARTITION_DOESNT_EXIST"
 
 
 class NoActiveReplicas(Unavailable):
-    """Nobody serves the table at the path of FETCH … FROM now. Start one of its servers, then ask
-    again.
+    """No replica of the table at the path of FETCH … FROM is active. Start one of its servers, then
+    repeat the command.
     """
 
     code = "NO_ACTIVE_REPLICAS"
 
 
 class TooManyRetries(Unavailable):
-    """What has arrived is kept: said again, the FETCH goes on with it."""
+    """Parts did not arrive in all tries. Those that have arrived are kept: the FETCH, repeated,
+    goes on with them.
+    """
 
     code = "TOO_MANY_RETRIES_TO_FETCH_PARTS"
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedInto:
-    """`parts`: what is in `detached/` now; of them `kept`, which an earlier try had brought."""
+    """What a FETCH did. `parts` are in `detached/` now; those of them that are `kept` had been
+    brought by an earlier try.
+    """
 
     parts: tuple[PartName, ...]
     kept: tuple[PartName, ...] = ()
@@ -117,7 +121,7 @@ class FetchedInto:
 
 @dataclass(frozen=True, slots=True)
 class FromPath:
-    """All of `partition`, or one `part` of it, of the table at `path`."""
+    """A FETCH of all of `partition`, or of one `part` of it, from the table at `path`."""
 
     living: Living
     new_peers: NewPeers
@@ -168,7 +172,7 @@ class FromPath:
 
 
 def checked_path(path: str) -> str:
-    """Without slashes at its end. Raises BadZooKeeperPath."""
+    """Return the path without slashes at its end. Raises BadZooKeeperPath."""
     names = path.rstrip("/").split("/")[1:]
     if not path.startswith("/") or not names or any(name in ("", ".", "..") for name in names):
         raise BadZooKeeperPath(
@@ -184,7 +188,7 @@ def checked_path(path: str) -> str:
 
 
 class _Listed:
-    """The source's parts that are wanted, as one replica had them at one moment."""
+    """Those parts of the source that are wanted, as one replica had them at one moment."""
 
     def __init__(
         self, replica: ReplicaPaths, address: bytes, there: Mapping[PartName, bytes]
@@ -205,12 +209,14 @@ class _Work:
     held: Fetching
     peers: Peers
     failed: set[str] = field(default_factory=set)
-    """Replicas of the source that could not send what they have."""
+    """The names of the source's replicas that could not send a part that they have."""
     known: dict[str, KnownQueue] = field(default_factory=dict)
-    """By replica of the source, what was read of it before: hints that save reads."""
+    """What was read before of each replica of the source, by its name: hints that save reads."""
 
     def done(self) -> None:
-        """All of one listing is kept, and nothing else. Raises as `FromPath.fetch`."""
+        """Fetch until all of one listing is kept, and nothing else. Raises what `FromPath.fetch`
+        does.
+        """
         problem: RmtError | None = None
         for _ in range(self.asked.query.max_fetch_partition_retries_count + 1):
             there = self._structure()
@@ -238,8 +244,8 @@ class _Work:
     # --- the source
 
     def _structure(self) -> TableDefinition:
-        """Our definition, with the version and the history of the source's. Raises UnknownTable,
-        CannotFetch.
+        """Return our definition with the metadata version and the history of the source's. Raises
+        UnknownTable, CannotFetch.
         """
         replica, source = self.asked.living(), self.source
         read = read_at_once(replica.keeper, [source.metadata, source.columns])
@@ -256,15 +262,16 @@ class _Work:
         return at_version(replica.keeper, source, plain, stat.version)
 
     def _list(self) -> _Listed:
-        """Raises NoActiveReplicas, NoReplicaHasPart, NoSuchPartition; Unavailable when all active
-        replicas have been behind for `receive_timeout`.
+        """Return the listing of a replica of the source that is not behind. Raises
+        NoActiveReplicas, NoReplicaHasPart, NoSuchPartition; Unavailable if all active replicas have
+        been behind for `receive_timeout`.
         """
         clock = self.asked.living().clock
         deadline_s = clock.monotonic_s() + self.asked.query.receive_timeout
         while True:
             self.asked.living().keeper.sync(
                 self.source.root
-            )  # else all this may be of the past
+            )  # else all these reads may be stale
             behind: list[str] = []
             for replica in self._furthest_first():
                 found = self._look(replica)
@@ -282,8 +289,9 @@ class _Work:
             clock.sleep_s(LOOK_EVERY_S)
 
     def _furthest_first(self) -> list[ReplicaPaths]:
-        """The active replicas that can send (and have the part). First the one that has copied most
-        of the log, of equal ones the one with the shortest queue.
+        """Return the active replicas that can send what is wanted (and have the part, if it is
+        one). First comes the one that has copied most of the log; of equal ones, the one with the
+        shortest queue.
         """
         keeper, source, part = self.asked.living().keeper, self.source, self.asked.part
         try:
@@ -313,7 +321,9 @@ class _Work:
         return [one for *_, one in sorted(known, key=lambda one: one[:2], reverse=True)]
 
     def _look(self, replica: ReplicaPaths) -> _Listed | str:
-        """Or in words why it can't be listed now. Raises NoSuchPartition."""
+        """List the replica's wanted parts, or return in words why it can't be listed now. Raises
+        NoSuchPartition.
+        """
         keeper, asked = self.asked.living().keeper, self.asked
         known = self.known.setdefault(replica.name, KnownQueue())
         try:
@@ -346,7 +356,9 @@ class _Work:
         return _Listed(replica, found[0], dict(zip(wanted, found[1:], strict=True)))
 
     def _why_behind(self, entries: Sequence[LogEntry], there: Holdings) -> str:
-        """Which entry has yet to bring rows of what is wanted, or to take them away."""
+        """Return the entry, in words, that has yet to bring rows of what is wanted, or to drop
+        some; "" if there is none.
+        """
         part = self.asked.part
         if part is None:
             told = {describe_entry(entry): entry for entry in entries}
@@ -360,7 +372,9 @@ class _Work:
     # --- its parts
 
     def _lacking(self, listed: _Listed) -> list[PartName]:
-        """Of what is listed; what is kept and is not listed, or is another part by now, goes."""
+        """Return the listed parts that are not here yet. Parts that are kept, but are not listed or
+        differ from what is listed, are thrown away.
+        """
         kept = self.held.begun()
         for part, manifest in kept.items():
             header = listed.headers.get(part)
@@ -371,7 +385,7 @@ class _Work:
         return [part for part in listed.parts if part not in kept]
 
     def _arriving(self, there: TableDefinition, listed: _Listed) -> Iterator[RmtError]:
-        """Fetch what is lacking. What is wrong with what did not come."""
+        """Fetch the parts that are lacking. Yields what is wrong with each that did not come."""
         store = self.asked.living().store
         requests = [listed.request(part) for part in self._lacking(listed)]
         arrived: list[StagedPart] = []
@@ -397,7 +411,8 @@ class _Work:
         if isinstance(outcome, RmtError):
             if isinstance(outcome, UserError):
                 raise outcome
-            if not isinstance(outcome, NoReplicaHasPart):  # it did, and can't send it
+            # the replica had it, and can't send it
+            if not isinstance(outcome, NoReplicaHasPart):
                 self.failed.add(listed.replica.name)
             return outcome
         replica = self.asked.living()
@@ -427,7 +442,9 @@ def _unknown(source: TablePaths) -> UnknownTable:
 
 
 def _difference(mine: TableDefinition, metadata: bytes, columns: bytes) -> str:
-    """The first one, in words; "" for none. Theirs is the second."""
+    """Return the first difference between our definition and the source's, in words; "" if there is
+    none.
+    """
     parsed = parse_columns(columns.decode())
     theirs = {column.name: column.type for column in parsed if column.is_stored}
     ours = {column.name: column.type for column in stored_columns(mine)}

@@ -3,9 +3,9 @@
     wait until the source has all that was inserted ──► its active parts, pinned ──► hard links
     under temporary names ──► `swap`: one multi ──► waited for
 
-Both tables are of this server. What the original does in two steps, a MOVE, is one multi here: the
-source's DROP_RANGE and the destination's REPLACE_RANGE are in their logs together, so there is no
-half to be resumed. Said again after it has happened, it finds nothing left to move.
+Both tables are of this server. A MOVE, which the original does in two steps, is one multi here: the
+source's DROP_RANGE and the destination's REPLACE_RANGE are in their logs together, so a MOVE is
+never half done. Repeated after it has happened, it finds nothing left to move.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -49,31 +49,34 @@ from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.keeper import Check, Op
 from rmt_pipeline.zookeeper.snapshot import awaiting_quorum
 
-LOOK_EVERY_S = 0.1  # at a source that has yet to get something
+LOOK_EVERY_S = 0.1  # the pause between two looks at a source that is behind
 
 
 class CannotReplace(UserError):
-    """The two tables do not go together. Nothing was changed."""
+    """The structures of the two tables differ. Nothing was changed."""
 
     code = "BAD_ARGUMENTS"
 
 
 class IncompatibleColumns(CannotReplace):
-    """The tables have other columns."""
+    """The columns of the two tables differ."""
 
     code = "INCOMPATIBLE_COLUMNS"
 
 
 class EmptySource(UserError):
-    """REPLACE with nothing would be a drop that nobody asked for. Nothing was changed."""
+    """REPLACE with an empty partition would be a drop that was perhaps not meant. Nothing was
+    changed.
+    """
 
     code = "BAD_ARGUMENTS"
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """`parts`: the new ones, of so many rows. `gone`: active ones that they replace. `already`: of
-    the source, those that ATTACH had brought before.
+    """What was done. `parts` are the new parts, with `rows` rows; `gone` are the active parts that
+    they replace, with `rows_gone` rows; `already` are those parts of the source that an ATTACH had
+    brought before.
     """
 
     parts: tuple[PartName, ...] = ()
@@ -85,9 +88,9 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """A partition of two tables of one server: rows go from `source` to `living`. Each method waits
-    as `alter_sync` says, and raises CannotReplace and what `swap` does; Unfinished when waiting
-    ended first.
+    """One partition of two tables of one server: rows go from `source` to `living`. Each method
+    waits as `alter_sync` says, and raises CannotReplace and what `swap` does; Unfinished if the
+    waiting ended first.
     """
 
     living: Living
@@ -97,10 +100,11 @@ class Between:
     new_waker: Callable[[], Waker]
 
     def replace(self) -> Taken:
-        """The partition has exactly the rows that the source's has; what is inserted beside it
-        comes before, and goes, or after, and stays. Raises EmptySource.
+        """Give the partition exactly the rows that the source's has. An insert beside it comes
+        before, and is replaced, or after, and stays. Raises EmptySource.
 
-        Where nothing ever was it works as ATTACH: the same parts are not attached once more.
+        If nothing was ever in the partition, the new parts get block ids as in `attach`, so that
+        the same parts are not attached once more.
         """
 
         def change(parts: Sequence[Incoming]) -> Wanted:
@@ -117,8 +121,8 @@ class Between:
         return self._take(change)
 
     def attach(self) -> Taken:
-        """The rows of the source's partition are in this one too. The same part of the source comes
-        once, unless `insert_deduplicate` is 0.
+        """Add the rows of the source's partition to this one. The same part of the source is
+        attached once, unless `insert_deduplicate` is 0.
         """
         already: list[PartName] = []
 
@@ -136,7 +140,7 @@ class Between:
         return replace(self._take(change), already=tuple(already))
 
     def move(self) -> Taken:
-        """The rows of the source's partition are in this one, and not there any more."""
+        """Move the rows of the source's partition to this one."""
 
         def change(parts: Sequence[Incoming]) -> Wanted | None:
             if not parts:
@@ -157,8 +161,9 @@ class Between:
         return [replace(one, block_id=ids[one.source]) for one in parts]
 
     def _known(self, parts: Sequence[Incoming]) -> list[str]:
-        """Those of the source whose ids are there by now. Of what was dropped they are forgotten:
-        when they did not fit beside the drop, its replica has yet to do that.
+        """Return the names of those of the source's parts whose block ids exist here. A drop
+        forgets the ids of what it drops; if they did not all fit into its multi, its replica has
+        yet to do that, and it is done here first.
         """
         if not self.query.insert_deduplicate:
             return []
@@ -175,7 +180,7 @@ class Between:
         return [source for source, part in named.items() if part not in dropped]
 
     def _ids_of(self, parts: Sequence[Incoming]) -> dict[str, str]:
-        """Block ids, by the parts' names in the source."""
+        """Return the block ids of the parts, by the parts' names in the source."""
         root = self.source().table.root
         return {
             one.source: from_table_block_id(
@@ -185,7 +190,9 @@ class Between:
         }
 
     def _take(self, change: Callable[[Sequence[Incoming]], Wanted | None]) -> Taken:
-        """`change`: what is to be committed of parts that are staged; None: nothing."""
+        """Stage the source's parts and commit what `change` makes of them; it returns None if there
+        is nothing to commit.
+        """
         require_same_structure(self.living(), self.source())
         for _ in range(limits.DROP_ROUNDS_MAX):
             parts = wait_until_here(self.source, self.partition, self.query)
@@ -207,7 +214,8 @@ class Between:
         change: Callable[[Sequence[Incoming]], Wanted | None],
     ) -> tuple[Taken, Swapped | None]:
         here, there = self.living(), self.source()
-        require_same_structure(here, there)  # again: one may have been altered meanwhile
+        # again: one of the two may have been altered meanwhile
+        require_same_structure(here, there)
         staged: list[StagedPart] = []
         try:
             incoming = []
@@ -223,18 +231,19 @@ class Between:
             origin = (there.definition.database, there.definition.name)
             swapped = swap(self.living, replace(wanted, origin=origin))
         except OutcomeUnknown:
-            staged.clear()  # it may be in the table
+            staged.clear()  # they may be in the table
             raise
         finally:
-            for one in staged:  # of what is in the table nothing has this name any more
+            for one in staged:  # what is in the table does not have its staged name any more
                 here.store.discard(one)
         rows = sum(one.staged.manifest.rows for one in wanted.changes[0].incoming)
         return Taken(swapped.parts, rows, swapped.gone, swapped.rows_gone), swapped
 
 
 def _clone(here: Replica, there: Replica, part: PartName) -> StagedPart:
-    """Raises CannotReplace for a part that an ALTER of its table has still to rewrite: what its
-    columns were called, only that table knows. MissingPart, Corruption.
+    """Stage a part of the source here, as hard links. Raises CannotReplace if an ALTER of its table
+    has yet to rewrite it, because only that table knows what its columns were called; MissingPart,
+    Corruption.
     """
     manifest = there.store.verify_changed(part)
     if not is_current(there.definition, manifest.columns, manifest.metadata_version):
@@ -255,8 +264,8 @@ def _clone(here: Replica, there: Replica, part: PartName) -> StagedPart:
 def wait_for_swapped(
     swapped: Swapped, query: QuerySettings, new_waker: Callable[[], Waker]
 ) -> None:
-    """Wait until the other replicas have carried the swap out, too, when `alter_sync` is 2 or more;
-    on this one it has happened. Raises Unfinished.
+    """Wait until the other replicas have carried the swap out too, if `alter_sync` is 2 or more; on
+    this one it has happened. Raises Unfinished.
     """
     if query.alter_sync < 2:
         return
@@ -271,10 +280,11 @@ def wait_for_swapped(
 def wait_until_here(
     living: Living, partition: str | None, query: QuerySettings
 ) -> tuple[PartName, ...]:
-    """The active parts of the partition (None: of all), once this replica has all that was inserted
-    into it, and nothing that was dropped; and none of them waits for its quorum: if a part goes
-    that others have yet to fetch, they find that nobody has it, and its insert is told that it
-    failed. Raises Unavailable after `receive_timeout`.
+    """Wait until this replica has everything that was inserted into the partition (None: into any),
+    and nothing that was dropped, and none of its parts waits for its quorum; return its active
+    parts. A part must not be dropped while it waits for its quorum: the replicas that have yet to
+    fetch it would find it nowhere, and its insert would be told that it failed. Raises Unavailable
+    after `receive_timeout`.
     """
     clock = living().clock
     deadline_s = clock.monotonic_s() + query.receive_timeout
@@ -303,14 +313,16 @@ def wait_until_here(
 
 
 def is_behind(replica: Replica, partitions: Collection[str]) -> bool:
-    """Whether rows of these partitions are in the log that are not here, or dropped ones are."""
+    """Whether the log has rows of these partitions that this replica has not, or drops of rows that
+    it still has.
+    """
     _, snapshot = caught_up(replica)
     return bool(why_behind(snapshot.entries, snapshot.parts, partitions))
 
 
 def partitions_there(replica: Replica) -> frozenset[str]:
-    """The ids of partitions that have a part, on this replica or once its queue and the log are
-    carried out.
+    """Return the ids of the partitions that have a part, on this replica now or once its queue and
+    the log are carried out.
     """
     return frozenset(part.partition for part in _view(replica).virtual)
 
@@ -323,8 +335,9 @@ def _view(replica: Replica) -> QueueView:
 def why_behind(
     entries: Mapping[str, LogEntry], there: Holdings, partitions: Collection[str] | None
 ) -> str:
-    """The key of the first entry that has yet to bring rows to `there`, or to take some away; ""
-    when there is none. Merges and mutations bring no rows. `partitions`: only these; None: all.
+    """Return the key of the first entry that has yet to bring rows to `there`, or to drop some of
+    them; "" if there is none. Merges and mutations bring no rows. `partitions` limits it to these;
+    None: all.
     """
     for key, entry in entries.items():
         if isinstance(entry, MergeParts | MutatePart):
@@ -351,8 +364,9 @@ def _is_among(part: PartName, partitions: Collection[str] | None) -> bool:
 
 
 def _still_there(ids: Sequence[str], here: Replica, _numbers: Numbers) -> list[Op]:
-    """What is taken for there is there when the rest comes: a drop that comes before these takes
-    it, and forgets its id, now or later. Raises PartitionChanged.
+    """Return checks that the parts which were attached before are still in the table when the
+    others come: a drop in the meantime forgets their ids, at once or later. Raises
+    PartitionChanged.
     """
     paths = [here.table.block(one) for one in ids]
     reads = here.keeper.get_many(paths)
@@ -366,7 +380,7 @@ def _still_there(ids: Sequence[str], here: Replica, _numbers: Numbers) -> list[O
 
 
 def _dropped(here: Replica, parts: Collection[PartName]) -> list[PartName]:
-    """Those that a drop in the log has taken, carried out or not."""
+    """Return those parts that a drop in the log takes, whether it was carried out or not."""
     if not parts:
         return []
     virtual = _view(here).virtual
@@ -375,7 +389,9 @@ def _dropped(here: Replica, parts: Collection[PartName]) -> list[PartName]:
 
 
 def require_same_structure(here: Replica, there: Replica) -> None:
-    """Raises CannotReplace naming the first difference."""
+    """Raise CannotReplace naming the first difference in structure between the two
+    tables, if any.
+    """
     mine, theirs = here.definition, there.definition
     if mine.full_name == theirs.full_name or here.table.root == there.table.root:
         raise CannotReplace(f"{here} and {there} are one table")
@@ -409,8 +425,9 @@ def _difference(mine: TableDefinition, theirs: TableDefinition) -> str:
 
 
 def _merge_alike(here: Replica, there: Replica) -> bool:
-    """Whether what is merged there is merged here: a part with a level has no two rows that a merge
-    would make one (spec §2.2), and neither FINAL nor OPTIMIZE FINAL merges it alone.
+    """Whether both tables merge rows by the same rules. Then a part keeps its level: with a level
+    above 0, it has no two rows that a merge would make one (spec §2.2), and neither FINAL nor
+    OPTIMIZE FINAL merges it alone.
     """
     mine, theirs = here.definition.engine, there.definition.engine
     return mine == replace(theirs, zookeeper_path=mine.zookeeper_path, replica=mine.replica)

@@ -1,4 +1,6 @@
-"""What a replica has in a range of blocks that goes, and its directories once it is gone."""
+"""What a replica has within a range of blocks that is dropped: its parts, their directories, and
+the work that is under way there.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -15,9 +17,11 @@ from rmt_pipeline.store.layout import StagedName, parse_staged
 def parts_inside(
     replica: Replica, parts: Holdings, dropped: PartName, by: str
 ) -> tuple[PartName, ...]:
-    """Promised parts in the range, or part, that goes; `by` says what takes them.
+    """Return the promised parts within the range, or part, that is dropped. `by` names in an error
+    what drops it.
 
-    Raises Corruption for a part that has both blocks that go and others: no history gives one.
+    Raises Corruption for a part that has both blocks that are dropped and others: no history of the
+    table leads to one.
     """
     inside: list[PartName] = []
     for part in sorted(parts.names(dropped.partition)):
@@ -32,14 +36,17 @@ def parts_inside(
 
 
 def remove_unpromised(replica: Replica, parts: Sequence[PartName]) -> None:
-    """The directories of parts that went. What readers hold goes with the next clean-up."""
+    """Remove the directories of parts that were dropped. What readers still hold goes with the next
+    clean-up.
+    """
     replica.store.remove_all(parts, partial(idle_ones, replica))
 
 
 def stop_making(replica: Replica, dropped: PartName) -> None:
-    """Merges and mutations that run here and make something inside, and fetches of it: nobody waits
-    for them, and they end between two batches of rows, or two chunks. Whoever does not notice can't
-    publish any more. What is fetched from another table is none of this one's parts yet.
+    """Ask merges, mutations and fetches under way here to stop if their part is within the range:
+    the part is not needed any more. They stop between two batches of rows, or two chunks; one that
+    does not notice can't publish its part any more. Fetches from another table are left alone: they
+    bring none of this table's parts.
     """
     for name in replica.store.staged():
         staged = parse_staged(name)

@@ -1,19 +1,20 @@
-"""Backfill by replacement: rows take the place of those of whole partitions, or of those for which
-a condition holds (`Table.replace`, INSERT OVERWRITE).
+"""Backfill by replacement: new rows take the place of the rows of whole partitions, or of those
+rows for which a condition holds (`Table.replace`, INSERT OVERWRITE).
 
     rows staged as for an insert ──► [parts that the condition touches, read and written without
     its rows; others linked] ──► `swap`: all partitions in one multi, or none ──► waited for
 
-1. Whole partitions: whatever is there goes. What is inserted meanwhile comes before, and goes, or
-   after, and stays; or it is under way just then, and is cancelled as a whole.
-2. A condition: what is there was read some time ago. So it is committed only if the partitions have
-   the very parts that were read, with every mutation of before applied and none under way; else
-   they are read again. Rows that stay are the rows that were there, under new numbers: ids and
-   records of their inserts stay too, and name these.
-3. The same again changes nothing. Without a token it is the same when the rows that would come are,
-   as a whole, those that would go, and no mutation is on its way to these. With a token it is the
-   same until what it brought is replaced or dropped: its record is written in that multi, and goes
-   in the one that does so.
+1. Whole partitions: whatever is in them is replaced. An insert beside it comes before, and is
+   replaced, or after, and stays; or it is under way just then, and is cancelled as a whole.
+2. A condition: the rows in the table were read some time before the commit. So it is committed only
+   if the partitions still have the very parts that were read, with every earlier mutation applied
+   and none under way; otherwise they are read again. Rows that stay are the rows that were there,
+   under new block numbers: the ids and records of their inserts stay too, and name the new numbers.
+3. The same replacement, repeated, changes nothing. Without a token it counts as the same if the
+   rows that would come are, as a whole, those that would go, and no mutation is on its way to
+   these. With a token it counts as the same until what it brought is replaced or dropped: its
+   record is written in the replacement's multi, and removed in the multi that replaces or drops its
+   rows.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -73,22 +74,25 @@ from rmt_pipeline.translate.mutation_rules import check_commands
 from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Op, Refused
 from rmt_pipeline.zookeeper.snapshot import active_parts, parts_now
 
-PAUSE_S = 0.1  # before partitions that changed are read again
+PAUSE_S = 0.1  # the pause before partitions that changed are read again
 
 
 class RowsOutside(BadValue):
-    """Rows that do not belong to what is replaced. Nothing was changed."""
+    """Some rows do not belong to what is replaced. Nothing was changed."""
 
 
 class RowsLost(UserError):
-    """Some of what a replacement of this token brought is lost. Nothing was changed."""
+    """Some of the rows that a replacement under this token brought are lost. Nothing
+    was changed.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Overwrite:
-    """What is asked for. `partitions`: ids, which get exactly these rows; None, and no `where`:
-    those that the rows are in, and with `whole` all others too. `where`: a condition; the rows for
-    which it holds go, and it must hold for those that come. `token` names it.
+    """A replacement that is asked for. `partitions` are the ids of those that get exactly these
+    rows. If it is None and there is no `where`, the partitions that have any of the rows are
+    replaced, and with `whole` all others too. `where` is a condition: the rows for which it holds
+    are replaced, and it must hold for the new ones. `token` names the replacement, "" for none.
     """
 
     data: Any
@@ -110,8 +114,8 @@ class Overwrite:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceResult:
-    """What a replacement did. `parts` are the new ones, those with rows that stayed among them.
-    `is_duplicate`: it had been done before, or would have changed nothing; nothing was changed.
+    """What a replacement did. `parts` are the new parts, which include rows that stayed.
+    `is_duplicate`: it had been done before, or would have changed nothing, and nothing was changed.
     """
 
     parts: tuple[PartName, ...] = ()
@@ -139,14 +143,14 @@ class ReplaceResult:
 def overwrite(
     living: Living, asked: Overwrite, query: QuerySettings, new_waker: Callable[[], Waker]
 ) -> ReplaceResult:
-    """Done once, in all its partitions or in none. Waits as `alter_sync` says; here it has happened
-    when this returns.
+    """Carry the replacement out once, in all its partitions or in none. Waits as `alter_sync` says;
+    on this replica it has happened when this returns.
 
     Raises, before anything was changed: BadValue and other UserErrors for rows that do not fit;
-    RowsOutside; EmptySource for no rows at all, unless
-    `allow_replace_partition_from_empty_source`; PartsDoNotFit, TableIsReadOnly; Unavailable when
-    partitions kept changing, or the replica lagged behind, for `receive_timeout`. OutcomeUnknown:
-    say it again. Unfinished: it has happened, and others are late.
+    RowsOutside; EmptySource for no rows at all, unless `allow_replace_partition_from_empty_source`;
+    PartsDoNotFit, TableIsReadOnly; Unavailable if partitions kept changing, or the replica lagged
+    behind, for `receive_timeout`. OutcomeUnknown: repeat the command. Unfinished: it has happened
+    here, and other replicas are late.
     """
     replica = living()
     work = _Overwriting(living, asked, query, replica.definition)
@@ -165,7 +169,9 @@ def overwrite(
 
 @dataclass(slots=True)
 class _Sum:
-    """Rows by their number and the sum of their hashes: equal sums, equal rows in any order."""
+    """A number of rows and the sum of their hashes: if two sums are equal, so are the rows, in any
+    order.
+    """
 
     rows: int = 0
     row_hash: int = 0
@@ -177,14 +183,16 @@ class _Sum:
 
 @dataclass(slots=True)
 class _Plan:
-    """What is to be committed. `gone`: the rows that a condition takes, by partition."""
+    """What is to be committed. `gone` are the rows that the condition removes, by partition."""
 
     changes: tuple[Change, ...] = ()
     made: list[StagedPart] = field(default_factory=list)
     gone: dict[str, _Sum] = field(default_factory=dict)
     is_same: bool = False
     there: dict[str, list[PartName]] = field(default_factory=dict)
-    """Where the rows are that would come, by partition, when these are the same."""
+    """If the rows that would come are in the table already (`is_same`): the parts that have them,
+    by partition.
+    """
 
 
 @dataclass(slots=True)
@@ -194,13 +202,15 @@ class _Overwriting:
     query: QuerySettings
     definition: TableDefinition
     rows: dict[str, list[StagedPart]] = field(default_factory=dict)
-    """What comes, by partition."""
+    """The new rows, staged, by partition."""
     plan: _Plan = field(default_factory=_Plan)
     condition: CompiledCommands | None = None
     insert_id: str = ""
 
     def __post_init__(self) -> None:
-        """Raises a UserError for a condition that can't be, and for two kinds of targets."""
+        """Raises a UserError for a condition that can't be used, or if more than one kind of target
+        is given.
+        """
         asked = self.asked
         if bool(asked.where) + (asked.partitions is not None) + asked.whole > 1:
             raise UserError(
@@ -217,8 +227,8 @@ class _Overwriting:
             self.insert_id = replacement_id(token, asked.target)
 
     def is_known(self, replica: Replica) -> bool:
-        """Whether it was done under this token, and what it brought was not replaced since. Raises
-        RowsLost.
+        """Whether a replacement under this token was done, and what it brought was not replaced
+        since. Raises RowsLost.
         """
         known = read_record(replica, self.insert_id) if self.insert_id else None
         if known is not None and known.record.missing:
@@ -236,7 +246,9 @@ class _Overwriting:
         return known is not None
 
     def discard(self) -> None:
-        """What was staged and is not in the table; of the rest nothing has its staged name."""
+        """Throw away what was staged and is not in the table. What is in the table does not have
+        its staged name any more.
+        """
         store = self.living().store
         for part in [*self.plan.made, *(one for parts in self.rows.values() for one in parts)]:
             store.discard(part)
@@ -244,7 +256,7 @@ class _Overwriting:
     # --- the rows that come
 
     def stage_rows(self, replica: Replica) -> None:
-        """Raises RowsOutside, EmptySource."""
+        """Stage the new rows. Raises RowsOutside, EmptySource."""
         tables = conform(
             self.asked.data,
             self.definition.columns,
@@ -267,7 +279,7 @@ class _Overwriting:
     def _stage(
         self, replica: Replica, block: blocks.Block, found: list[StagedPart]
     ) -> StagedPart | None:
-        """None when the engine leaves no row of it."""
+        """Stage one block and add it to `found`; returns None if the engine leaves no row of it."""
         staged = blocks.stage(
             block,
             replica.store,
@@ -341,7 +353,7 @@ class _Overwriting:
         return _sum_of(one.manifest for one in self.rows.get(partition, ()))
 
     def _planned(self) -> _Plan:
-        """Raises PartitionChanged."""
+        """Plan the commit, from what is in the table now. Raises PartitionChanged."""
         replica = self.living()
         if self.condition is None:
             return self._of_partitions(replica)
@@ -382,9 +394,10 @@ class _Overwriting:
         )
 
     def _are_there(self, replica: Replica, partitions: Sequence[str]) -> bool:
-        """Whether the partitions have just these rows, and nothing is on its way that changes it.
-        The parts first: what is queued for them afterwards, if anything, is seen; and a mutation
-        of before, which would take rows out that are put there after it.
+        """Whether the partitions have just these rows, and nothing that would change that is queued
+        or under way. The parts are read first, so that whatever is queued for them afterwards is
+        seen. An unfinished mutation counts too: it would change the rows that are there, but not
+        rows put there after it.
         """
         there = parts_now(replica.keeper, replica.paths, replica.memory.queue)
         active = {one: PartSet(there.names(one)) for one in partitions}
@@ -394,16 +407,17 @@ class _Overwriting:
                 for partition, parts in active.items()
             )
         except MissingPart:
-            return False  # it is gone since, so something changed
+            return False  # it was removed since, so something changed
         here = [part for parts in active.values() for part in parts]
         return same and not is_behind(replica, partitions) and not _are_mutated(replica, here)
 
     # --- a condition
 
     def _of_rows(self, replica: Replica) -> _Plan:
-        """Every part that has a row for which the condition holds is written anew; all others of
-        the partitions that change are linked. Their numbers are in the order of before, and those
-        of the rows that come are the greatest: of rows of one key some engines keep the last.
+        """Plan a replacement by a condition: every part that has a row for which it holds is
+        written anew, all other parts of the partitions that change are linked. The new numbers keep
+        the order of the old ones, and the new rows get the greatest: some engines keep the last of
+        the rows with one key.
         """
         if replica.definition.metadata_version != self.definition.metadata_version:
             raise Conflict(
@@ -452,7 +466,9 @@ class _Overwriting:
         return plan
 
     def _take(self, replica: Replica, part: PartName, plan: _Plan) -> bool:
-        """Whether the condition holds for any of its rows, which are added to those that go."""
+        """Whether the condition holds for any row of the part. Those rows are added to
+        `plan.gone`.
+        """
         assert self.condition is not None
         manifest = replica.store.verify_changed(part)
         if manifest.metadata_version > self.definition.metadata_version:
@@ -484,8 +500,8 @@ class _Overwriting:
     def _kept(
         self, replica: Replica, part: PartName, plan: _Plan, *, rewrite: bool
     ) -> list[Incoming]:
-        """What stays of a part: the part itself, or the rows for which the condition does not
-        hold.
+        """Stage what stays of a part: the part itself, or with `rewrite` the rows for which the
+        condition does not hold.
         """
         assert self.condition is not None
         condition = self.condition
@@ -501,7 +517,8 @@ class _Overwriting:
         )
         found: list[Incoming] = []
         whole = replace(self.query, max_partitions_per_insert_block=0)
-        unchecked = replace(self.definition, constraints=())  # rows that were there stay
+        # rows that were there stay, whatever constraints there are
+        unchecked = replace(self.definition, constraints=())
         for block in blocks.blocks_of(kept, unchecked, whole):
             staged = self._stage(replica, block, plan.made)
             if staged is not None:
@@ -511,10 +528,12 @@ class _Overwriting:
     # --- what is known of it
 
     def _record(self, replica: Replica, numbers: Numbers) -> list[Op]:
-        """The record of this one; those of others whose partitions it changes go."""
+        """Return operations that write the record of this replacement, and remove the records of
+        earlier ones in partitions that it changes.
+        """
         keeper, table = replica.keeper, replica.table
         ops: list[Op] = []
-        if self.condition is not None:  # else it goes with the rows
+        if self.condition is not None:  # else those records go with the rows
             ids = [one for one in keeper.children(table.inserts) if one.startswith(REPLACEMENT)]
             reads = keeper.get_many([table.insert(one) for one in ids])
             for insert_id, read in zip(ids, reads, strict=True):
@@ -525,7 +544,9 @@ class _Overwriting:
         return [*ops, *self._own_record(replica, numbers)]
 
     def _unchanged(self, replica: Replica) -> list[Op]:
-        """Refused once something was dropped, replaced or merged since."""
+        """Return checks that are refused if a merge or mutation was assigned since, or anything was
+        dropped or replaced. None without a token.
+        """
         if not self.insert_id:
             return []
         _, log = replica.keeper.children_stat(replica.table.log)
@@ -536,9 +557,14 @@ class _Overwriting:
         ]
 
     def _note_same(self, replica: Replica, unchanged: Sequence[Op]) -> None:
-        """1. The rows that a token would bring are there already. 2. Others are inserted beside
-        them. 3. The token is said again: it was answered, and takes nothing away any more. Raises
-        PartitionChanged.
+        """Record a replacement with a token whose rows are in the table already. Without the
+        record:
+
+        1. The rows that the token would bring are in the table already, and the client is told so.
+        2. Other rows are inserted beside them.
+        3. The replacement is repeated under the token, and removes those other rows.
+
+        Raises PartitionChanged.
         """
         if not self.insert_id:
             return
@@ -581,7 +607,7 @@ class _Overwriting:
 
 
 def _are_mutated(replica: Replica, parts: Iterable[PartName]) -> bool:
-    """Whether a mutation has yet to be applied to any of these."""
+    """Whether a mutation has yet to be applied to any of these parts."""
     versions = load_mutations(replica).versions()
     return any(
         part.data_version < version

@@ -1,25 +1,27 @@
-"""Rows of whole partitions change places at one moment: staged parts come, what was there goes, in
-the log and on the replica that writes it (spec §9.6, §9.7).
+"""Replace the rows of whole partitions at one moment: staged parts come and the parts that were
+there go, in the log and on the replica that writes it (spec §9.6, §9.7).
 
     numbers ──► parts get their names on the disk ──► inserts below cancelled, the log pulled, the
-    queue and the parts looked at ──► one multi ──► what went leaves the disk
+    queue and the parts looked at ──► one multi ──► the replaced parts leave the disk
 
-The multi has the entries; of this replica the parts that come, and the parts and queue entries that
-go. So whoever reads here sees the old rows or the new ones; what other replicas do is
-`work.replace`. What the multi asserts, and why nothing is lost, doubled or brought back:
+The multi has the log entries; and, of this replica, the parts that come, and the parts and queue
+entries that go. So a reader here sees the old rows or the new ones. How other replicas carry it out
+is in `work.replace`. What the multi asserts, and why nothing is lost, doubled or brought back:
 
-1. Numbers that are taken are no insert's, and `alter_partition_version` has the version from before
-   they were taken. Of two commands on partitions whose numbers are in flight at once one is refused
-   and begins again with new ones. So what a drop or replacement takes was in the log before it, on
-   every replica: parts with numbers below its range's end never come later.
+1. The numbers are held by this command, not by an insert, and `alter_partition_version` still has
+   the version from before they were taken. So of two commands on partitions whose numbers are in
+   flight at once, one is refused and begins again with new numbers. Hence whatever a drop or
+   replacement takes was in the log before it, on every replica: no part with numbers below its
+   range's end comes later.
 2. What goes was looked at after the last insert below the range's end was cancelled and the log was
-   pulled. What could have come since: a merge or mutation (moves the version of the log), a part
-   that was given up (`is_lost`), an entry that was carried out (its node is gone, so the multi is
-   refused). So nothing stays that belongs to the range.
-3. The new parts are promised, and whole on this disk, at the moment when the log tells others of
-   them. Who dies before it leaves directories that nobody knows; who dies after it leaves old
-   directories: the entry, which is in the log or in the queue, says that they may go.
-4. A second table, out of which a partition moves, is the other half of the same multi.
+   pulled. Whatever could have come since makes the multi fail: a merge or mutation changes the
+   version of the log; giving up a part changes `is_lost`; carrying out an entry removes its queue
+   node. So nothing that belongs to the range stays.
+3. The new parts are promised, and whole on this disk, at the moment when the log tells other
+   replicas of them. A process that dies before it leaves directories that nothing refers to. One
+   that dies after it leaves old directories; the entry, in the log or in the queue, says that they
+   may go.
+4. If the partition moves out of a second table, that table's half is in the same multi.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -92,18 +94,20 @@ from rmt_pipeline.zookeeper.partition_transactions import (
 from rmt_pipeline.zookeeper.paths import last_name, sequence_number
 from rmt_pipeline.zookeeper.snapshot import committing_blocks
 
-KEPT = "rows that stay"  # in place of a block id: see `ReplaceRange.keeps_ids`
-LOOK_BACK = 1000  # entries of a log, for one that was just written
+KEPT = "rows that stay"  # stands in place of a block id, see `ReplaceRange.keeps_ids`
+LOOK_BACK = 1000  # how many of the last log entries are searched for one just written
 
 
 class PartitionChanged(Conflict):
-    """The partition is not any more what was decided on. Nothing was changed: look again."""
+    """The partition is not any more what the decision was based on. Nothing was changed: look
+    again.
+    """
 
     code = "PART_IS_TEMPORARILY_LOCKED"
 
 
 class IdIsTaken(Conflict):
-    """An id that the commit was to write is there by now. Nothing was changed."""
+    """A node that the commit was to create exists by now. Nothing was changed."""
 
     code = "INSERT_WAS_DEDUPLICATED"
 
@@ -118,10 +122,9 @@ class PartsDoNotFit(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A staged part that comes. `source`: the name, in the table that it is from, of the part that
-    it is a copy of, or has rows of; `block_id`: an id that must not be taken, and is not written
-    when the part comes in the place of others; `level`: of the part that it is a whole copy of
-    (spec §9.6).
+    """A staged part that comes. `source` is the name, in the table that it is from, of the part of
+    which it is a copy or has rows. `block_id` must not exist yet; it is not written if the part
+    replaces others. `level` is that of the part of which it is a whole copy (spec §9.6).
     """
 
     staged: StagedPart
@@ -132,10 +135,11 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is to become of one partition. With `replaces` all that is there goes. `expected`: the
-    active parts that are there, as far as who decided knows; None: whatever is. With `rewrites`
-    rows of them are among what comes: then no mutation may be on its way to them. With `is_apart` a
-    number is left out before what comes, as the original does for ATTACH PARTITION FROM.
+    """What is to become of one partition. With `replaces` everything that is there goes. `expected`
+    are the active parts on which the decision was based; None: whatever is there. With `rewrites`
+    some of the rows there are among those that come, so that no mutation may be on its way to them.
+    With `is_apart` one number is left out before the new parts, as the original does for ATTACH
+    PARTITION FROM.
     """
 
     partition: str
@@ -152,7 +156,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """The table out of which everything in a partition goes, in the same multi: exactly `parts`."""
+    """A table out of which everything in a partition goes, in the same multi: exactly `parts`."""
 
     living: Living
     partition: str
@@ -160,11 +164,11 @@ class Leaving:
 
 
 Numbers = Mapping[str, tuple[int, int]]
-"""By partition, the first and the last of the numbers that its new rows have; of one that gets no
-row the number that ends what was there, twice.
+"""By partition, the first and the last of the numbers that its new rows have; for a partition
+without new rows, the number that ends what was there, twice.
 """
 Also = Callable[[Replica, Numbers], Sequence[Op]]
-"""More operations of the multi. One that creates what is there already is an IdIsTaken."""
+"""Returns more operations for the multi. One that creates an existing node is an IdIsTaken."""
 
 
 def _nothing(_replica: Replica, _numbers: Numbers) -> Sequence[Op]:
@@ -173,10 +177,10 @@ def _nothing(_replica: Replica, _numbers: Numbers) -> Sequence[Op]:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """All of it is committed at once. `origin`: database and name of the table that parts are from,
-    as this replica knows it; others may have copies of them under the same names. `keeps_ids`: rows
-    that go come again, so that their inserts stay known. `command`, `run_id`: whoever looks is told
-    what was asked for, and by which Dagster run.
+    """Changes that are committed all at once. `origin` is the database and name, as this replica
+    knows them, of the table that the parts are from; other replicas may have copies of them under
+    the same names. `keeps_ids`: rows that go come again, so their inserts stay known. `command` and
+    `run_id` are noted in the part log: which command it was, and by which Dagster run.
     """
 
     changes: tuple[Change, ...]
@@ -190,8 +194,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Swapped:
-    """`parts` came, `gone` (active ones, with so many rows) went. `logged`: what is in the log, by
-    table.
+    """What was done: `parts` came; `gone`, active parts with `rows_gone` rows, went. `logged` are
+    the entries in the log, by table.
     """
 
     parts: tuple[PartName, ...]
@@ -201,8 +205,8 @@ class Swapped:
 
 
 def swap(living: Living, wanted: Wanted) -> Swapped:
-    """Until it is in the log. The staged parts stay the caller's when it raises anything but
-    OutcomeUnknown; after that nobody may touch them, for they may be in the table.
+    """Carry the changes out, until they are in the log. If this raises OutcomeUnknown, the staged
+    parts may be in the table and must not be touched; otherwise they stay the caller's.
 
     Raises PartitionChanged, IdIsTaken, PartsDoNotFit, TableIsReadOnly, CannotAssignDrop;
     Unavailable and ReplicaRetired, which say nothing of the data, before anything was changed.
@@ -229,19 +233,19 @@ class _Numbered:
 
     @property
     def is_something(self) -> bool:
-        """Not so when nothing comes where nothing ever was."""
+        """False if nothing comes where nothing ever was."""
         return self.range is not None or bool(self.parts)
 
 
 @dataclass(slots=True)
 class _Side:
-    """One table's half."""
+    """One table's half of the swap."""
 
     living: Living
     replica: Replica
     changes: tuple[Change, ...]
     is_left: bool
-    """Something moves out of it: its entry is a DROP_RANGE."""
+    """Whether a partition moves out of this table: then its entry is a DROP_RANGE."""
     version: int = 0
     locks: tuple[str, ...] = ()
     numbered: tuple[_Numbered, ...] = ()
@@ -257,14 +261,14 @@ class _Side:
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """What goes, by range: queue nodes and parts; and the versions that say that this is all."""
+    """What goes, by range: queue nodes and parts; and the versions that the multi asserts."""
 
     nodes: Mapping[PartName, tuple[str, ...]]
     parts: Mapping[PartName, tuple[PartName, ...]]
     log_version: int
     is_lost_version: int
     log_end: int | None = None
-    """The number of the log's next entry at that version; None when it was not looked at."""
+    """The number of the log's next entry at that version; None if the log was not read."""
 
 
 _Gone = Mapping[PartName, tuple[int, int]]
@@ -273,9 +277,7 @@ _Gone = Mapping[PartName, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """It is in the log: what was looked at and written, by side, and the paths of the first side's
-    entries.
-    """
+    """A swap that is in the log, by side; `paths` are those of the first side's entries."""
 
     looked: Sequence[_Looked]
     swaps: Sequence[Sequence[Swap]]
@@ -284,7 +286,7 @@ class _Done:
 
 
 def _sides(living: Living, wanted: Wanted) -> list[_Side] | None:
-    """None when a session ended in between: both must be of one."""
+    """Return both tables' halves; None if a session ended in between: they must share one."""
     sides = [_Side(living, living(), wanted.changes, is_left=False)]
     if wanted.leaving is not None:
         out = wanted.leaving
@@ -294,7 +296,7 @@ def _sides(living: Living, wanted: Wanted) -> list[_Side] | None:
 
 
 def _try(sides: Sequence[_Side], wanted: Wanted) -> _Done | None:
-    """None when other commands came first."""
+    """Try once; None if another command came first."""
     is_sent = [False]
     try:
         for side in sides:
@@ -305,7 +307,7 @@ def _try(sides: Sequence[_Side], wanted: Wanted) -> _Done | None:
             cancel_inserts(side.replica, side.ranges, side.locks)
         done = _commit(sides, wanted, is_sent)
     except BaseException as error:
-        if is_sent[0]:  # it may be in the log
+        if is_sent[0]:  # the parts may be in the table
             _release(sides)
         elif not _take_back(sides) and isinstance(error, Conflict):
             raise perhaps_another(sides[0].replica) from error
@@ -316,9 +318,7 @@ def _try(sides: Sequence[_Side], wanted: Wanted) -> _Done | None:
 
 
 def _finished(sides: Sequence[_Side], done: _Done, wanted: Wanted) -> Swapped:
-    """What is left to do is done here as far as possible: whoever carries the entry out, and the
-    next clean-up, do the rest.
-    """
+    """Do what is left after the commit. What fails is left to the worker and the clean-up."""
     logged: list[tuple[Living, tuple[Logged, ...]]] = []
     for side, found, some, gone in zip(sides, done.looked, done.swaps, done.gone, strict=True):
         written = {lock for one in some for lock in one.locks}
@@ -335,7 +335,7 @@ def _finished(sides: Sequence[_Side], done: _Done, wanted: Wanted) -> Swapped:
 
 
 def _take_back(sides: Sequence[_Side]) -> bool:
-    """Nothing of it is in the log, and nothing will be. False: parts may have kept their names."""
+    """Undo a try of which nothing is in the log. False: parts may have kept their names."""
     taken = [take_back_own(side.replica, side.living, side.pairs) for side in sides]
     _release(sides)
     return all(taken)
@@ -347,7 +347,7 @@ def _release(sides: Sequence[_Side]) -> None:
 
 
 def _take_numbers(side: _Side) -> None:
-    """Ascending in each partition: the one that ends what is there, then one for each part."""
+    """Take the numbers, ascending: one that ends what is there, then one for each new part."""
     replica = side.replica
     partitions = [
         change.partition
@@ -373,8 +373,9 @@ def _take_numbers(side: _Side) -> None:
 
 
 def _range(change: Change, delimiter: str, *, is_left: bool) -> PartName | None:
-    """What goes: for a DROP_RANGE up to the number before the delimiter, for a REPLACE_RANGE with
-    it, which must have two blocks at least (spec §1.6).
+    """Return the range that goes: for a DROP_RANGE up to the number before the delimiter, for a
+    REPLACE_RANGE including the delimiter, because it must have two blocks at least (spec §1.6).
+    None if nothing goes.
     """
     number = sequence_number(delimiter) if change.replaces else 0
     if number == 0:
@@ -385,9 +386,9 @@ def _range(change: Change, delimiter: str, *, is_left: bool) -> PartName | None:
 
 
 def _commit(sides: Sequence[_Side], wanted: Wanted, is_sent: list[bool]) -> _Done | None:
-    """None when the numbers are not good any more. `is_sent`: whether it may be in the log. Raises
-    CannotAssignDrop: the log moves each time; Conflict: merges add parts that cover others as fast
-    as those are forgotten.
+    """Commit; None if the numbers can't be used any more. `is_sent[0]` is set while the multi may
+    be in the log. Raises CannotAssignDrop if the log moves each time; Conflict if merges add parts
+    that cover others as fast as those are forgotten.
     """
     forgotten = 0
     for _ in range(limits.DROP_ROUNDS_MAX):
@@ -434,13 +435,13 @@ def _ops(
             is_lost_version=found.is_lost_version,
         )
     ]
-    others = [side.replica for side in sides[1:]]  # whose keeper is not the one that sends it
+    others = [side.replica for side in sides[1:]]  # the sending keeper does not check these
     return [*ops, *(Check(one.creation) for one in others if one.creation)]
 
 
 def _with_renumbering(side: _Side, ops: Sequence[Op]) -> list[Op]:
-    """And the ids and records of rows that stay, if that fits; else the replica whose entry it is
-    sees to it when it carries the entry out (`work.replace`).
+    """Return the operations with those that renumber the ids and records of rows that stay, if all
+    fit; otherwise this replica does that when it carries the entry out (`work.replace`).
     """
     pairs = [(coming.source, part) for one in side.numbered for coming, part, _ in one.parts]
     todo = what_to_renumber(side.replica, Moved.of(pairs))
@@ -470,12 +471,13 @@ def _submit(
                 f"{side.replica}: {refused.path} was written by somebody else meanwhile"
             ) from refused
         raise
-    except (TableIsReadOnly, ReplicaRetired, Unavailable):  # said before it was sent
+    except (TableIsReadOnly, ReplicaRetired, Unavailable):  # raised before it was sent
         is_sent[0] = False
         raise
     is_sent[0] = paths is not None
     if paths is not None:
-        # Of the session that sent it. If another has found it in the log, it lists all once more.
+        # Noted under the session that sent the multi. If a later session has found it in the log,
+        # that one lists everything once more.
         session = side.replica.keeper.session_id
         came = [arrival.part for one in swaps for arrival in one.arrivals]
         went = {part for one in swaps for part in one.parts}
@@ -487,7 +489,7 @@ def _submit(
 
 
 def _after(records: KnownRecords, replica: Replica, ops: Sequence[Op]) -> KnownRecords:
-    """As they are known once the multi has landed."""
+    """Return the names of insert records as they are known once the multi has landed."""
     session, parent = replica.keeper.session_id, f"{replica.table.inserts}/"
     if records.session not in {0, session}:
         return records
@@ -500,9 +502,7 @@ def _after(records: KnownRecords, replica: Replica, ops: Sequence[Op]) -> KnownR
 
 
 def _are_good(sides: Sequence[_Side]) -> bool:
-    """Whether no other command came first and all numbers are ours still. (Only what goes has
-    changed then.)
-    """
+    """Whether another look is enough: no other command came first, all numbers are ours."""
     return all(
         partition_version(side.replica) == side.version
         and None not in side.replica.keeper.exists_many(side.locks)
@@ -514,15 +514,15 @@ def _are_good(sides: Sequence[_Side]) -> bool:
 
 
 def _look(side: _Side) -> _Looked:
-    """Raises PartitionChanged, TableIsReadOnly; Conflict when the replica changes all the time;
-    Unavailable while a DETACH has yet to set aside what would go.
+    """Look at what goes. Raises PartitionChanged, TableIsReadOnly; Conflict if the replica keeps
+    changing; Unavailable while a DETACH has yet to set aside what would go.
     """
     replica = side.replica
     if not side.ranges:
         _require(side, {})
         return _Looked({}, {}, -1, _not_lost(replica))
-    # What was put off of others wants nothing. Of these all has to be in the queue: an insert whose
-    # part is replaced before it was copied would be fetched back.
+    # Entries of other partitions may stay put off. Those of these must all be in the queue:
+    # otherwise an insert whose part is replaced before its entry was copied would be fetched again.
     apart = frozenset(one.partition for one in side.ranges)
     pulled, snapshot = caught_up(replica, PutOff(apart))
     view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
@@ -547,9 +547,10 @@ def _look(side: _Side) -> _Looked:
         ]
         for part in side.ranges
     }
-    # 1. Somebody reads parts, to move them or to write their rows anew. 2. They are dropped: the
-    # DROP is in the log. 3. It is in our queue, and the parts are promised until it is carried out.
-    # Were they taken for what was read, the rows that were dropped would come back.
+    # A part that a queued drop takes does not count as read: 1. A command reads parts, to move them
+    # or to write their rows anew. 2. They are dropped: the DROP is in the log. 3. It is in our
+    # queue, and until it is carried out the parts are promised. If they counted, the dropped rows
+    # would come back.
     is_dropped = contained_in(filter(None, map(drop_range_of, view.entries.values())))
     left = {
         part: PartSet(one for one in parts[part] if not is_dropped(one)) for part in side.ranges
@@ -579,8 +580,9 @@ def _require(side: _Side, found: Mapping[PartName, tuple[PartSet, Sequence[PartN
 
 
 def _require_no_mutation(side: _Side) -> None:
-    """Rows that are read and come again have greater numbers than mutations of before, which would
-    pass them by. Numbers in flight first: a mutation holds its own until it is written.
+    """Raise PartitionChanged if a mutation has yet to be applied to rows that are written anew:
+    they get numbers greater than that of the mutation, which would then pass them by. Numbers in
+    flight are read first, because a mutation holds its own until it is written.
     """
     rewritten = [one for one in side.numbered if one.change.rewrites and one.delimiter]
     if not rewritten:
@@ -622,7 +624,7 @@ def _rows_of(replica: Replica, looked: _Looked) -> _Gone:
 
 
 def _note(side: _Side, gone: _Gone, swaps: Sequence[Swap], wanted: Wanted) -> None:
-    """For who looks. Whoever carries the entry out here finds nothing left."""
+    """Note in the part log what came and went; carrying the entry out here notes nothing more."""
     now_s = side.replica.clock.now_s()
     brought = {part: staged.manifest for staged, part in side.pairs}
     came = {part: (one.rows, one.bytes_on_disk) for part, one in brought.items()}
@@ -652,8 +654,9 @@ def _note(side: _Side, gone: _Gone, swaps: Sequence[Swap], wanted: Wanted) -> No
 
 
 def _leave_disk(side: _Side, looked: _Looked) -> None:
-    """The disk is told first: what readers hold, or somebody slow puts there, goes later. If we die
-    before it, the entry in the log says the same (`upkeep.check`).
+    """Remove the replaced parts from the disk. The drop is noted on the disk first, for the parts
+    that readers hold, or that a slow process still publishes, which go later. If the process dies
+    before that, the entry in the log says the same (`upkeep.check`).
     """
     for part_range in side.ranges:
         if looked.nodes[part_range]:
@@ -700,7 +703,7 @@ def _entry(side: _Side, one: _Numbered, wanted: Wanted) -> LogEntry:
             range=one.range,
         )
     database, name = wanted.origin
-    # That of the parts, which an ALTER since does not change: others link theirs by it.
+    # The version of the parts, whatever ALTER came since: other replicas link theirs by it.
     versions = {coming.staged.manifest.metadata_version for coming, _, _ in one.parts}
     version = min(versions, default=replica.definition.metadata_version)
     return ReplaceRange(
@@ -739,9 +742,7 @@ def _logged(side: _Side, swaps: Sequence[Swap], paths: Sequence[str]) -> tuple[L
 
 
 def _paths(side: _Side, swaps: Sequence[Swap]) -> list[str]:
-    """Of entries that are in the log; those that are gone from it again were carried out by all who
-    can be waited for.
-    """
+    """Return the entries' paths in the log; "" for one that is done everywhere and removed."""
     keeper, table = side.replica.keeper, side.replica.table
     names = [table.log_entry(name) for name in keeper.children(table.log)[-LOOK_BACK:]]
     reads = keeper.get_many(names)
@@ -757,7 +758,7 @@ def _is_too_large(ops: Sequence[Op]) -> bool:
 
 
 def _make_smaller(sides: Sequence[_Side], looked: Sequence[_Looked], times: int) -> None:
-    """Before another look. Raises PartsDoNotFit; Conflict when it has not helped `times` times."""
+    """Make the next multi smaller. Raises PartsDoNotFit; Conflict if `times` is too often."""
     if not _forget_covered(sides, looked):
         raise _too_many(sides, looked)
     if times >= limits.LOOK_ROUNDS_MAX:
@@ -768,9 +769,7 @@ def _make_smaller(sides: Sequence[_Side], looked: Sequence[_Looked], times: int)
 
 
 def _forget_covered(sides: Sequence[_Side], looked: Sequence[_Looked]) -> bool:
-    """Parts that another one contains need not go with it: their promises go before. Whether there
-    were any.
-    """
+    """Remove the promises of covered parts ahead of the multi; return whether there were any."""
     any_was = False
     for side, found in zip(sides, looked, strict=True):
         replica = side.replica
@@ -785,7 +784,7 @@ def _forget_covered(sides: Sequence[_Side], looked: Sequence[_Looked]) -> bool:
                 and covering is not None
             ]
             any_was = any_was or bool(multis)
-            refusals(replica.keeper, multis)  # a clean-up may be as far
+            refusals(replica.keeper, multis)  # a clean-up may have removed them already
     return any_was
 
 

@@ -1,23 +1,26 @@
-"""Undo an insert: exactly its rows go, on every replica, and it can be inserted again.
+"""Undo an insert: exactly its rows are dropped, on every replica, and it can be inserted again.
 
     its record read ──► the log pulled, parts and promises looked at ──► one multi: a DROP_PART for
     each of its parts, its ids and its record forgotten ──► waited
 
-Rows do not say which insert they are of; the numbers of their blocks do, as long as a part has
-blocks of this insert alone. So what was merged with others' rows, or is going to be, can't be
-undone any more: nothing is done then, and it is said. Why just these rows go, once:
+Rows do not say which insert they came from; the numbers of their blocks do, as long as a part has
+blocks of this insert alone. An insert whose rows were merged with those of others, or are going to
+be, can't be undone any more: then nothing is changed, and the error says so. Why exactly these rows
+go, once:
 
-1. The record has the numbers that were taken for this insert's blocks, which are nobody else's, nor
-   is what is between those that follow each other. Rows that it shares with an earlier insert are
-   that one's, and stay.
+1. The record has the numbers that were taken for this insert's blocks. No other insert has them,
+   nor is anything between those that follow each other. Rows that it shares with an earlier insert
+   belong to that one, and stay.
 2. The record is read first, then the log is pulled: so all its blocks are among what the replica
-   has and will have. The multi asserts the version of the log, as a merge does: nothing was made
-   of these parts, and nothing is going to be, that was not looked at.
-3. The multi deletes the record in the version that was read. Of two who undo the same insert one
-   finds no record; an insert that is in part, and goes on meanwhile, changes it, or is refused.
-4. An insert of more parts than a multi takes goes some partitions at a time, and its record says
-   which are left: said again it goes on. Before the first of them all were looked at. What it has
-   in a partition goes at once: a retry takes a partition of which some is in for whole.
+   has and will have. The multi asserts the version of the log, as a merge does: so nothing was made
+   of these parts, or is going to be, that was not looked at.
+3. The multi deletes the record in the version that was read. If two clients undo the same insert,
+   one of them finds no record; a commit of an insert that is in part, and goes on meanwhile,
+   changes the record first, or is refused.
+4. An insert of more parts than a multi takes is undone some partitions at a time, and its record
+   says which are left: repeated, the undo goes on. All partitions are looked at before the first
+   are undone. What the insert has in one partition goes at once, because a retry of the insert
+   takes a partition of which some is in for whole.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -62,16 +65,16 @@ _NOTHING_OF_ITS_OWN = (
 
 
 class UnknownInsert(UserError):
-    """Nothing is remembered of an insert of this id: never in, undone, all its rows dropped, or
-    older than the deduplication window.
+    """There is no record of an insert of this id: it was never in, or was undone, or all its rows
+    were dropped, or it is older than the deduplication window.
     """
 
     code = "BAD_ARGUMENTS"
 
 
 class CannotUndo(UserError):
-    """The insert's rows were merged with others' in a way in which nobody can tell them apart any
-    more. Nothing was changed, and no later try can do it.
+    """The insert's rows were merged with those of others, so that nothing tells them apart any
+    more. Nothing was changed, and no later try can succeed.
     """
 
     code = "BAD_ARGUMENTS"
@@ -79,8 +82,8 @@ class CannotUndo(UserError):
 
 @dataclass(frozen=True, slots=True)
 class UndoPlan:
-    """What undoing an insert takes away: these parts, with so many rows now. `refusal`: why it
-    can't be done; `is_for_now`: until something that is under way has ended.
+    """What undoing an insert would drop: these parts, which have so many rows now. `refusal` is the
+    reason if it can't be undone; `is_for_now`: only until something that is under way has ended.
     """
 
     insert_id: str
@@ -92,7 +95,7 @@ class UndoPlan:
     is_for_now: bool = False
 
     def words(self) -> str:
-        """What it was, and what is left of it."""
+        """Describe the insert, and what of it would be dropped."""
         record = self.record
         at = datetime.fromtimestamp(record.created_s, UTC).isoformat(timespec="seconds")
         run = f" by run {record.run_id}" if record.run_id else ""
@@ -125,26 +128,28 @@ class Undone:
 
 
 def few(parts: Sequence[PartName]) -> str:
-    """How many parts, and the first of them."""
+    """Return how many parts there are, and the names of the first."""
     named = ", ".join(map(str, parts[:SHOWN_MAX]))
     more = f" and {len(parts) - SHOWN_MAX} more" if len(parts) > SHOWN_MAX else ""
     return f"{len(parts)} part{'s' * (len(parts) != 1)} ({named}{more})"
 
 
 def plan_undo(replica: Replica, insert_id: str) -> UndoPlan:
-    """The dry run. Raises UnknownInsert; PullingIsStopped, Unavailable."""
+    """Return what `undo_insert` would do, without doing it. Raises UnknownInsert; PullingIsStopped,
+    Unavailable.
+    """
     return _look(replica, insert_id).plan
 
 
 def undo_insert(
     living: Living, insert_id: str, query: QuerySettings, new_waker: Callable[[], Waker]
 ) -> Undone:
-    """Until it is in the log; then waits as `alter_sync` says.
+    """Undo the insert, until the drops are in the log; then wait as `alter_sync` says.
 
-    Raises, and nothing was changed: UnknownInsert; CannotUndo, PartIsLocked (try again), both with
-    the reason; TableIsReadOnly, CannotAssignDrop. Of an insert that goes some partitions at a time
-    they may come after the first of these, and the reason says what went. Unfinished: it is done
-    here, and others are late. OutcomeUnknown: whoever says it again finds out.
+    Raises, with nothing changed: UnknownInsert; CannotUndo, PartIsLocked (try again), both with the
+    reason; TableIsReadOnly, CannotAssignDrop. When an insert is undone some partitions at a time,
+    they may also come after the first of these, and the reason says what was dropped. Unfinished:
+    it is done here, and other replicas are late. OutcomeUnknown: repeat it to find out.
     """
     undone: list[_Looked] = []
     logged: list[tuple[str, bytes]] = []
@@ -169,7 +174,9 @@ def undo_insert(
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """What the insert has in one partition: its own parts. `refusal` as the plan's."""
+    """What the insert has in one run of its blocks in a partition, and the parts that have only its
+    rows. `refusal` and `is_for_now` are as those of the plan.
+    """
 
     rows: tuple[PartitionRows, ...]
     parts: tuple[PartName, ...] = ()
@@ -223,7 +230,9 @@ def _looked(
 def _refusal(
     insert_id: str, lines: Sequence[_Line], parts: Sequence[PartName]
 ) -> tuple[str, bool]:
-    """What is for ever first."""
+    """Return why the insert can't be undone, and whether only for now; a lasting reason comes
+    first. "" if it can.
+    """
     if insert_id.startswith(REPLACEMENT):
         return "it replaced rows, which are gone: replace them once more", False
     refused = sorted((line for line in lines if line.refusal), key=lambda line: line.is_for_now)
@@ -235,7 +244,9 @@ def _refusal(
 
 
 def _runs(lines: Iterable[PartitionRows]) -> list[tuple[PartitionRows, ...]]:
-    """Those whose own blocks follow each other together: in between is nobody else's."""
+    """Group the lines whose own blocks follow each other without a gap: nothing of other inserts is
+    in between.
+    """
     found: list[list[PartitionRows]] = []
     for line in sorted(lines, key=lambda one: (one.partition, one.own_first)):
         before = found[-1][-1] if found else None
@@ -298,7 +309,9 @@ def _is_inside(part: PartName, line: PartitionRows) -> bool:
 
 
 def _require(replica: Replica, plan: UndoPlan, gone: Sequence[PartName]) -> None:
-    """`gone`: what went before it."""
+    """Raise the plan's refusal, if there is one. `gone` are parts of the insert that were dropped
+    before.
+    """
     if plan.refusal:
         error = PartIsLocked if plan.is_for_now else CannotUndo
         what = (
@@ -316,8 +329,8 @@ def _require(replica: Replica, plan: UndoPlan, gone: Sequence[PartName]) -> None
 
 @dataclass(frozen=True, slots=True)
 class _Some:
-    """As many of its partitions as fit into a multi. Those without parts go first: so the last
-    multi has an entry, by which it is told whether it landed.
+    """As many of the insert's partitions as fit into a multi. Those without parts go first, so that
+    the last multi has an entry, by which it can be found out whether it landed.
     """
 
     looked: _Looked
@@ -332,7 +345,8 @@ def _fitting(replica: Replica, found: _Looked) -> _Some:
         if sum(map(op_bytes, some.ops)) <= limits.MULTI_BYTES_MAX:
             return some
         partitions = list(dict.fromkeys(line.partition for line in lines))
-        if len(partitions) == 1:  # ids go when the entries are carried out (`work.drop`)
+        # its ids are then forgotten when the entries are carried out (`work.drop`)
+        if len(partitions) == 1:
             return _of_lines(replica, found, lines, with_ids=False)
         first = frozenset(partitions[: len(partitions) // 2])
         lines = tuple(line for line in lines if line.partition in first)
@@ -368,7 +382,8 @@ def _of_lines(
         if with_ids
         else []
     )
-    # Whoever has read the record, to forget it, is refused in any case (`replica.forget`).
+    # Bump the version of `inserts` in any case, so that a process which has read this record in
+    # order to forget it (`replica.forget`) is refused.
     ops += [*chain.from_iterable(forgotten)] or [SetData(replica.table.inserts)]
     return _Some(some, entries, ops)
 
