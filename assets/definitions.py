@@ -1,7 +1,8 @@
-"""The code location: everything merged. `workspace.yaml` points here.
+"""The code location: all definitions merged. `workspace.yaml` points here.
 
-Copy it, with `resources`, as your first one: your own assets go into the second Definitions, and
-into `tables` which of them insert into a table. `examples/flights` is a location that does so.
+Copy it, together with `resources`, as a start for your own location: put your assets into the
+second Definitions, and into `tables` which of them insert into which table. `examples/flights` is a
+location that does so.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The servers of the configuration that RMT_CONFIG names, and the Spark that it names."""
+"""The servers and the Spark that the configuration file named by RMT_CONFIG describes."""
 
 from rmt_pipeline.dagster.location import rmt_resources
 

@@ -1,4 +1,5 @@
-"""A year of flights onto two replicas: a table, its source, an ingest asset, a code location.
+"""A year of flights, loaded into a table with two replicas: its source, an ingest asset and a code
+location.
 
-`python -m examples.flights` (`make demo`) runs it with everything it needs, and checks it.
+`python -m examples.flights` (`make demo`) runs it with everything it needs, and checks the result.
 """

@@ -1,8 +1,8 @@
-"""`make demo`: a year of flights through Dagster onto two replicas, checked, and ended again.
+"""`make demo`: a year of flights through Dagster onto two replicas, checked, and shut down again.
 
 Starts what `rmt up` starts, on free ports below rmt-data/demo; launches two backfills as the UI
-would; waits until the sensors have replicated and merged everything; reads what is there.
-Exit status 0 only when every promise was kept.
+would; waits until the sensors have replicated and merged everything; then reads both replicas. Exit
+status 0 only when every promise was kept.
 """
 
 import argparse
@@ -28,10 +28,12 @@ from rmt_pipeline.table import Table
 TABLE = source.TABLE.full_name
 DEADLINE_S = 600.0
 QUIET_S = 13.0
-"""Nothing moved for two rounds of the merge sensors (5 s) and their workers' start (3 s)."""
+"""Without a change for two rounds of the merge sensors (5 s each) and a start of their workers (3
+s).
+"""
 REPEATED_DAYS = 90
 REPEATED_BLOCK_ROWS = 300
-"""A third of a day: the repeated inserts are cut into other blocks than the first ones."""
+"""A third of a day, so that the repeated inserts are cut into other blocks than the first ones."""
 
 
 class DemoFailed(Exception):
@@ -40,7 +42,7 @@ class DemoFailed(Exception):
 
 @dataclass(slots=True)
 class Demo:
-    """The running demo: what it talks to, and when it began."""
+    """The running demo: its connections, and when it began."""
 
     config: Config
     dagster: DagsterClient
@@ -55,7 +57,9 @@ class Demo:
         print(f"{elapsed_s:6.1f} s  {text}", flush=True)
 
     def wait(self, what: str, done: Callable[[], bool], *, every_s: float = 1.0) -> None:
-        """Raises DemoFailed when it takes too long or a process has ended."""
+        """Wait until `done`. Raises DemoFailed when that takes too long, and Ended when `rmt up`
+        has ended.
+        """
         while not done():
             self.processes.require_alive()
             if self.clock.monotonic_s() - self.started_s > DEADLINE_S:
@@ -66,7 +70,7 @@ class Demo:
 
 
 def empty_directory(directory: Path) -> None:
-    """Raises DemoFailed rather than remove something that no demo made."""
+    """Empty the directory. Raises DemoFailed when it has something that no demo made."""
     if directory.exists():
         if any(directory.iterdir()) and not (directory / "rmt.toml").is_file():
             raise DemoFailed(f"{directory} was not made by a demo: name another --directory")
@@ -75,7 +79,7 @@ def empty_directory(directory: Path) -> None:
 
 
 def run_demo(demo: Demo) -> bool:
-    """The story, told in lines. Whether every promise was kept."""
+    """Run the demo and print what happens, line by line. Returns whether every promise was kept."""
     demo.say("two replicas of the table flights, by Dagster's assets r1_replica and r2_replica")
     _materialize_replicas(demo)
     days = _days()
@@ -125,9 +129,10 @@ def _succeeded(demo: Demo, run_id: str) -> bool:
 def _follow(
     demo: Demo, backfill_ids: Sequence[str], *, enough: Callable[[], bool] | None = None
 ) -> None:
-    """Until the backfills are over, or `enough`, a line whenever something moved.
+    """Print a line whenever something has changed, until the backfills are over or it is `enough`.
 
-    Dagster looks at its backfills every 30 s only, so the rows move before the days do.
+    Dagster's daemon looks at backfills only every few seconds, so the rows change before the days
+    do.
     """
     shown = ""
 
@@ -163,7 +168,9 @@ def _standing(demo: Demo) -> str:
 
 
 def _settle(demo: Demo) -> None:
-    """Queues empty, replicas equal, and the parts the same for QUIET_S seconds."""
+    """Wait until both replicas are equal, none is behind, and nothing has changed for QUIET_S
+    seconds.
+    """
     seen, since_s = "", demo.clock.monotonic_s()
 
     def is_quiet() -> bool:
@@ -228,7 +235,9 @@ def _running(directory: Path, clock: Clock) -> Iterator[Demo]:
 
 
 def main() -> int:
-    """Run the whole demo in one directory; the exit code is 0 when all of it went well."""
+    """Run the whole demo in one directory. Returns the exit code, which is 0 when every promise was
+    kept.
+    """
     parser = argparse.ArgumentParser(prog="python -m examples.flights", description=__doc__)
     parser.add_argument(
         "--directory",

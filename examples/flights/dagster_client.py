@@ -1,6 +1,6 @@
-"""Asks a running Dagster for the few things that the demo and the tests of it need.
+"""Asks a running Dagster for the few things that the demo and its tests need.
 
-The same GraphQL that the UI speaks, so what works here works by hand.
+It sends the same GraphQL as the UI does, so what works here also works by hand.
 """
 
 from collections.abc import Mapping, Sequence
@@ -91,7 +91,9 @@ class Backfill:
 
 
 class DagsterClient:
-    """`url` is the web server's. All methods raise urllib3's HTTPError when it is away."""
+    """A client of the web server at `url`. Its methods raise urllib3's HTTPError when
+    that is away.
+    """
 
     def __init__(self, url: str) -> None:
         self._url = f"{url}/graphql"
@@ -116,7 +118,9 @@ class DagsterClient:
         return bool(loaded) and all(loaded)
 
     def materialize(self, assets: Sequence[Sequence[str]], *, location: str = LOCATION) -> str:
-        """Launch one run over assets without partitions of one code location; its run id."""
+        """Launch one run over assets without partitions of one code location. Returns
+        the run's id.
+        """
         params = {
             "selector": {
                 "repositoryLocationName": location,
@@ -141,7 +145,9 @@ class DagsterClient:
         title: str,
         run_config: Mapping[str, Any] | None = None,
     ) -> str:
-        """What "Materialize…" in the UI does with several partitions; the backfill's id."""
+        """Do what "Materialize…" in the UI does with several partitions. Returns the
+        backfill's id.
+        """
         params = {
             "assetSelection": [{"path": list(asset)}],
             "partitionNames": list(partitions),

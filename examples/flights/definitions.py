@@ -1,4 +1,6 @@
-"""The code location of the flights: the table on each server, its ingest asset, the machinery."""
+"""The code location of the flights: the table on each server, the ingest asset, and jobs and
+sensors.
+"""
 
 from collections.abc import Sequence
 
@@ -18,7 +20,7 @@ from rmt_pipeline.dagster.replicas import replica_asset
 def build_definitions(
     servers: Sequence[str] = LAPTOP, *, config_path: str = ""
 ) -> dg.Definitions:
-    """Everything for `servers`; `config_path` as that of the engine resource."""
+    """All definitions for `servers`. `config_path` is passed to the engine resource."""
     ingest = ingest_asset(tuple(servers))
     return dg.Definitions.merge(
         replicated_tables(servers, {source.TABLE.full_name: [ingest.key]}),

@@ -1,7 +1,8 @@
-"""The ingest asset: a day of flights is one insert, exactly once, wherever and however often.
+"""The ingest asset: each day of flights is one insert, and arrives exactly once, however often and
+on whichever server it is inserted.
 
-What belongs here: partition key → rows → one insert → metadata. Your own ingest assets look
-like this one. What does not: reading the source (`source`), writing events (`ledger`).
+This module takes a partition key, gets its rows, makes one insert and returns metadata; your own
+ingest assets look like it. Reading the source is in `source`, writing events in `ledger`.
 """
 
 from collections.abc import Iterator
@@ -18,15 +19,17 @@ from rmt_pipeline.replica.work.step import PartDone
 
 TABLE = source.TABLE.full_name
 DAYS_PER_RUN_MAX = 92
-"""Of a backfill: a quarter. A run takes seconds to start, a day some milliseconds to insert."""
+"""A run of a backfill has a quarter: it takes seconds to start, and milliseconds to
+insert a day.
+"""
 POOL = "ingest_flights"
-"""dagster.yaml says how many runs of one pool are active at once."""
+"""dagster.yaml says how many runs of one pool may be active at once."""
 
 days = dg.DailyPartitionsDefinition(source.FIRST_DAY, end_date=source.END_DAY)
 
 
 class IngestConfig(dg.Config):
-    """Where the rows go, and in how large blocks. Neither matters for what arrives."""
+    """The server that takes the rows, and the size of blocks. Neither changes which rows arrive."""
 
     server: str = Field(
         default="",
@@ -40,7 +43,9 @@ class IngestConfig(dg.Config):
 
 
 def ingest_asset(servers: tuple[str, ...]) -> dg.AssetsDefinition:
-    """The flights, daily. `servers[0]` takes them unless a run's configuration says else."""
+    """The asset of the daily flights. `servers[0]` takes them unless a run's configuration names
+    another.
+    """
 
     @dg.asset(
         name="flights",
@@ -56,8 +61,8 @@ def ingest_asset(servers: tuple[str, ...]) -> dg.AssetsDefinition:
     ) -> Iterator[dg.MaterializeResult[None]]:
         """Every flight that left New York City in 2013, by day.
 
-        Each day is one insert with a token made of the asset, the day and the source's rows:
-        run it again, on another replica, in other blocks, and it is answered as a duplicate.
+        Each day is one insert with a token made of the asset, the day and the source's rows. Run it
+        again, on another replica or in other blocks, and the insert is answered as a duplicate.
         """
         server_name = config.server or servers[0]
         done: list[PartDone] = []
@@ -82,7 +87,7 @@ def ingest_asset(servers: tuple[str, ...]) -> dg.AssetsDefinition:
 
 
 def insert_metadata(result: InsertResult, server: str) -> EventMetadata:
-    """What became of one insert: rows that are new, rows that were there, and why."""
+    """What became of one insert: how many rows were new, how many were there already, and why."""
     return {
         "dagster/row_count": result.rows,
         "rows duplicate": result.rows_duplicate,

@@ -1,4 +1,4 @@
-"""A deployment on one laptop: its rmt.toml on free ports, and `rmt up` with all that it starts."""
+"""A deployment on one laptop: an rmt.toml with free ports, and `rmt up` with all that it starts."""
 
 import os
 import signal
@@ -13,17 +13,18 @@ from rmt_pipeline.config import Config, load_config
 WORKSPACE = Path(__file__).with_name("workspace.yaml")
 STOP_WITHIN_S = 30.0
 ZOOKEEPER_WITHIN_S = 120.0
-"""It starts at the same time as those who want it, on a machine that may be busy."""
+"""ZooKeeper starts at the same time as its clients, on a machine that may be busy."""
 
 
 class Ended(Exception):
-    """`rmt up` has ended although nobody asked it to; the message has its last words."""
+    """`rmt up` has ended by itself; the message has the end of its log."""
 
 
 class Everything:
-    """`rmt up` with one configuration, writing to one log. A context: ended with it.
+    """A process of `rmt up` with one configuration, writing to one log. As a context manager, it
+    starts the process and ends it.
 
-    `options` are those of `rmt up`, to start less than everything.
+    `options` are options of `rmt up` that make it start less.
     """
 
     def __init__(self, config: Path, log: Path, *options: str) -> None:
@@ -41,7 +42,7 @@ class Everything:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self._config.parent,
-                # A session of its own: Ctrl-C reaches us alone, and we end it in order.
+                # A session of its own: Ctrl-C reaches only us, and we end the process in order.
                 start_new_session=True,
             )
         return self
@@ -50,7 +51,7 @@ class Everything:
         self.stop()
 
     def require_alive(self) -> None:
-        """Raises Ended."""
+        """Raises Ended if the process has ended."""
         process = self._process
         if process is None or process.poll() is None:
             return
@@ -62,7 +63,9 @@ class Everything:
         )
 
     def stop(self) -> bool:
-        """True when everything ended in order; else what is left is killed. Idempotent."""
+        """End the process. Returns whether everything ended in order; otherwise what is left is
+        killed. May be called again.
+        """
         process, self._process = self._process, None
         if process is None:
             return True
@@ -77,7 +80,7 @@ class Everything:
 
 
 def _kill_group(leader: int) -> bool:
-    """Whether anything of the session was left to kill."""
+    """Kill the process group. Returns whether any process of it was left."""
     try:
         os.killpg(leader, signal.SIGKILL)
     except ProcessLookupError:
@@ -86,7 +89,7 @@ def _kill_group(leader: int) -> bool:
 
 
 def write_config(directory: Path) -> Config:
-    """A new rmt.toml on free ports in an empty `directory`."""
+    """Write a new rmt.toml with free ports into the empty `directory`."""
     lines = [
         "[zookeeper]",
         f"port = {free_port()}",

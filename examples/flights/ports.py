@@ -4,16 +4,16 @@ import random
 import socket
 
 FIRST, COUNT = 20_000, 12_000
-"""Below those that kernels give to whoever connects somewhere: such a port may be taken before its
-server starts.
+"""The range lies below the ports that kernels give to outgoing connections: such a port may be
+taken before its server starts.
 """
 
-_random = random.SystemRandom()  # several processes look for theirs at once
+_random = random.SystemRandom()  # several processes look for ports at once, and must differ
 _given: set[int] = set()
 
 
 def free_port() -> int:
-    """One that nobody listens on, and that was not given before."""
+    """A port that no process listens on, and that this process has not returned before."""
     while True:
         port = FIRST + _random.randrange(COUNT)
         if port not in _given and _is_free(port):

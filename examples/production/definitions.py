@@ -1,4 +1,4 @@
-"""The code location of one replica's host: RMT_REPLICA says whose. Your own assets go beside it."""
+"""The code location of one replica's host, named by RMT_REPLICA. Your own assets go beside it."""
 
 import dagster as dg
 

@@ -2,22 +2,24 @@
 
     import rmt_pipeline.dagster as rmt
 
-`rmt.rmt_table("CREATE TABLE …", servers=[…])` is a table on its servers, `rmt.rmt_resources()`
-what it needs, `rmt.RmtIOManager` stores assets in tables. One module each for what is in them:
-`location` puts all together; `component` is the same in YAML; `replicas` (assets), `checks`,
-`workers`, `clean_up` and `maintenance` (jobs; checks and clean-up with their schedules), `runs` and
-`presence` (which workers live), `sensors` (with `watching`), `ledger` (what runs write down about
-parts, by `storage`; `untold`, what killed ones did not), `io_manager`, `exports` (for other
-programs), `engine` and `spark` (resources), `instance` (a new DAGSTER_HOME).
+`rmt.rmt_table("CREATE TABLE …", servers=[…])` gives a table on its servers, `rmt.rmt_resources()`
+gives the resources that it needs, and `rmt.RmtIOManager` stores assets in tables.
 
-The engine knows nothing of this: of rmt_pipeline only the command line may import it.
+The modules: `location` puts everything together, and `component` offers the same in YAML. Their
+pieces are `replicas` (assets), `checks`, `workers`, `clean_up` and `maintenance` (jobs; those of
+checks and clean-up with their schedules), `sensors` (which use `watching`), and `runs` and
+`presence` (which workers live). `ledger` records in Dagster what runs do to parts, by way of
+`storage`; `untold` records what killed runs left out. Then there are `io_manager`, `exports`
+(tables for other programs), `engine` and `spark` (resources), and `instance` (a new DAGSTER_HOME).
+
+The engine knows nothing of this package: within rmt_pipeline only the command line may import it.
 """
 
 import gc
 import importlib
 from typing import Any
 
-gc.freeze()  # Dagster's half a million objects stay: looking through them is a third of a load
+gc.freeze()  # Dagster's 500,000 objects stay: scanning them takes a third of a load
 
 _HOMES = {
     "EngineResource": "engine",
@@ -33,7 +35,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Each from its module when it is asked for: `rmt` imports one of them without the others."""
+    """Import the module of `name` when it is first used: `rmt` loads one module
+    without the others.
+    """
     if name not in _HOMES:
         raise AttributeError(f"module {__name__} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,8 +1,9 @@
 """Asset checks of one table on one server: what an operator would look at, and why it is so.
 
-Each is a question to the engine and its answer in words; none of them changes anything. They belong
-to an asset of their own that nothing materializes: Dagster forgets what a check has found as soon
-as its asset is materialized again, which parts are with each flush.
+Each check asks the engine a question and answers it in words. None changes anything, but for
+`checksums`, which gives up broken parts, so that they are fetched again. The checks belong to an
+asset of their own that is never materialized: Dagster forgets what a check has found as soon as its
+asset is materialized again, which the parts' asset is with each flush.
 """
 
 import warnings
@@ -30,16 +31,20 @@ from rmt_pipeline.replica.work.queue_status import queue_status
 from rmt_pipeline.table import ActivePart, Table
 
 CHECKS_CRON = "17 * * * *"
-"""Hourly: reading every byte of a large table is not for every minute."""
+"""Hourly, since reading every byte of a large table takes too long for every minute."""
 
 QUEUE_AGE_MAX_S = 600
 DAY_S = 24 * 3600
 LOST_TOLD_S = 7 * DAY_S
-"""What was lost stays in ZooKeeper; a check that is red for ever is looked at by nobody."""
+"""How long a lost part makes the check fail. ZooKeeper keeps the record for ever, but people stop
+looking at a check that always fails.
+"""
 ACKNOWLEDGED = "acknowledged"
-"""In the metadata of an observation of a table's health: the losses that a person has seen."""
+"""A key in the metadata of an observation of a table's health: the losses that a
+person has seen.
+"""
 REMEDY = "remedy"
-"""What to do, in the metadata of each check."""
+"""A key in the metadata of each check: what to do."""
 NOTHING_TO_DO = "none"
 SHOWN_MAX = 20
 MUTATIONS_SHOWN_MAX = 50
@@ -79,7 +84,7 @@ class CheckQuestion:
 
 
 class _Check(NamedTuple):
-    """How it is answered, and what it says in Dagster."""
+    """How a check finds its answer, and its description in Dagster."""
 
     look: Callable[[CheckQuestion], dg.AssetCheckResult]
     description: str
@@ -91,7 +96,7 @@ def checks_of(table: str, server: str) -> list[dg.AssetChecksDefinition]:
 
 
 def check_of(check_name: str, table: str, server: str) -> dg.AssetChecksDefinition:
-    """One of `CHECKS`, of one table on one server."""
+    """One of `CHECKS`, for one table on one server."""
     look, description = CHECKS[check_name]
 
     @dg.asset_check(
@@ -110,8 +115,9 @@ def check_of(check_name: str, table: str, server: str) -> dg.AssetChecksDefiniti
 def _answer(
     passed: bool, found: Mapping[str, Any], remedy: str, *, warns: bool = False
 ) -> dg.AssetCheckResult:
-    """`found` is shown, and when the check has not passed, `remedy`, which says what to do: as the
-    message of the check and in its metadata. What only `warns` is worth a look, and no alarm.
+    """The result of a check. `found` is always shown. `remedy`, which says what to do, is shown
+    when the check has not passed, as its message and in its metadata. With `warns`, a check that
+    has not passed is a warning instead of an error.
     """
     return dg.AssetCheckResult(
         passed=passed,
@@ -122,10 +128,11 @@ def _answer(
 
 
 def checks_schedule(server: str) -> dg.ScheduleDefinition:
-    """Run the checks of all tables of a server in one run: those of assets with its tag, which no
-    run of ours makes ("sources").
+    """A schedule that runs the checks of all tables of a server in one run. It selects them by the
+    server's tag on their assets, which Dagster counts as sources because no run of ours
+    materializes them.
     """
-    with warnings.catch_warnings():  # not ours to read for who loads a location
+    with warnings.catch_warnings():  # the warning is about our code, not the user's
         warnings.simplefilter("ignore", dg.BetaWarning)
         of_server = dg.AssetSelection.tag(names.SERVER_TAG, server, include_sources=True)
     return dg.ScheduleDefinition(
@@ -206,7 +213,7 @@ def _parts_per_partition(asked: CheckQuestion) -> dg.AssetCheckResult:
 
 
 def _history(instance: dg.DagsterInstance, key: dg.AssetKey) -> str:
-    """What the events of the partitions say they had."""
+    """A picture of how many parts each partition had, from the events of the partitions."""
     lines: dict[str, list[tuple[float, float]]] = {}
     for record in instance.fetch_materializations(key, limit=EVENTS_DRAWN_MAX).records:
         event = record.asset_materialization
@@ -220,7 +227,7 @@ def _history(instance: dg.DagsterInstance, key: dg.AssetKey) -> str:
 
 
 def _picture(partition: str, parts: Sequence[ActivePart]) -> str:
-    """Of the parts as merges have left them."""
+    """A picture of the partition's active parts."""
     if not parts:
         return "no part"
     return picture_of_parts(
@@ -327,12 +334,14 @@ def _lost(asked: CheckQuestion) -> dg.AssetCheckResult:
 
 
 def loss_name(part: PartName, lost: LostPart) -> str:
-    """One and the same for a loss; of a part that is lost once more another one."""
+    """A name for the loss of a part. A part that is lost a second time gets another name."""
     return f"{part} {lost.replaced_s}"
 
 
 def _acknowledged(asked: CheckQuestion) -> frozenset[str]:
-    """Each observation has all losses that there were."""
+    """The losses that were acknowledged. Only the newest observation counts, since each has all
+    losses.
+    """
     key = names.health_key(asked.name, asked.server)
     for record in asked.instance.fetch_observations(key, limit=1).records:
         event = record.asset_observation

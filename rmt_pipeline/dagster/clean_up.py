@@ -1,4 +1,4 @@
-"""The clean-up job of a server: what nobody needs any more goes, and the run says what and why."""
+"""The clean-up job of a server: it removes what is not needed any more, and logs what and why."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -24,11 +24,11 @@ DAY_S = 24 * 3600
 WORKER_RUNS_KEPT_DAYS = 90
 SHOWN_MAX = 100
 RUNS_FORGOTTEN_MAX = 500
-"""Of one job at a time; the next clean-up goes on."""
+"""How many runs of one job a clean-up deletes; the next clean-up goes on."""
 
 
 class CleanUpConfig(dg.Config):
-    """Whether to do it, or only to say what would be done."""
+    """Whether to remove things or only to say what would be removed, and how long runs are kept."""
 
     dry_run: bool = Field(default=False, description="Only say what would be removed.")
     keep_worker_runs_days: int = Field(
@@ -62,7 +62,7 @@ def clean_up_job(server: str) -> dg.JobDefinition:
                     _clean_up(context, table, server, dry_run=config.dry_run)
                     if not config.dry_run:
                         _note_lag(context, table, server)
-                except RmtError as error:  # the other tables are not to wait for this one
+                except RmtError as error:  # an error in one table does not stop the others
                     failed.append(f"{table.definition.full_name}: {error}")
             now_s = opened.clock.now_s()
         if not config.dry_run:
@@ -115,8 +115,9 @@ def _clean_up(
 
 
 def _note_lag(context: dg.OpExecutionContext, table: Table, server: str) -> None:
-    """A replica that keeps up says so with each clean-up: its freshness policy is about that. One
-    that does not is only observed, and so becomes stale.
+    """Record how far the replica is behind. A replica that keeps up is materialized by each
+    clean-up, and its freshness policy is about that. One that does not keep up is only observed,
+    and so becomes stale.
     """
     lag, key = lag_of(table.replica), names.replica_key(table.definition.full_name, server)
     metadata = {"delay, seconds": round(lag.seconds, 1), "log entries behind": lag.entries}
@@ -128,7 +129,7 @@ def _note_lag(context: dg.OpExecutionContext, table: Table, server: str) -> None
 
 
 def _observation(table: str, server: str, cleaned: CleanedUp) -> dg.AssetObservation:
-    """A removal, in the ledger of the parts."""
+    """An event in the ledger of the parts about those that were removed."""
     return dg.AssetObservation(
         names.parts_key(table, server),
         description=f"Clean-up: {cleaned.words()}",
@@ -140,15 +141,17 @@ def _observation(table: str, server: str, cleaned: CleanedUp) -> dg.AssetObserva
 
 
 def _hysteresis(run_id: str) -> float:
-    """Between the two bounds, another one in each run: so replicas do not trim in step."""
+    """A number between the two bounds that differs from run to run, so that replicas do not trim in
+    step.
+    """
     low, high = HYSTERESIS
     return low + (high - low) * int(run_id[:2], 16) / 255
 
 
 def forget_runs(instance: dg.DagsterInstance, jobs: Sequence[str], *, before_s: float) -> int:
     """Delete the finished runs of `jobs` that were created before `before_s` (seconds since the
-    epoch), their events and logs: else Dagster's storage grows without bound, for these jobs run
-    all day. Returns how many.
+    epoch), with their events and logs. Otherwise Dagster's storage would grow without bound, for
+    these jobs run all day. Returns how many runs were deleted.
     """
     created_before = dt.datetime.fromtimestamp(before_s, dt.UTC)
     forgotten = 0
@@ -163,8 +166,8 @@ def forget_runs(instance: dg.DagsterInstance, jobs: Sequence[str], *, before_s: 
 
 
 def _remove_shard(instance: dg.DagsterInstance, run_id: str) -> None:
-    """SQLite keeps the events of each run in a file of its own, 130 kB at least, and Dagster
-    only empties it. Other storages have no such file.
+    """Delete the file in which SQLite keeps the events of a run, 130 kB at least: Dagster only
+    empties it. Other storages have no such file.
     """
     path_for_shard = getattr(instance.event_log_storage, "path_for_shard", None)
     if path_for_shard is None:

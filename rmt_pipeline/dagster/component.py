@@ -1,4 +1,4 @@
-"""A replicated table and its exports as Dagster components: in YAML, scaffolded by `dg`."""
+"""A replicated table and its exports as Dagster components: written in YAML, scaffolded by `dg`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -28,8 +28,9 @@ def _given(config_path: str | None) -> Mapping[str, object]:
 
 
 class TableScaffolder(dg.Scaffolder[Any]):
-    """`dg scaffold defs rmt_pipeline.dagster.ReplicatedTable orders`: a table named as its folder,
-    on the servers of the embedded default, to be given its own columns.
+    """`dg scaffold defs rmt_pipeline.dagster.ReplicatedTable orders` writes a component for a table
+    that is named like its folder, on the servers of the embedded default, with example columns to
+    replace.
     """
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
@@ -50,8 +51,8 @@ class TableScaffolder(dg.Scaffolder[Any]):
 
 @dg.scaffold_with(TableScaffolder)
 class ReplicatedTable(dg.Component, dg.Model, dg.Resolvable):
-    """A replicated table: its replicas, parts, partitions and checks as assets, and what works
-    its servers' queues.
+    """A replicated table: its replicas, parts, partitions and checks as assets, with the jobs,
+    schedules and sensors that work its servers' queues.
     """
 
     create: str = Field(description="The CREATE TABLE statement, with an engine Replicated….")
@@ -72,8 +73,9 @@ class ReplicatedTable(dg.Component, dg.Model, dg.Resolvable):
         )
 
     def _is_first(self, server: str, context: dg.ComponentLoadContext) -> bool:
-        """Whether no table before this one is on the server: a project's loader copies what each
-        component gives, and then what a server has once would be there twice.
+        """Whether no table before this one is on the server. The project's loader copies the
+        definitions of each component, so what a server has only once would be defined twice if two
+        tables gave it.
         """
         tables = context.component_tree.get_all_components(ReplicatedTable)
         first = next((table for table in tables if server in table.servers), self)
@@ -81,7 +83,9 @@ class ReplicatedTable(dg.Component, dg.Model, dg.Resolvable):
 
 
 class ExportScaffolder(dg.Scaffolder[Any]):
-    """`dg scaffold defs rmt_pipeline.dagster.TableExport orders_export`: of the first server."""
+    """`dg scaffold defs rmt_pipeline.dagster.TableExport orders_export` writes a component that
+    exports the table `orders` from the first server of the embedded default.
+    """
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         table = request.target_path.name.removesuffix("_export")
@@ -90,8 +94,8 @@ class ExportScaffolder(dg.Scaffolder[Any]):
 
 @dg.scaffold_with(ExportScaffolder)
 class TableExport(dg.Component, dg.Model, dg.Resolvable):
-    """A table as others read it: a Delta and an Iceberg table over the files of its parts, brought
-    up to date after each flush. Needs rmt-pipeline[export].
+    """A table for readers outside: a Delta and an Iceberg table over the files of its parts,
+    brought up to date after each flush. Needs rmt-pipeline[export].
     """
 
     table: str = Field(

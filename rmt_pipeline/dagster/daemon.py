@@ -1,9 +1,9 @@
-"""Dagster's daemon, which looks for backfills every five seconds; and `dagster dev`, which starts a
-code server that was killed again.
+"""Dagster's daemon, which looks for backfills every five seconds; and `dagster dev`, which restarts
+a code server that was killed.
 
 `python -m rmt_pipeline.dagster.daemon run …` is `dagster-daemon run …`, and `… dev …` is `dagster
-dev …` with such a daemon. Dagster's own looks every thirty, and has no setting for it: after a
-click in the UI half a minute may pass before the first run.
+dev …` with such a daemon. Dagster's own daemon looks for backfills every thirty seconds and has no
+setting for it: after a click in the UI, half a minute may pass before the first run.
 """
 
 import logging
@@ -25,18 +25,20 @@ from dagster._grpc.client import DagsterGrpcClient
 from dagster_shared.ipc import open_ipc_subprocess
 
 BACKFILLS_EVERY_S = 5
-"""As often as sensors tick. Without a backfill a look is three small queries."""
+"""As often as sensors tick. When there is no backfill, a look costs three small queries."""
 _DAGSTERS_OWN = "dagster._daemon"
 CODE_SERVERS_EVERY_S = 5.0
 """How often each code server is asked whether it lives: one message over a local socket."""
 RELOAD_TIMEOUT_S = 180
-"""A code server loads its definitions in seconds, on a busy machine in a minute."""
+"""How long a reload may take. A code server loads its definitions in seconds, on a busy machine in
+a minute.
+"""
 
 _log = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Returns never."""
+    """Run the command that `arguments` name. Never returns."""
     if list(arguments[:1]) == ["dev"]:
         dev.open_ipc_subprocess = _with_our_daemon  # type: ignore[attr-defined]
         dev.ProxyServerManager = WatchedCodeServers  # type: ignore[attr-defined]
@@ -47,17 +49,21 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _with_our_daemon(parts: Sequence[str], **options: Any) -> "subprocess.Popen[Any]":
-    """What `dagster dev` starts as modules: the web server, and this one for the daemon."""
+    """Start a module that `dagster dev` needs: the web server as it is, and this module instead of
+    Dagster's daemon.
+    """
     ours = [__spec__.name if part == _DAGSTERS_OWN else part for part in parts]
     return open_ipc_subprocess(ours, **options)
 
 
 class WatchedCodeServers(ProxyServerManager):
-    """The code servers of `dagster dev`, each of which is two processes: one that has the user's
-    code, and one that stands before it, starts it, and starts it anew when it is to load the code
-    again. Dagster notices when the second one dies, and never when the first one does: after a kill
-    (out of memory, say) no sensor, schedule or run works until somebody presses Reload in the UI.
-    This asks for that reload.
+    """The code servers of `dagster dev`, each of which is restarted when its user code is killed.
+
+    A code server is two processes. The inner one has the user's code. The outer one starts it,
+    passes questions on to it, and starts it again when the code is to be reloaded. Dagster notices
+    when the outer process dies, but never when the inner one does: after a kill (out of memory,
+    say), no sensor, schedule or run works until a person presses Reload in the UI. This class asks
+    for that reload.
     """
 
     def __enter__(self) -> Self:
@@ -91,13 +97,15 @@ class WatchedCodeServers(ProxyServerManager):
             try:
                 client.reload_code(timeout=RELOAD_TIMEOUT_S)
             except DagsterUserCodeUnreachableError as error:
-                # Also when all went well: the old process can't be told to end any more.
+                # This comes after a good reload too: the outer process could not tell the dead one
+                # to end.
                 _log.debug("reload of %s: %s", location, error)
 
 
 def _is_killed(client: DagsterGrpcClient) -> bool:
-    """Whether the process before the user's code answers that it can't reach that one. A code
-    server that is only slow is not meant, nor one that is gone as a whole.
+    """Whether the outer process answers that it can't reach the inner one, which has the user's
+    code. False for a code server that is only slow, and for one whose outer process is gone as
+    well.
     """
     try:
         client.ping("")

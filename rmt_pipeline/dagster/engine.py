@@ -1,4 +1,4 @@
-"""The resource `engine`: from a configuration file to the servers in it."""
+"""The resource `engine`: opens sessions on the servers that a configuration file names."""
 
 import atexit
 import gc
@@ -18,7 +18,7 @@ Kept = TypeVar("Kept")
 
 
 class _Standing:
-    """What sensors keep from tick to tick, one session for each server and configuration."""
+    """What sensors keep from tick to tick: one session for each server and its configuration."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -32,7 +32,7 @@ class _Standing:
                 self._forget(server)
                 known = ServerContext.open(config, server, purpose="sensor")
                 self._servers[server] = known
-                gc.freeze()  # what a location has loaded stays: no tick waits while it is looked at
+                gc.freeze()  # loaded definitions stay: no tick waits while they are scanned
             if (server, make) not in self._things:
                 self._things[server, make] = make(known)
             return self._things[server, make]
@@ -55,7 +55,7 @@ atexit.register(STANDING.close)
 
 
 class EngineResource(dg.ConfigurableResource[None]):
-    """The servers of one rmt.toml. Nothing is opened before `server` is called."""
+    """The servers of one rmt.toml. It opens nothing before `server` is called."""
 
     config_path: str = Field(
         default="",
@@ -64,25 +64,26 @@ class EngineResource(dg.ConfigurableResource[None]):
 
     @contextmanager
     def server(self, name: str, purpose: str = "dagster") -> Iterator[ServerContext]:
-        """A session for the tables of one server, as long as the block runs.
+        """A session for the tables of one server, open as long as the `with` block runs.
 
-        `purpose` names this process in claims. Raises BadConfiguration, UserError when there is
-        no such server; ZooKeeperUnreachable at the first use.
+        `purpose` names this process in claims. Raises BadConfiguration, UserError when there is no
+        such server, and ZooKeeperUnreachable at the first use.
         """
         with ServerContext.open(self.config_path or None, name, purpose=purpose) as server:
             yield server
 
     def standing(self, name: str, make: Callable[[ServerContext], Kept]) -> Kept:
-        """What `make` made of the server, kept with its session until this process ends or the
-        configuration changes: a sensor's next tick goes on where the last one stopped.
+        """Return what `make` makes of the server, from a session that is kept until this process
+        ends or the configuration changes: a sensor's next tick goes on where the last one stopped.
 
-        For one thread at a time, as a sensor's ticks are. Raises as `server`.
+        Only one thread at a time may use it, which holds for a sensor's ticks. Raises what `server`
+        raises.
         """
         config = load_config(self.config_path or None)
         return cast("Kept", STANDING.get(config, name, make))
 
 
 def table_named(server: ServerContext, full_name: str) -> Table:
-    """`database.table`; without a database, the default one. Raises UnknownTable."""
+    """The table `database.table`; without a database, one of `default`. Raises UnknownTable."""
     database, dot, name = full_name.partition(".")
     return server.table(name, database) if dot else server.table(database)

@@ -1,5 +1,5 @@
-"""A table's exports as assets: a Delta and an Iceberg table for everybody's readers, over the files
-of the parts, brought up to date after each flush.
+"""A table's exports as assets: a Delta and an Iceberg table over the files of its parts, for
+readers outside, brought up to date after each flush.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,11 +28,13 @@ def rmt_export(
     columns: Sequence[str] = (),
     lease_s: float = LEASE_S,
 ) -> dg.Definitions:
-    """Exports of `table` (`orders`, `sales.orders`) as `server` has it: an asset for each format,
-    a job for all of them, and a sensor that runs it when the table's parts have changed there.
+    """Exports of `table` (`orders`, `sales.orders`) from `server`: an asset for each format, a job
+    that materializes all of them, and a sensor that runs the job when the table's parts have
+    changed there.
 
-    `columns`: none for all. `lease_s`: for so long the files of a version stay after the next one
-    took its place: no reader may take longer. Needs rmt-pipeline[export].
+    `columns`: those to export; empty means all. `lease_s`: for so many seconds the files of a
+    version stay after the next version took its place, and no reader may take longer. Needs
+    rmt-pipeline[export].
     """
     full_name = table if "." in table else f"default.{table}"
     assets = [_export(full_name, server, form, columns, lease_s) for form in formats]

@@ -1,6 +1,7 @@
-"""What a person fills in to start a job of `maintenance`: in the UI's launchpad, or as run config.
+"""The forms for the jobs of `maintenance`, which a person fills in: in the UI's launchpad, or as
+run config.
 
-What can lose rows has `dry_run`, which is on unless it is switched off.
+The form of a job that can lose rows has `dry_run`, which is on unless it is switched off.
 """
 
 from typing import Any, Literal, get_origin
@@ -11,8 +12,9 @@ from pydantic.fields import FieldInfo
 
 
 def schema_of(form: type[dg.Config]) -> dg.Field:
-    """What the launchpad makes a form of: all of its fields, also those that have to be filled in,
-    are there when it is opened, and empty. Who leaves one out of his own run config is told.
+    """The config schema of a form. The launchpad opens with all fields, and those that have to be
+    filled in are empty. A run config that leaves out such a field fails with an error that names
+    it.
     """
     empty = {name: _empty(field) for name, field in form.model_fields.items()}
     return dg.Field(form.to_config_schema().config_type, default_value=empty)
@@ -25,7 +27,7 @@ def _empty(field: FieldInfo) -> Any:
 
 
 class TableForm(dg.Config):
-    """Which table."""
+    """The table that the job is for."""
 
     table: str = Field(
         description="The table, as database.table; without a database, the one of `default`."
@@ -85,7 +87,7 @@ class MutateConfig(TableForm, _DryRun):
 
 
 class PartitionsConfig(TableForm, _DryRun, _Waits):
-    """Whole partitions, on every replica."""
+    """Drops or detaches whole partitions, on every replica."""
 
     partitions: list[str] = Field(
         description="Ids of the partitions: partition_id in system.parts, and the names of the "
@@ -104,11 +106,13 @@ class PartConfig(TableForm, _DryRun, _Waits):
 
 
 class TruncateConfig(TableForm, _DryRun, _Waits):
-    """TRUNCATE TABLE: every row goes, on every replica. Columns and settings stay."""
+    """TRUNCATE TABLE: removes every row, on every replica. Columns and settings stay."""
 
 
 class DropDetachedConfig(TableForm, _DryRun):
-    """DROP DETACHED: what stands in detached/ of this server goes, and nothing else has it."""
+    """DROP DETACHED: deletes directories in detached/ of this server, of which there may be no
+    other copy.
+    """
 
     partition: str = Field(
         default="", description="The id of one partition. Empty: the one directory below."
@@ -124,14 +128,14 @@ class DropDetachedConfig(TableForm, _DryRun):
 
 
 class ClearColumnConfig(TableForm, _DryRun, _Waits):
-    """CLEAR COLUMN: the rows that are there get the column's default, on every replica."""
+    """CLEAR COLUMN: existing rows get the column's default value, on every replica."""
 
     column: str = Field(description="The column whose values go; it stays.")
     partition: str = Field(default="", description="The id of one partition. Empty: all.")
 
 
 class DropTableConfig(TableForm, _DryRun):
-    """DROP TABLE: this server's replica goes; the other servers keep theirs."""
+    """DROP TABLE: removes this server's replica; the other servers keep theirs."""
 
     sync: bool = Field(
         default=False,
@@ -141,7 +145,7 @@ class DropTableConfig(TableForm, _DryRun):
 
 
 class UndropTableConfig(TableForm):
-    """UNDROP TABLE: what was dropped on this server some minutes ago is a table again."""
+    """UNDROP TABLE: brings back a table that was dropped on this server some minutes ago."""
 
     uuid: str = Field(
         default="",
@@ -151,7 +155,7 @@ class UndropTableConfig(TableForm):
 
 
 class StatementConfig(_DryRun):
-    """One statement, as `rmt sql` carries it out: what has no form of its own."""
+    """One statement, carried out as by `rmt sql`, for what has no form of its own."""
 
     statement: str = Field(
         description="E.g. RENAME TABLE a TO b, DETACH TABLE t, CREATE TABLE … ON CLUSTER c. What "
@@ -172,7 +176,7 @@ class AttachConfig(TableForm, _Waits):
 
 
 class FromTableConfig(TableForm, _DryRun, _Waits):
-    """REPLACE PARTITION … FROM: its rows go, and those of another table's partition come."""
+    """REPLACE PARTITION … FROM: another table's rows take the place of the partition's rows."""
 
     partition: str = Field(description="The id of the partition, the same in both tables.")
     from_table: str = Field(
@@ -181,7 +185,9 @@ class FromTableConfig(TableForm, _DryRun, _Waits):
 
 
 class AttachFromConfig(TableForm, _Waits):
-    """ATTACH PARTITION … FROM: another table's rows of it come beside those that are there."""
+    """ATTACH PARTITION … FROM: adds another table's rows of the partition to those of
+    this table.
+    """
 
     dry_run: bool = Field(default=False, description="Only say which parts would come.")
     partition: str = Field(description="The id of the partition, the same in both tables.")
@@ -191,7 +197,7 @@ class AttachFromConfig(TableForm, _Waits):
 
 
 class ToTableConfig(TableForm, _DryRun, _Waits):
-    """MOVE PARTITION … TO TABLE: out of here and into there, in one commit."""
+    """MOVE PARTITION … TO TABLE: moves the partition's rows to another table, in one commit."""
 
     partition: str = Field(description="The id of the partition, the same in both tables.")
     to_table: str = Field(
@@ -200,7 +206,9 @@ class ToTableConfig(TableForm, _DryRun, _Waits):
 
 
 class FreezeConfig(TableForm):
-    """FREEZE: hard links of this server's active parts, whatever becomes of the table."""
+    """FREEZE: makes hard links to this server's active parts, which stay whatever happens to the
+    table.
+    """
 
     partition: str = Field(default="", description="The id of one partition. Empty: all.")
     name: str = Field(
@@ -211,14 +219,14 @@ class FreezeConfig(TableForm):
 
 
 class UnfreezeConfig(TableForm, _DryRun):
-    """UNFREEZE: what a snapshot of this server has of the table is removed."""
+    """UNFREEZE: deletes what a snapshot on this server has of the table."""
 
     name: str = Field(description="The snapshot's name, as FREEZE told it.")
     partition: str = Field(default="", description="The id of one partition. Empty: all.")
 
 
 class FetchConfig(TableForm):
-    """FETCH: parts of another table's replicas come into detached/ of this server, for ATTACH."""
+    """FETCH: copies parts of another table's replicas into detached/ of this server, for ATTACH."""
 
     from_path: str = Field(
         description="The other table's path in ZooKeeper; {macros} are this server's."
@@ -230,13 +238,15 @@ class FetchConfig(TableForm):
 
 
 class CheckConfig(TableForm):
-    """CHECK TABLE: read every byte. A broken part is given up, and fetched from another replica."""
+    """CHECK TABLE: reads every byte. A broken part is given up, and fetched from
+    another replica.
+    """
 
     partition: str = Field(default="", description="The id of one partition. Empty: all.")
 
 
 class SyncConfig(TableForm):
-    """SYSTEM SYNC REPLICA: wait until this server has carried out what is in the log now."""
+    """SYSTEM SYNC REPLICA: waits until this server has carried out what is in the log now."""
 
     mode: Literal["DEFAULT", "STRICT", "LIGHTWEIGHT", "PULL"] = Field(
         default="DEFAULT",
@@ -251,7 +261,7 @@ class SyncConfig(TableForm):
 
 
 class RestoreConfig(TableForm):
-    """SYSTEM RESTORE REPLICA: what ZooKeeper has lost is made again from this server's disk."""
+    """SYSTEM RESTORE REPLICA: makes what ZooKeeper has lost again, from this server's disk."""
 
     dry_run: bool = Field(
         default=True, description="Only say which parts of this disk would be announced."
@@ -259,7 +269,7 @@ class RestoreConfig(TableForm):
 
 
 class DropReplicaConfig(_DryRun):
-    """SYSTEM DROP REPLICA: what a server that is gone for good has left in ZooKeeper."""
+    """SYSTEM DROP REPLICA: removes what a server that is gone for good has left in ZooKeeper."""
 
     replica: str = Field(
         description="The replica's name in ZooKeeper; its server must not run."
@@ -271,7 +281,9 @@ class DropReplicaConfig(_DryRun):
 
 
 class UndoConfig(TableForm, _DryRun, _Waits):
-    """Undo an insert: exactly its rows go, on every replica, and it can be inserted again."""
+    """Undo an insert: removes exactly its rows, on every replica; the same rows can be inserted
+    again.
+    """
 
     insert_id: str = Field(
         description="The insert's id, as in the event of its asset, system.inserts and "
@@ -280,6 +292,8 @@ class UndoConfig(TableForm, _DryRun, _Waits):
 
 
 class AcknowledgeConfig(TableForm):
-    """You know what was lost, on all replicas, so far: the check `lost` of this server is green."""
+    """Acknowledges the parts lost on all replicas so far, so that the check `lost` of this server
+    passes.
+    """
 
     note: str = Field(default="", description="For who looks later: what became of the rows.")

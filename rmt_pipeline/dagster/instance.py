@@ -1,4 +1,6 @@
-"""A new DAGSTER_HOME: `python -m rmt_pipeline.dagster.instance HOME` before Dagster starts."""
+"""Makes a new DAGSTER_HOME: `python -m rmt_pipeline.dagster.instance HOME`, run before Dagster
+starts.
+"""
 
 import importlib.resources
 import os
@@ -15,27 +17,30 @@ ENVIRONMENT = {
     "DAGSTER_CODE_SERVER_MAX_WORKERS": "32",
     # A tick waits 40 s for ZooKeeper and then still has to answer; the default is 60 s.
     "DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS": "90",
-    # A run starts with an answer of its code location, which a busy machine has late: after the
-    # default of 60 s the run is failed, and begins all the same.
+    # A run starts with an answer of its code location, which is late on a busy machine. After the
+    # default of 60 s Dagster fails the run, which begins all the same.
     "DAGSTER_GRPC_TIMEOUT_SECONDS": "180",
-    # A backfill waits for a code location that is started again; else it fails, and ends its runs.
+    # A backfill waits while its code location restarts; else it fails, and ends its runs.
     "DAGSTER_BACKFILL_RETRY_DEFINITION_CHANGED_ERROR": "yes",
     "DAGSTER_DISABLE_TELEMETRY": "yes",
 }
-"""What every Dagster process of ours needs in its environment."""
+"""The environment variables that every Dagster process of ours needs."""
 
 
 def environment(servers: Iterable[str]) -> dict[str, str]:
-    """ENVIRONMENT, and which `servers` the code location is for, unless RMT_REPLICA says so."""
+    """ENVIRONMENT and RMT_REPLICA, which keeps its value if it is set, and names `servers`
+    otherwise.
+    """
     named = os.environ.get(SERVERS_VARIABLE, ",".join(servers))
     return {**ENVIRONMENT, SERVERS_VARIABLE: named}
 
 
 def prepare_home(home: Path) -> None:
-    """Make `home` a Dagster instance. Idempotent; a dagster.yaml that is there stays.
+    """Make `home` a Dagster instance. Calling it again changes nothing, and an existing
+    dagster.yaml stays as it is.
 
-    Two processes that open a new SQLite instance at once break it for good (dagster issue
-    27390), so its tables are made here, by one process, before any other starts.
+    Two processes that open a new SQLite instance at once break it for good (dagster issue 27390),
+    so one process makes its tables here, before any other starts.
     """
     home.mkdir(parents=True, exist_ok=True)
     configuration = home / "dagster.yaml"

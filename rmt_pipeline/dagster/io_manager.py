@@ -1,13 +1,15 @@
-"""The IO manager: what an asset returns is inserted into its table, what it asks for is read.
+"""The IO manager: inserts what an asset returns into its table, and reads what an asset's inputs
+ask for.
 
-A table is named as its asset: `orders` is `default.orders`, `sales/orders` is `sales.orders`; the
-asset's metadata `rmt/table` says otherwise, and `rmt/quorum` on how many hosts its rows are when it
-is materialized. Each partition is one insert whose token is made of the asset, the partition and
-the rows: a retry, a re-run and an overlapping backfill insert it once. When `rmt/write` is
-`replace`, the rows take the place of those that the table has of the partition, in one commit; when
-it is `upsert`, each takes the place of the one with its key, as a ReplacingMergeTree has it.
+A table is named like its asset: `orders` is `default.orders`, `sales/orders` is `sales.orders`. The
+asset's metadata may say otherwise: `rmt/table` names the table, and `rmt/quorum` says how many
+replicas must have the rows before the asset counts as materialized. Each partition is one insert
+whose token is made of the asset, the partition and the rows: a retry, a re-run and an overlapping
+backfill insert it once. When `rmt/write` is `replace`, the rows take the place of all rows that the
+table has of the partition, in one commit. When it is `upsert`, each row takes the place of the one
+with the same key, by a ReplacingMergeTree.
 
-What is materialized has the data version of what a downstream asset would read: the sum of hashes
+A materialization has the data version of what a downstream asset would read: the sum of the hashes
 of those rows. So Dagster's staleness goes by content: the same rows, stored again, in another order
 or by another run, are the same version.
 """
@@ -45,17 +47,21 @@ UPSERTS = "ReplacingMergeTree"
 PLAIN = "MergeTree"
 """The engine that keeps every row."""
 PARTITION_METADATA = "partition_expr"
-"""As Dagster's other IO managers for databases call it."""
+"""Named as in Dagster's other IO managers for databases."""
 
 
 class _HeldSnapshots:
-    """Tables as they were when a run first read them: nobody removes these parts meanwhile."""
+    """Tables as they were when a run first read them. A snapshot keeps its parts from being
+    removed.
+    """
 
     def __init__(self) -> None:
         self._held: dict[str, tuple[Snapshot, ExitStack]] = {}
 
     def of(self, table: Table) -> Snapshot:
-        """Raises MissingPart, Corruption."""
+        """The run's snapshot of the table, taken at the first call. Raises
+        MissingPart, Corruption.
+        """
         name = table.definition.full_name
         if name not in self._held:
             pinned = ExitStack()
@@ -63,7 +69,7 @@ class _HeldSnapshots:
         return self._held[name][0]
 
     def let_go(self, table: Table) -> None:
-        """It has, or is about to have, other rows that the run knows of."""
+        """Forget the table's snapshot, because this run is about to change the table's rows."""
         name = table.definition.full_name
         if name in self._held:
             _, pinned = self._held.pop(name)
@@ -78,18 +84,20 @@ class _HeldSnapshots:
 class RmtIOManager(dg.ConfigurableIOManager):
     """Stores assets in replicated tables and loads them from there.
 
-    Stored: pyarrow Tables and RecordBatchReaders, pandas and Polars DataFrames, DuckDB relations,
-    Spark DataFrames, lists of dicts; and, in a run of several partitions, a dict of one of these
-    for each partition key. Loaded: what the input's annotation names of these, but no Spark (an
-    op that has a session reads `table.spark(session)`), and a pyarrow Table when it names nothing.
-    They are those of the partitions that are asked for, when the upstream asset's metadata has a
-    `partition_expr`. Engines that combine rows are read with FINAL.
+    It stores pyarrow Tables and RecordBatchReaders, pandas and Polars DataFrames, DuckDB relations,
+    Spark DataFrames and lists of dicts; and, in a run of several partitions, a dict with one of
+    these for each partition key.
+
+    It loads the type that the input's annotation names, or a pyarrow Table when there is no
+    annotation. Spark DataFrames are not loaded: an op that has a session reads
+    `table.spark(session)`. When the upstream asset's metadata has a `partition_expr`, only rows of
+    the requested partitions are loaded. Engines that combine rows are read with FINAL.
 
     All that a run loads from a table is of one moment: the parts of its first input stay until the
     run ends (with Dagster's multiprocess executor: the step), or until it stores rows in that table
-    itself, which what comes after them in the run sees.
+    itself, which later inputs of the run then see.
 
-    The table must be there: `rmt_table` declares it.
+    The table must exist: `rmt_table` declares it.
     """
 
     server: str = Field(description="The server that takes and gives the rows.")
@@ -107,8 +115,8 @@ class RmtIOManager(dg.ConfigurableIOManager):
         self._held.close()
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
-        """Raises UnknownTable; UserError when the object is none that can be stored; what
-        `Table.insert` raises: a run that is retried is safe.
+        """Store what an asset returned. Raises UnknownTable, UserError when the object can't be
+        stored, and what `Table.insert` raises. A run that is retried stores its rows once.
         """
         if obj is None:
             return
@@ -123,7 +131,7 @@ class RmtIOManager(dg.ConfigurableIOManager):
             done: list[PartDone] = []
             for keys, rows in by_partition:
                 one = write(context, table, keys, rows, settings)
-                done += inserted(table, one.parts, one.kind)  # the next may replace these parts
+                done += inserted(table, one.parts, one.kind)  # the next write may replace them
                 stored.append(one)
                 if len(by_partition) > 1:  # each partition's event has its own figures
                     context.step_context.add_asset_metadata(
@@ -135,13 +143,15 @@ class RmtIOManager(dg.ConfigurableIOManager):
                 {**_metadata(table, stored, self.server), "row hash": version}
             )
             if not context.step_context.has_data_version(context.asset_key):
-                # As `set_data_version` of an asset's own context does, which said none.
+                # What `context.set_data_version` of the asset would do, which gave no version.
                 context.step_context.set_data_version(
                     context.asset_key, dg.DataVersion(version)
                 )
 
     def load_input(self, context: dg.InputContext) -> Any:
-        """Raises UnknownTable; UserError when the annotation names a type that is not loaded."""
+        """Read an input from its table. Raises UnknownTable, and UserError when the annotation
+        names a type that can't be loaded.
+        """
         upstream = context.upstream_output
         assert upstream is not None, "an asset's input has the output that it is of"
         wanted = _type_name(context.dagster_type.typing_type)
@@ -161,8 +171,8 @@ class RmtIOManager(dg.ConfigurableIOManager):
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """What became of the rows of one partition: those that are new, that were there already, that
-    went for the new ones.
+    """What became of the rows of one partition: how many are new, how many were there already, and
+    how many were removed for the new ones.
     """
 
     kind: str
@@ -176,7 +186,7 @@ class _Stored:
 
 @dataclass(frozen=True, slots=True)
 class _Log:
-    """An output's context as the ledger's recorder wants it."""
+    """Gives the ledger's recorder what it needs of an output's context."""
 
     context: dg.OutputContext
 
@@ -194,7 +204,7 @@ def _table_name(context: dg.OutputContext) -> str:
 
 
 def _way_of_writing(context: dg.OutputContext, table: Table, quorum: str) -> str:
-    """One of WRITES. Raises UserError when the table or the asset's metadata is not for that."""
+    """One of WRITES. Raises UserError when the table or the asset's metadata does not allow it."""
     metadata = context.definition_metadata or {}
     asset = context.asset_key.to_user_string()
     write = str(metadata.get(WRITE_METADATA, "append"))
@@ -224,8 +234,9 @@ def _way_of_writing(context: dg.OutputContext, table: Table, quorum: str) -> str
 
 
 def _by_partition(context: dg.OutputContext, obj: Any) -> Sequence[tuple[list[str], Any]]:
-    """What is to be stored, with its partition keys; all partitions of the run at once when the
-    asset did not keep them apart.
+    """What is to be stored, each with its partition keys. If the asset did not return a dict, that
+    is one object for all partitions of the run. Raises UserError for rows of a partition that the
+    run does not have.
     """
     keys = _keys_of(context)
     if not isinstance(obj, dict):
@@ -244,7 +255,7 @@ def _keys_of(context: dg.OutputContext) -> list[str]:
 
 
 def _stored_rows(context: dg.OutputContext, keys: Sequence[str]) -> str:
-    """A condition for the rows of these partitions; empty: all rows of the table."""
+    """A condition for the rows of these partitions; empty when that is all rows of the table."""
     return _rows_of(context, keys, context.definition_metadata or {})
 
 
@@ -255,8 +266,9 @@ def _insert(
     rows: Any,
     settings: QuerySettings,
 ) -> _Stored:
-    """The token is made of the asset, the partition and the rows. Those of a Spark DataFrame are
-    seen by its tasks only: then of the run instead; for a retry, the one it retries.
+    """Insert rows, with a token made of the asset, the partition and the rows. Only its tasks see
+    the rows of a Spark DataFrame: there the token has the run instead of the rows, or, in a retry,
+    the run that is retried.
     """
     if _is_spark(rows):
         run = context.step_context.dagster_run
@@ -276,14 +288,15 @@ def _upsert(
     rows: Any,
     settings: QuerySettings,
 ) -> _Stored:
-    """The token is made of the asset, the partition, the run and the attempt.
+    """Insert rows, with a token made of the asset, the partition, the run and the attempt. A token
+    of the rows, or of the first run, would be wrong:
 
-    1. A run stores A; another one B, in its place; A was right, and a third one stores it again. By
-       its rows that would be the first insert, and B would stay.
-    2. A run stores A; it is executed again, with rows B. By the run that it retries that would be
+    1. A run stores A, and another run stores B in its place. Then A turns out to be right, and a
+       third run stores it again. By its rows that would be the first insert, and B would stay.
+    2. A run stores A, and is executed again with rows B. By the run that it retries, that would be
        the first insert, and A would stay.
-    3. An attempt has lost its answer, and the next one inserts the same rows again: they take their
-       own place.
+    3. An attempt loses the answer to its insert, and the next attempt inserts the same rows again.
+       That does no harm: the rows replace themselves.
     """
     step = context.step_context
     attempt = f"{step.dagster_run.run_id}/{step.previous_attempt_count}"
@@ -324,8 +337,9 @@ def _replace(
     rows: Any,
     settings: QuerySettings,
 ) -> _Stored:
-    """Of an asset without partitions: all rows of the table. No token: these very rows, stored
-    again, change nothing, and after other ones they are to replace those.
+    """Replace the rows of the partitions; for an asset without partitions, all rows of the table.
+    There is no token: storing the same rows again changes nothing, and storing them after other
+    rows has to replace those.
     """
     if _is_spark(rows):
         raise UserError(
@@ -365,7 +379,7 @@ def _arrow(rows: Any) -> pa.Table:
     module = type(rows).__module__.partition(".")[0]
     if module == "pandas":
         return pa.Table.from_pandas(rows, preserve_index=False)
-    for method in ("to_arrow_table", "to_arrow"):  # of DuckDB, of Polars
+    for method in ("to_arrow_table", "to_arrow"):  # DuckDB's, Polars'
         if hasattr(rows, method):
             return getattr(rows, method)()
     raise UserError(
@@ -376,10 +390,12 @@ def _arrow(rows: Any) -> pa.Table:
 
 
 def _digest(rows: pa.Table) -> str:
-    """32 hexadecimal digits over columns and values, in their order, however they are chunked."""
+    """32 hexadecimal digits of a hash over columns and values in their order, however they are
+    chunked.
+    """
     try:
         found = hash_table(rows)
-    except UnknownType:  # of a column whose type a table converts, as decimals of 256 bits
+    except UnknownType:  # a type that the table will convert, such as decimals of 256 bits
         text = repr((rows.column_names, rows.to_pylist()))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
     names = "\n".join([*rows.column_names, str(found.rows)])
@@ -387,7 +403,7 @@ def _digest(rows: pa.Table) -> str:
 
 
 def _metadata(table: Table, stored: Sequence[_Stored], server: str) -> EventMetadata:
-    """Under the names that Dagster's catalog knows."""
+    """Metadata of a materialization, under the names that Dagster's catalog knows."""
     definition = table.definition
     columns = [
         dg.TableColumn(column.name, str(column.type), description=column.comment or None)
@@ -403,8 +419,9 @@ def _metadata(table: Table, stored: Sequence[_Stored], server: str) -> EventMeta
 
 
 def _figures(stored: Sequence[_Stored]) -> EventMetadata:
-    """`dagster/row_count` counts the rows that the asset returned, whether they are new or were
-    there already: an asset that is materialized again has no fewer.
+    """The numbers of a materialization. `dagster/row_count` counts the rows that the asset
+    returned, whether they were new or there already, so it does not fall when an asset is
+    materialized again.
     """
     inserted_rows = sum(one.rows for one in stored)
     duplicate_rows = sum(one.rows_duplicate for one in stored)
@@ -425,7 +442,7 @@ def _figures(stored: Sequence[_Stored]) -> EventMetadata:
 
 
 def _condition(context: dg.InputContext) -> str:
-    """Which rows are of the partitions that are asked for; empty: all."""
+    """A condition for the rows of the requested partitions; empty when that is all rows."""
     upstream = context.upstream_output
     if upstream is None or not context.has_asset_partitions:
         return ""
@@ -437,8 +454,8 @@ def _rows_of(
     keys: Sequence[str],
     metadata: Mapping[str, Any],
 ) -> str:
-    """A condition for the rows of these partitions, whether they follow one another or not; empty:
-    all rows.
+    """A condition for the rows of these partitions, which need not be consecutive; empty when that
+    is all rows.
     """
     expression = metadata.get(PARTITION_METADATA)
     if not keys or not expression:
@@ -454,7 +471,7 @@ def _rows_of(
 
 
 def _windows(each: Sequence[dg.TimeWindow]) -> list[dg.TimeWindow]:
-    """The same times, with those that follow one another as one."""
+    """The same windows of time, with consecutive ones joined."""
     found: list[dg.TimeWindow] = []
     for window in sorted(each, key=lambda window: window.start):
         if found and window.start == found[-1].end:
@@ -471,7 +488,7 @@ def _moment(time: dt.datetime) -> str:
 def _select(
     server: ServerContext, table: Table, condition: str, snapshot: Snapshot | None = None
 ) -> Rows:
-    """Of these parts; None: of those that it has now."""
+    """The rows of the snapshot, or of the table as it is now if there is none."""
     definition = table.definition
     name = f"{quote_name(definition.database)}.{quote_name(definition.name)}"
     final = "" if definition.engine.kind == PLAIN else " FINAL"
@@ -491,7 +508,9 @@ def _arrow_of(rows: Rows) -> pa.Table:
 
 
 def _row_hash(server: ServerContext, table: Table, condition: str) -> str:
-    """Of the rows that are read: the sum of their hashes, in whatever order they come."""
+    """The sum of the hashes of the rows that would be read, which does not depend on
+    their order.
+    """
     if not condition and table.definition.engine.kind == PLAIN:
         hashes = [part.manifest.row_hash for part in table.parts()]
     else:
@@ -502,15 +521,17 @@ def _row_hash(server: ServerContext, table: Table, condition: str) -> str:
 
 
 def _type_name(wanted: Any) -> str:
-    """`pandas.DataFrame` for the class of that name, wherever its library keeps it."""
+    """The annotation as package and class, such as `pandas.DataFrame`, whichever module has the
+    class.
+    """
     wanted = get_origin(wanted) or wanted
-    if not isinstance(wanted, type):  # Any, or nothing
+    if not isinstance(wanted, type):  # Any, or no annotation
         return "pyarrow.Table"
     return f"{wanted.__module__.partition('.')[0]}.{wanted.__name__}"
 
 
 def _to_polars(rows: pa.Table) -> Any:
-    import polars as pl  # noqa: PLC0415  for start-up time, and only who asks for it has it
+    import polars as pl  # noqa: PLC0415  for start-up time, and it need not be installed
 
     return pl.from_arrow(rows)
 

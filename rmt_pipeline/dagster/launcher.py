@@ -1,27 +1,32 @@
 """Runs that begin in a tenth of a second: Dagster's launcher, with the imports done beforehand.
 
 Dagster's own launcher starts an interpreter for each run, which imports Dagster and the code
-location anew: some three seconds of a core, before a worker's first look at its queue. Here a
-process per code location has imported everything, and forks for each run:
+location anew: some three seconds of a core before a worker first looks at its queue. Here one
+process per code location has imported everything already, and forks for each run:
 
     daemon ── fork server (one thread, imports done) ── fork ── run
 
-1. The first run after a start, or after the code location was loaded anew, goes Dagster's way; the
-   fork server for that load of the code is made meanwhile. So does every run when there is none.
-2. A run has its process in a tag: any process of this host can end it, or say whether it lives.
-   The run writes it itself, before anything else: Dagster's storage reads a run, and writes it with
-   the tag; were it the daemon that does, it and the run's first event would overwrite each other.
-3. The run is forked and has its tag: the daemon is told so. Several of its threads launch runs.
-4. No process can be forked: the daemon is told that too, and the run goes Dagster's way.
-5. An answer comes after the daemon has given it up: it names its run, so nobody takes it for that
-   of the next one.
-6. A run's process ends, and the run has not: it is failed, with what ended the process.
-7. The daemon ends, however it does: fork server and runs end with it (`processes.child`).
-8. The code location is loaded anew: its fork server forks no more, and ends with its last run.
+1. The first run after a start, or after the code location was reloaded, is launched in Dagster's
+   way, and meanwhile the fork server for that load of the code is made. A run is also launched in
+   Dagster's way whenever there is no fork server.
+2. A run carries its process in a tag, so any process of this host can end it, or say whether it
+   lives. The run itself writes the tag, before anything else. The daemon can't do it: Dagster's
+   storage reads a run and writes it back with the tag, and so the daemon's write and the run's
+   first event could overwrite each other.
+3. When the run is forked and has its tag, the fork server answers the daemon, several of whose
+   threads launch runs.
+4. When no process can be forked, the fork server answers that too, and the run is launched in
+   Dagster's way.
+5. An answer may come after the daemon has given up on it. Each answer names its run, so the daemon
+   does not take it for the answer about the next one.
+6. When a run's process ends and the run has not, the run is failed, with what ended the process.
+7. When the daemon ends, in whatever way, the fork server and its runs end too (`processes.child`).
+8. When the code location is reloaded, its old fork server forks no more, and ends with its last
+   run.
 
-For code locations that Dagster itself has started on this host, as `dagster dev` does: others, on a
-host and port, have their runs where they are. Named in dagster.yaml; on Linux, where a process
-of one thread can be forked safely.
+This is for code locations that Dagster itself has started on this host, as `dagster dev` does. Code
+locations on a host and port have their runs there. The launcher is named in dagster.yaml, and works
+on Linux, where a process of one thread can be forked safely.
 """
 
 import gc
@@ -50,12 +55,12 @@ from rmt_pipeline.processes.child import Child
 from rmt_pipeline.protocol.errors import Unavailable
 
 PROCESS_TAG = ".dagster/rmt_process"
-"""Of a run that was forked: host, process and when that began, as `process_name` writes it. The UI
-hides tags that begin like this one.
+"""The tag of a run that was forked: host, process and when the process began, as `process_name`
+writes it. The UI hides tags that begin like this one.
 """
 
 _ANSWER_TIMEOUT_S = 30.0  # a fork and its tag take milliseconds on an idle machine
-_END_TIMEOUT_S = 3.0  # for runs that end with the daemon
+_END_TIMEOUT_S = 3.0  # for the fork server and its runs, when the daemon ends
 _READY = b"ready"
 _FORKED = "forked"
 _REFUSED = "refused"
@@ -73,7 +78,9 @@ class ForkingRunLauncher(DefaultRunLauncher):
         self._workspace: IWorkspaceProcessContext[Any] | None = None
 
     def launch_run(self, context: LaunchRunContext) -> None:
-        """Raises Unavailable when the run may have been started, and nobody knows."""
+        """Start the run. Raises Unavailable when the run may have been started, but that is not
+        known.
+        """
         run = context.dagster_run
         if context.workspace is not None:
             self._workspace = context.workspace.process_context
@@ -89,7 +96,7 @@ class ForkingRunLauncher(DefaultRunLauncher):
         if run is None or process is None:
             return bool(super().terminate(run_id))  # type: ignore[no-untyped-call]
         pid = living_pid(process)
-        if pid is None or run.is_finished:  # what has ended well would be cancelled for ever
+        if pid is None or run.is_finished:  # a finished run would stay CANCELING
             return False
         self._instance.report_run_canceling(run)
         os.kill(pid, signal.SIGINT)
@@ -100,7 +107,9 @@ class ForkingRunLauncher(DefaultRunLauncher):
         return True
 
     def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
-        """A run of which nobody knows counts as running, as all do with Dagster's launcher."""
+        """Whether the run's process lives. When that can't be found out, the run counts as running,
+        as all runs do with Dagster's launcher.
+        """
         process = run.tags.get(PROCESS_TAG)
         if process is None:
             return self._health_in_its_code_server(run)
@@ -109,10 +118,13 @@ class ForkingRunLauncher(DefaultRunLauncher):
         return CheckRunHealthResult(WorkerStatus.FAILED, f"its process {process} is gone")
 
     def _health_in_its_code_server(self, run: DagsterRun) -> CheckRunHealthResult:
-        """Of a run that was not forked: a code server that was started again says that it has no
-        such run. One that can't be reached may have it; so may `dagster code-server`, which loads
-        code anew in another process, and does not answer this question. As long as this process has
-        not loaded the location again the run counts as running: it could not be retried.
+        """The health of a run that was not forked, as its code server tells it. A code server that
+        was restarted answers that it has no such run, and then the run has failed.
+
+        The run counts as running in these cases: the code server can't be reached, and may have the
+        run; it does not answer this question, as `dagster code-server`, which loads code anew in
+        another process; or this process has not loaded the location again, and so could not retry
+        the run.
         """
         if not self._has_loaded(run):
             return CheckRunHealthResult(WorkerStatus.RUNNING)
@@ -132,7 +144,7 @@ class ForkingRunLauncher(DefaultRunLauncher):
 
     def _has_loaded(self, run: DagsterRun) -> bool:
         if self._workspace is None or run.remote_job_origin is None:
-            return True  # nothing was launched by this process: it was loaded when that began
+            return True  # nothing was launched: the location was loaded at the start
         name = run.remote_job_origin.location_name
         entry = self._workspace.create_request_context().get_location_entry(name)
         return entry is not None and entry.code_location is not None
@@ -145,8 +157,9 @@ class ForkingRunLauncher(DefaultRunLauncher):
             one.stop()
 
     def _fork_server_of(self, context: LaunchRunContext) -> "ForkServer | None":
-        """None: there is none that could fork now. One that has ended is not made again before the
-        code is loaded anew: its reason is in the daemon's log.
+        """The fork server for this run's load of the code; None when none can fork now. One that
+        has ended is not replaced before the code is reloaded; the daemon's log has the reason why
+        it ended.
         """
         run = context.dagster_run
         if sys.platform != "linux" or run.job_code_origin is None or context.workspace is None:
@@ -165,19 +178,19 @@ class ForkingRunLauncher(DefaultRunLauncher):
             if there is not None:
                 there.retire()
                 self._retired.append(there)
-            with suppress(Unavailable):  # this machine starts no processes any more
+            with suppress(Unavailable):  # this machine can start no more processes
                 self._servers[name] = ForkServer(load, run, self._instance)
             return None
 
 
 class ForkServer:
-    """The process of one load of a code location; this is the daemon's side of it. `load` is the
-    code server's id, another one after each load.
+    """The daemon's side of the fork server of one load of a code location. `load` is the id of the
+    code server, which changes with each load.
     """
 
     def __init__(self, load: str, first: DagsterRun, instance: DagsterInstance) -> None:
-        """Returns at once; what it has to import takes seconds. `first`: a run that says what; it
-        is not forked here. Raises Unavailable.
+        """Start the process and return at once; its imports take seconds. `first` is a run that
+        tells what to import; it is not forked here. Raises Unavailable.
         """
         assert first.job_code_origin is not None
         self.load = load
@@ -194,7 +207,7 @@ class ForkServer:
         self._forks.send(execute_run_args(first, instance))
 
     def fork(self, run: DagsterRun, instance: DagsterInstance) -> bool:
-        """False when nothing was forked. Raises Unavailable when that is not known."""
+        """Whether the run was forked. Raises Unavailable when that is not known."""
         try:
             return self._forks.fork(run.run_id, execute_run_args(run, instance))
         except Unavailable as problem:
@@ -204,24 +217,26 @@ class ForkServer:
             ) from problem
 
     def has_ended(self) -> bool:
-        """If so, it is done with."""
+        """Whether the process has ended. If so, what belongs to it is closed too."""
         if self._child.status() is None:
             return False
         self.stop()
         return True
 
     def retire(self) -> None:
-        """Fork no more. What runs goes on."""
+        """Fork no more. Runs that it has forked go on."""
         self._forks.close()
 
     def stop(self) -> None:
-        """End it, and what runs."""
+        """End the process and its runs."""
         self._forks.close()
         self._child.stop(_END_TIMEOUT_S)
 
 
 class Forks:
-    """The daemon's end of the connection to a fork server; its threads launch one after another."""
+    """The daemon's end of the connection to a fork server. Its threads take turns at launching
+    runs.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -229,7 +244,7 @@ class Forks:
         self._is_ready = False
 
     def fork(self, run_id: str, args: bytes) -> bool:
-        """Whether the run was forked; then it has its tag. Raises Unavailable when that is not
+        """Whether the run was forked; if so, it has its tag. Raises Unavailable when that is not
         known.
         """
         with self._lock:
@@ -238,12 +253,12 @@ class Forks:
             end_s = time.monotonic() + _ANSWER_TIMEOUT_S
             while (answer := self._receive(end_s - time.monotonic())) is not None:
                 of_run, _, became = answer.decode().partition(" ")
-                if of_run == run_id:  # else of an earlier one, too late
+                if of_run == run_id:  # else a late answer about an earlier run
                     return became == _FORKED
         raise Unavailable("has not answered")
 
     def send(self, message: bytes) -> bool:
-        """False when nobody is there any more."""
+        """Send a message; False when the fork server has closed the connection."""
         try:
             self._connection.send_bytes(message)
         except OSError:
@@ -251,7 +266,7 @@ class Forks:
         return True
 
     def close(self) -> None:
-        """Waits for a run that is being forked."""
+        """Close the connection, after the fork that is under way."""
         with self._lock:
             self._connection.close()
 
@@ -268,19 +283,19 @@ class Forks:
 
 
 def execute_run_args(run: DagsterRun, instance: DagsterInstance) -> bytes:
-    """What `dagster api execute_run` is given."""
+    """The argument that `dagster api execute_run` takes for this run."""
     assert run.job_code_origin is not None
     args = ExecuteRunArgs(run.job_code_origin, run.run_id, instance.get_ref())
     return serialize_value(args).encode()
 
 
 def process_name(pid: int) -> str:
-    """Of a living process: no other one ever has the same name. Raises OSError."""
+    """A name for a living process that no other process ever has. Raises OSError."""
     return f"{socket.gethostname()}:{pid}:{_began(pid)}"
 
 
 def living_pid(name: str) -> int | None:
-    """None when the process is gone, or on another host."""
+    """The process of that name; None when it is gone, or on another host."""
     pid = int(name.split(":")[1])
     try:
         return pid if process_name(pid) == name else None
@@ -293,8 +308,9 @@ def _is_of_this_host(name: str) -> bool:
 
 
 def _began(pid: int) -> str:
-    """In ticks since the machine's start; proc(5), field 22 of stat. Its second field is a name in
-    parentheses, which may have blanks and parentheses itself. A zombie is gone.
+    """When the process began, in ticks since the machine's start: field 22 of stat in proc(5). Its
+    second field is a name in parentheses, which may contain blanks and parentheses itself. Raises
+    OSError, also for a zombie, which counts as gone.
     """
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     state, *more = fields.rpartition(")")[2].split()
@@ -304,17 +320,18 @@ def _began(pid: int) -> str:
 
 
 def serve_forks(connection: Connection) -> None:
-    """The process itself: import, then fork for each run, until nobody can ask and none is left.
+    """The main function of the fork server: import, then fork for each run, until the daemon has
+    closed the connection and no run is left.
 
-    One thread of Python: a fork copies only the one that forks, and whatever lock another one holds
-    at that moment stays locked in the copy for ever. Those of NumPy's and Arrow's libraries idle,
-    and have handlers for a fork.
+    It may have only one thread of Python. A fork copies only the thread that forks, and a lock that
+    another thread holds at that moment stays locked in the copy for ever. The threads of NumPy's
+    and Arrow's libraries are idle, and have handlers for forks.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # those are for the runs
+        signal.signal(number, signal.SIG_IGN)  # these signals are meant for the runs
     _import_all(deserialize_value(connection.recv_bytes().decode(), ExecuteRunArgs))
     gc.collect()
-    gc.freeze()  # the collector would write into pages that all runs share
+    gc.freeze()  # else the collector writes into pages that all runs share
     others = other_threads()
     if others:
         sys.stderr.write(
@@ -327,14 +344,14 @@ def serve_forks(connection: Connection) -> None:
 
 
 def other_threads() -> list[str]:
-    """The names of this process's threads of Python but the one that calls."""
+    """The names of this process's Python threads except the one that calls."""
     us = threading.current_thread()
     return [one.name for one in threading.enumerate() if one is not us]
 
 
 def _import_all(args: ExecuteRunArgs) -> None:
-    """The code location, and what Dagster and Arrow import in a process's first run only."""
-    import pandas as pd  # noqa: F401, PLC0415  start-up: so does Arrow, for the first values
+    """Import the code location, and what Dagster and Arrow import only in a process's first run."""
+    import pandas as pd  # noqa: F401, PLC0415  start-up: Arrow imports it with its first values
     from dagster._cli import api  # noqa: F401, PLC0415  start-up: the daemon never needs it
 
     @op
@@ -379,8 +396,8 @@ def _fork_for_each(connection: Connection) -> None:
 
 
 def _forked(args: bytes) -> tuple[Any, Connection]:
-    """A run's process, and what ends when it has its tag, or has ended before. Raises OSError when
-    this machine starts no processes any more.
+    """Start a process for a run. Return it, and a connection that closes when the run has its tag
+    or has ended before that. Raises OSError when this machine can start no more processes.
     """
     begun, begins = _FORKING.Pipe(duplex=False)
     with begins:
@@ -391,18 +408,20 @@ def _forked(args: bytes) -> tuple[Any, Connection]:
 
 def _answer(connection: Connection, args: bytes, became: str) -> None:
     run_id = deserialize_value(args.decode(), ExecuteRunArgs).run_id
-    with suppress(OSError):  # nobody asks any more
+    with suppress(OSError):  # the daemon has closed the connection
         connection.send_bytes(f"{run_id} {became}".encode())
 
 
 def _run(args: bytes, begins: Connection) -> None:
-    """In a process of its own: its tag, then what `dagster api execute_run` does."""
-    from dagster._cli.api import execute_run_command  # noqa: PLC0415  start-up: it is there
+    """Run in the forked process: write the run's tag, then do what `dagster api
+    execute_run` does.
+    """
+    from dagster._cli.api import execute_run_command  # noqa: PLC0415  start-up: imported already
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed()  # else every run has the same numbers
+        sys.modules["numpy"].random.seed()  # else every run draws the same random numbers
     asked = deserialize_value(args.decode(), ExecuteRunArgs)
     with begins, _instance_of(asked) as instance:
         instance.add_run_tags(asked.run_id, {PROCESS_TAG: process_name(os.getpid())})
@@ -412,12 +431,12 @@ def _run(args: bytes, begins: Connection) -> None:
 def _look_how_it_ended(run: Any, args: bytes) -> None:
     run.join()
     if run.exitcode:
-        with suppress(OSError):  # no process can be started: run monitoring sees what is gone
+        with suppress(OSError):  # no process can be started: run monitoring finds the dead run
             _FORKING.Process(target=_say_how_it_ended, args=[args, run.exitcode]).start()
 
 
 def _say_how_it_ended(args: bytes, status: int) -> None:
-    """The run's process ended, and the run may not have."""
+    """Fail the run if it has not finished, since its process has ended."""
     asked = deserialize_value(args.decode(), ExecuteRunArgs)
     with _instance_of(asked) as instance:
         run = instance.get_run_by_id(asked.run_id)

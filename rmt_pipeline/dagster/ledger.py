@@ -1,7 +1,8 @@
-"""What was done to parts, as Dagster's events: the ledger that the UI shows.
+"""Records in Dagster's events what was done to parts: the ledger that the UI shows.
 
-An event costs Dagster 7 ms or more, a part costs us a fraction of one: so there is one event
-for a flush of parts, with a table in it, and one for each table partition that it touched.
+An event costs Dagster 7 ms or more, a part costs us a fraction of a millisecond. So there is one
+event for a flush of many parts, with a table of them, and one for each partition of the table that
+the flush touched.
 """
 
 from collections import Counter
@@ -29,25 +30,31 @@ AssetEvent = dg.AssetMaterialization | dg.AssetObservation
 EventMetadata = dict[str, int | float | str | dg.TableMetadataValue | dg.TableSchema]
 
 PARTS_PER_EVENT_MAX = 25
-"""The page of an asset's events reads a hundred of them with all they hold, 2,500 rows, and draws
-the table of the newest.
+"""The UI's page of an asset's events reads a hundred events with all their metadata, so 2,500 rows,
+and draws the table of the newest one.
 """
 
 EVENTS_AT_ONCE = 200
-"""In one transaction, part of a second: nobody else writes meanwhile."""
+"""How many events one transaction stores. It takes part of a second, in which no other process can
+write to Dagster's storage.
+"""
 
 SOURCES_SHOWN_MAX = 3
 ORIGINS_SHOWN_MAX = 2
-"""Of a part: ids of inserts, and of their runs. The UI gives each a line of the table."""
+"""How many ids of inserts, and of their runs, a part shows. The UI gives each its own line."""
 
 LEVELS_TOLD = 3
-"""Apart; a part that was merged more often is of the last of them."""
+"""How many levels have a figure of their own; parts of this level and above share one more."""
 
 SWEEPING = frozenset({"DROP_RANGE", "DROP_PART", "REPLACE_RANGE"})
-"""What a worker carries out that takes whole parts: it tells each partition of it."""
+"""The kinds of entries that remove whole parts; the ledger has an event for each
+partition of them.
+"""
 
 MUTATED_EVENTS_MAX = 20
-"""Of a flush: one for each mutated part; the flush's own event has a table of all parts."""
+"""How many mutated parts of a flush have an event of their own; the flush's own event has a table
+of all parts.
+"""
 
 COLUMNS_KEPT = frozenset({"part", "kind", "rows", "bytes"})
 
@@ -76,7 +83,9 @@ _SCHEMA = dg.TableSchema(
 
 
 class EventLog(Protocol):
-    """Where a run's events go: the context of its op or asset, or of what its IO manager stores."""
+    """Takes a run's events: the context of an op or asset, or of an output that the IO manager
+    stores.
+    """
 
     @property
     def instance(self) -> dg.DagsterInstance: ...
@@ -85,7 +94,7 @@ class EventLog(Protocol):
 
 
 class PartOrigins(Protocol):
-    """Knows which inserts parts have rows of."""
+    """Knows which inserts the rows of parts come from."""
 
     def of(
         self, replica: Replica, parts: Iterable[PartName]
@@ -106,10 +115,12 @@ class Recorder:
         return self.table.definition.full_name
 
     def parts(self, done: Sequence[PartDone]) -> None:
-        """One materialization for what was made, one observation for what failed.
+        """Write a materialization for the parts that were made, and an observation for those that
+        failed.
 
-        More of them, when there is more than one event should hold. The tables of what was made
-        are written last: what is in one of them is told in full, see `untold`.
+        When there are more parts than one event should hold, there are several of each. The parts
+        tables of what was made are written last: when one of them is stored, so is all else about
+        its parts, on which `untold` relies.
         """
         made = [part for part in done if not part.error]
         failed = [part for part in done if part.error]
@@ -129,7 +140,7 @@ class Recorder:
         events += self._swept(made)
         events += self._partitions(held)
         has_now = table_metadata(active)
-        for some in _split(made):  # the last one is what the asset's page shows
+        for some in _split(made):  # the asset's page shows the last of these events
             metadata = {**has_now, **parts_metadata(some, origins)}
             words = _flush_in_words(some)
             events.append(dg.AssetMaterialization(key, description=words, metadata=metadata))
@@ -137,14 +148,16 @@ class Recorder:
         self._forget_empty(held)
 
     def _write(self, events: Sequence[AssetEvent]) -> None:
-        """In this order."""
+        """Store the events in this order."""
         for start in range(0, len(events), EVENTS_AT_ONCE):
             with one_transaction(self.context.instance):
                 for event in events[start : start + EVENTS_AT_ONCE]:
                     self.context.log_event(event)
 
     def _origins_of(self, made: Sequence[PartDone]) -> Mapping[PartName, Sequence[Origin]]:
-        """The work is done: without an answer its event says less."""
+        """The inserts that the parts have rows of; empty when ZooKeeper can't tell. The work itself
+        is done, and its event only says less.
+        """
         with_rows = [part.part for part in made if not part.part.is_drop_range]
         if not with_rows:
             return {}
@@ -154,8 +167,9 @@ class Recorder:
             return {}
 
     def asked(self, commands: Sequence[PartDone]) -> None:
-        """Commands that this server was asked for and has carried out at once, each of a partition:
-        `came` are its parts, of which `parts` tells too, `sources` those that went.
+        """Record commands that this server was asked for and has carried out at once, one item for
+        each partition of a command. Its `came` are new parts, which `parts` records as well; its
+        `sources` are the parts that were removed.
         """
         emptied = {one.part.partition for one in commands if one.sources and not one.came}
         held = self._held(emptied, self.table.parts()) if emptied else {}
@@ -163,9 +177,10 @@ class Recorder:
         self._forget_empty(held)
 
     def _swept(self, made: Sequence[PartDone]) -> Iterator[dg.AssetObservation]:
-        """What commands on partitions and parts did here, whoever asked for them and through which
-        server: an event of each one's partition. Of what was asked for here, and done at once, the
-        log sensor tells (`unrecorded`).
+        """Observations of what commands on partitions and parts did here, one for each command's
+        partition, whichever user and server the command came from. Commands that this server was
+        asked for and has carried out at once are left out: the log sensor records them
+        (`unrecorded`).
         """
         swept = [part for part in made if part.kind in SWEEPING]
         mine = self.table.definition.engine.replica
@@ -203,7 +218,7 @@ class Recorder:
         )
 
     def _rows_of(self, parts: Iterable[PartName]) -> int:
-        """Of those that are still here."""
+        """The rows of those parts that are still here."""
         rows = 0
         for part in parts:
             with suppress(Corruption, MissingPart):
@@ -211,8 +226,8 @@ class Recorder:
         return rows
 
     def command(self, command: str, rows: Mapping[str, int]) -> None:
-        """What was done to whole partitions, an event of each. `rows`: how many more it has, or
-        fewer.
+        """Record what was done to whole partitions, with an event for each. `rows` gives by how
+        many rows each partition grew; it is negative when rows were removed.
         """
         key = names.partitions_key(self.name, self.server)
         held = self._held(rows, self.table.parts())
@@ -235,13 +250,15 @@ class Recorder:
         self._forget_empty(held)
 
     def forget_empty(self, partitions: Iterable[str]) -> None:
-        """Those of these that have no rows here any more are none of the table's in Dagster."""
+        """Remove those of `partitions` that have no rows here any more from the table's partitions
+        in Dagster.
+        """
         self._forget_empty(self._held(partitions, self.table.parts()))
 
     def _partitions(
         self, held: Mapping[str, Sequence[Manifest]]
     ) -> Iterator[dg.AssetMaterialization]:
-        """What each touched partition holds now, as its own Dagster partition."""
+        """A materialization for each touched partition, with what it holds now."""
         key = names.partitions_key(self.name, self.server)
         for partition, holds in held.items():
             metadata = partition_metadata(holds)
@@ -250,7 +267,9 @@ class Recorder:
     def _held(
         self, touched: Iterable[str], active: Sequence[ActivePart]
     ) -> dict[str, list[Manifest]]:
-        """What each holds now, in order of their ids. New ones become partitions in Dagster."""
+        """What each touched partition holds now, in order of their ids. Partitions that Dagster
+        does not know yet are added to it.
+        """
         held: dict[str, list[Manifest]] = {partition: [] for partition in sorted(touched)}
         for part in active:
             if part.name.partition in held:
@@ -263,7 +282,9 @@ class Recorder:
         return held
 
     def _forget_empty(self, held: Mapping[str, Sequence[Manifest]]) -> None:
-        """One that was dropped is none of the table's any more: its events stay."""
+        """Remove partitions without rows from the table's partitions in Dagster. Their
+        events stay.
+        """
         of_table = names.partitions_name(self.name)
         for partition, holds in held.items():
             if not holds:
@@ -274,8 +295,9 @@ def parts_table(
     done: Sequence[PartDone],
     origins: Mapping[PartName, Sequence[Origin]] = MappingProxyType({}),
 ) -> dg.TableMetadataValue:
-    """One row for each. `origins`: the inserts that it has rows of, as far as they are known. A
-    column with nothing in it is left out: pages load all that is in a hundred such tables.
+    """A table with a row for each part. `origins`: the inserts that a part has rows of, as far as
+    they are known. A column without any value is left out, since pages load a hundred such tables
+    in full.
     """
     rows: list[dict[str, str | int | float]] = [
         {
@@ -306,12 +328,12 @@ def parts_table(
 
 
 def _some(ids: Iterable[str]) -> str:
-    """The first of them, each once, and how many more there are."""
+    """The first few different ids, and how many more there are."""
     return first_of(list(dict.fromkeys(filter(None, ids))), ORIGINS_SHOWN_MAX, between=" ")
 
 
 def first_of(found: Sequence[object], shown_max: int, *, between: str) -> str:
-    """The first of them, and how many more there are."""
+    """The first `shown_max` of them, separated by `between`, and how many more there are."""
     more = len(found) - shown_max
     shown = between.join(map(str, found[:shown_max]))
     return f"{shown} and {more} more" if more > 0 else shown
@@ -321,8 +343,9 @@ def parts_metadata(
     made: Sequence[PartDone],
     origins: Mapping[PartName, Sequence[Origin]] = MappingProxyType({}),
 ) -> EventMetadata:
-    """Numbers become plots over time in the UI; the table, last, lists every part. What went into a
-    merge that its own worker did not tell is not known, and no zero.
+    """What a flush did, as metadata. The UI plots the numbers over time; the table, which comes
+    last, lists every part. When a worker died before it recorded its merge, what went into the
+    merge is not known; such merges are left out of the merge figures rather than counted as zero.
     """
     lags_ms = [part.lag_s * 1000 for part in made if part.kind == "FETCH" and part.lag_s]
     metadata: EventMetadata = {
@@ -355,7 +378,7 @@ def _flush_in_words(made: Sequence[PartDone]) -> str:
 
 
 def _failures_in_words(failed: Sequence[PartDone]) -> str:
-    """What is wrong with the first of them stands for all; the table has each one's."""
+    """How many parts failed, and the error of the first one; the table has the error of each."""
     counts = ", ".join(f"{count} {kind}" for kind, count in sorted(_by_kind(failed).items()))
     return f"{counts}: {failed[0].error}"
 
@@ -365,7 +388,7 @@ def _by_kind(made: Sequence[PartDone]) -> Counter[str]:
 
 
 def table_metadata(active: Sequence[ActivePart]) -> EventMetadata:
-    """What the table has on this server after a flush: the numbers are plots over time."""
+    """What the table has on this server after a flush; the UI plots these numbers over time."""
     of_level = [0] * (LEVELS_TOLD + 1)
     for part in active:
         of_level[min(part.name.level, LEVELS_TOLD)] += part.manifest.bytes_on_disk
@@ -383,19 +406,21 @@ def table_metadata(active: Sequence[ActivePart]) -> EventMetadata:
 
 
 def _sources(sources: Sequence[PartName]) -> str:
-    """All of them are in the part's own manifest."""
+    """A part's sources for the table, shortened when there are many; the part's manifest has all of
+    them.
+    """
     if len(sources) <= SOURCES_SHOWN_MAX:
         return " ".join(str(source) for source in sources)
     return f"{len(sources)} parts, {sources[0]} … {sources[-1]}"
 
 
 def failures_metadata(failed: Sequence[PartDone]) -> EventMetadata:
-    """What a run says of the parts that it could not make or fetch: how many, which and why, and
-    how many of them were made and were not equal to another replica's.
+    """What a run says of the parts that it could not make or fetch: how many, which ones and why;
+    and how many of them it made but found different from another replica's.
     """
     metadata: EventMetadata = {"failures": len(failed), "parts": parts_table(failed)}
     differing = sum(part.differs for part in failed)
-    if differing:  # thrown away, and the other replica's fetched
+    if differing:  # these were discarded, and the other replica's parts fetched
         metadata["results that differ from another replica's"] = differing
     return metadata
 
@@ -406,7 +431,9 @@ def _split(done: Sequence[PartDone]) -> Iterator[Sequence[PartDone]]:
 
 
 def partition_metadata(manifests: Sequence[Manifest]) -> EventMetadata:
-    """The row hash is the sum of the parts': equal wherever the rows are the same."""
+    """What a partition holds. Its row hash is the sum of its parts': equal wherever the rows are
+    the same.
+    """
     return {
         "dagster/row_count": sum(manifest.rows for manifest in manifests),
         "bytes": sum(manifest.bytes_on_disk for manifest in manifests),
@@ -438,7 +465,7 @@ def inserted(table: Table, parts: Sequence[PartName], kind: str = "insert") -> l
 def mutated_parts(
     table: Table, server: str, made: Sequence[PartDone]
 ) -> Iterator[dg.AssetMaterialization]:
-    """What became of each part that a mutation was for: the first `MUTATED_EVENTS_MAX`."""
+    """A materialization for each part that a mutation made, of the first `MUTATED_EVENTS_MAX`."""
     key = names.parts_key(table.definition.full_name, server)
     mutated = [part for part in made if part.kind == "MUTATE_PART" and len(part.sources) == 1]
     for part in mutated[:MUTATED_EVENTS_MAX]:

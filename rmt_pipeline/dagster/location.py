@@ -1,8 +1,8 @@
-"""The tables of some servers as Dagster definitions: what a code location merges with its own.
+"""The tables of some servers as Dagster definitions, for a code location to merge with its own.
 
-Making them does no I/O: it opens no session and reads no file. Which servers and tables a
-location has may come from the environment, names with commas between them: RMT_REPLICA, the
-servers, and RMT_TABLES, tables (`database.table`).
+Making the definitions does no I/O: no session is opened and no file is read. The environment may
+say which servers and tables a location has: RMT_REPLICA names servers, and RMT_TABLES names tables
+(`database.table`), with commas between the names.
 """
 
 import functools
@@ -31,7 +31,7 @@ from rmt_pipeline.syntax.statements.parse import parse
 TABLES_VARIABLE = "RMT_TABLES"
 DEFAULT_DATABASE = "default"
 LAPTOP = ("r1", "r2")
-"""The two servers of the embedded default."""
+"""The names of the two servers of the embedded default."""
 
 
 def rmt_table(
@@ -48,11 +48,13 @@ def rmt_table(
                       ingest=[orders]),
         )
 
-    On each of `servers`: an asset that creates the replica, those of its parts and partitions, its
-    checks; and, once for all tables of the server, worker and clean-up jobs, schedules, sensors.
-    `ingest`: the assets that insert into the table. Resources are the location's to give, see
-    `rmt_resources`. Raises ValueError without servers, a UserError that names what is wrong with
-    the CREATE TABLE.
+    On each of `servers` the definitions have an asset that creates the replica, the assets of its
+    parts and partitions, and its checks. The jobs of workers and clean-up, the schedules and the
+    sensors are there once for all tables of a server.
+
+    `ingest`: the assets that insert into the table. The location has to provide the resources, see
+    `rmt_resources`. Raises ValueError without servers, and a UserError that names what is wrong
+    with the CREATE TABLE.
     """
     definition = definition_of(table) if isinstance(table, str) else table
     return dg.Definitions.merge(
@@ -65,7 +67,9 @@ def assets_of(
     servers: Sequence[str],
     ingest: Sequence[dg.AssetKey | dg.AssetsDefinition | str] = (),
 ) -> dg.Definitions:
-    """What `rmt_table` has of the table itself: its assets and checks on each server."""
+    """The part of `rmt_table` that belongs to the table itself: its assets and checks on each
+    server.
+    """
     keys = [key for each in ingest for key in _keys(each)]
     return dg.Definitions.merge(
         dg.Definitions(assets=[replica_asset(table, server) for server in servers]),
@@ -75,13 +79,13 @@ def assets_of(
 
 @functools.cache
 def rmt_resources(config_path: str = "") -> Mapping[str, object]:
-    """What `rmt_table` needs in a location: `engine` and `spark`, both as rmt.toml says. The same
-    objects each time, so that definitions which have them may be merged.
+    """The resources that `rmt_table` needs in a location: `engine` and `spark`, both configured by
+    rmt.toml. Returns the same objects each time, so that definitions with them may be merged.
     """
     engine = EngineResource.configure_at_launch().get_resource_definition()
     return MappingProxyType(
         {
-            # What is configured is not in the launchpad any more.
+            # The launchpad does not ask for what is configured here.
             "engine": engine.configured({"config_path": config_path}),
             "spark": SparkResource(config_path=config_path),
         }
@@ -89,7 +93,7 @@ def rmt_resources(config_path: str = "") -> Mapping[str, object]:
 
 
 def definition_of(sql: str) -> TableDefinition:
-    """From a CREATE TABLE statement. Raises UserError, also when it is another statement."""
+    """The table of a CREATE TABLE statement. Raises UserError, also for any other statement."""
     statement = parse(sql)
     if not isinstance(statement, CreateTable):
         raise UserError(
@@ -112,12 +116,12 @@ def _keys(of: dg.AssetKey | dg.AssetsDefinition | str) -> Sequence[dg.AssetKey]:
 def replicated_tables(
     servers: Sequence[str], tables: Mapping[str, Sequence[dg.AssetKey]]
 ) -> dg.Definitions:
-    """Assets and checks of tables that are created elsewhere; and jobs, schedules and sensors of
-    `servers`.
+    """Assets and checks of tables that are created elsewhere, and the jobs, schedules and sensors
+    of `servers`.
 
-    `tables`: those with assets and checks of their own, and the assets that insert into each.
-    Sensors and workers serve every table of a server, whether it is named here or not. Definitions
-    of several calls may be merged. Raises ValueError when there is no server.
+    `tables`: those that get assets and checks of their own, each with the assets that insert into
+    it. Sensors and workers serve every table of a server, whether it is named here or not.
+    Definitions of several calls may be merged. Raises ValueError when there is no server.
     """
     if not servers:
         raise ValueError(
@@ -143,8 +147,8 @@ def _parts_and_checks(
 
 @functools.cache
 def machinery(server: str) -> dg.Definitions:
-    """What a server has once, however many tables: the same objects each time, which Dagster takes
-    for one when definitions are merged.
+    """The jobs, schedules and sensors that a server has once, however many tables it holds. Returns
+    the same objects each time, which Dagster takes for one when definitions are merged.
     """
     workers = [worker_job(server, pool) for pool in POOLS]
     clean_up = clean_up_job(server)
@@ -157,12 +161,14 @@ def machinery(server: str) -> dg.Definitions:
 
 
 def servers_of_location() -> tuple[str, ...]:
-    """What RMT_REPLICA says, else the two servers of the embedded default."""
+    """The servers that RMT_REPLICA names; if it is not set, the two servers of the embedded
+    default.
+    """
     return _names(os.environ.get(SERVERS_VARIABLE, ",".join(LAPTOP)))
 
 
 def tables_of_location() -> tuple[str, ...]:
-    """What RMT_TABLES says, else none."""
+    """The tables that RMT_TABLES names; if it is not set, none."""
     return _names(os.environ.get(TABLES_VARIABLE, ""))
 
 

@@ -1,8 +1,8 @@
 """Jobs that a person starts: what SQL and Python can do to a table as a whole, as forms.
 
-One job for each verb and server, with one op over the same function of the engine that `rmt sql`
-calls. What can lose rows only says what it would do, until `dry_run` is switched off. A value that
-does not fit is a failure which names the field, and then nothing was done.
+There is one job for each verb and server, with one op that calls the same function of the engine as
+`rmt sql`. A job that can lose rows only says what it would do, until `dry_run` is switched off.
+When a value does not fit, the job fails with an error that names the field, and does nothing.
 """
 
 from collections import defaultdict
@@ -44,9 +44,9 @@ PARTS_SHOWN_MAX = 1000
 NAMED_MAX = 20
 CHECKED_LOGGED_EVERY = 100
 ANSWER_SHOWN_MAX = 10_000
-"""Characters of a statement's answer."""
+"""How many characters of a statement's answer are shown."""
 STORES_NOTHING = "rmt_stores_nothing"
-"""The jobs' own IO manager: with that of the location, every form would have its configuration."""
+"""The jobs' own IO manager: with the location's, every form would ask for its configuration."""
 _DO_IT = "To do it, launch the job again with `dry_run: false`"
 
 _Told = Mapping[str, Any]
@@ -76,7 +76,7 @@ _PLAN_SCHEMA = dg.TableSchema(
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """One run of one job."""
+    """What a job's function works with: the context of its run, and the server."""
 
     context: dg.OpExecutionContext
     server: ServerContext
@@ -94,13 +94,13 @@ class Doing:
             _refuse_value(field, name, f"{why}{end} There are: {there}")
 
     def parts(self, table: Table, partition: str) -> list[ActivePart]:
-        """The active parts of a partition, or of all when it is empty."""
+        """The active parts of a partition; all active parts if `partition` is empty."""
         return self.parts_of(table, partition) if partition else table.parts()
 
     def parts_of(
         self, table: Table, partition: str, field: str = "partition"
     ) -> list[ActivePart]:
-        """The active parts of one partition, which has to be named."""
+        """The active parts of one partition. Fails, naming `field`, if it has none."""
         active = table.parts()
         found = [part for part in active if part.name.partition == partition]
         if not found:
@@ -114,7 +114,7 @@ class Doing:
         return found
 
     def sql(self, statement: str) -> _Told:
-        """What it answers. Raises what the statement does."""
+        """The answer to a statement, as metadata. Raises what the statement raises."""
         answer = Session(self.server).execute(statement)
         if isinstance(answer, Done):
             self.say("%s", answer.note or "done")
@@ -129,9 +129,8 @@ class Doing:
         return Recorder(self.context, table, self.server.server.name)
 
     def emptied(self, table: Table, gone: Sequence[ActivePart]) -> None:
-        """Partitions that have no rows any more leave Dagster's. The event of a drop is written by
-        the worker of each server that carries it out, and not here as well; of what is done here at
-        once the log sensor tells (`unrecorded`), whoever asked for it.
+        """Remove emptied partitions from Dagster's. Events about the drop are written by the worker
+        of each server that carries it out, and by the log sensor for what this server did at once.
         """
         self.recorder(table).forget_empty({part.name.partition for part in gone})
 
@@ -581,7 +580,7 @@ def _acknowledge_lost(run: Doing, config: forms.AcknowledgeConfig) -> _Told:
 
 @dataclass(frozen=True, slots=True)
 class _Verb:
-    """`do` carries it out, and is called as the job is, before the server's name."""
+    """`do` carries the job out; the job is named after it and the server."""
 
     do: Callable[[Doing, Any], _Told]
     form: type[dg.Config]
@@ -677,7 +676,7 @@ VERBS = (
 
 
 def maintenance_jobs(server: str) -> list[dg.JobDefinition]:
-    """The jobs of one server that a person starts, one per verb: OPTIMIZE, DROP PARTITION, …"""
+    """The jobs of one server that a person starts, one for each verb."""
     return [_job(server, verb) for verb in VERBS]
 
 
@@ -708,7 +707,7 @@ def _job(server: str, verb: _Verb) -> dg.JobDefinition:
         tags={
             names.SERVER_TAG: server,
             KIND_TAG: "maintenance",
-            "dagster/max_retries": "0",  # whoever started it decides
+            "dagster/max_retries": "0",  # the person who started it decides
         },
         description=f"{verb.description} Through server {server}.",
     )
@@ -730,7 +729,7 @@ def _filled_in(form: type[dg.Config], values: Mapping[str, Any]) -> dg.Config:
 
 
 def _sql_name(full_name: str) -> str:
-    """As `table_named` reads it."""
+    """The name in backticks, split into database and table as `table_named` splits it."""
     return ".".join(map(in_backticks, full_name.split(".", 1)))
 
 
@@ -781,7 +780,7 @@ def _rows(parts: Sequence[ActivePart]) -> int:
 
 
 def _by_partition(parts: Sequence[ActivePart]) -> dict[str, int]:
-    """By how many rows each has fewer without these."""
+    """By how many rows each partition grows when these parts go: negative numbers."""
     rows: dict[str, int] = defaultdict(int)
     for part in parts:
         rows[part.name.partition] -= part.manifest.rows

@@ -1,6 +1,6 @@
-"""What things are called in Dagster: asset keys, groups, partitions, jobs, tags.
+"""The names of things in Dagster: asset keys, groups, partitions, jobs, tags.
 
-One home for every name: renaming one loses the history that Dagster has under the old name.
+All names are made here. Renaming one loses the history that Dagster keeps under the old name.
 """
 
 import re
@@ -17,11 +17,13 @@ _NOT_IN_IDENTIFIERS = re.compile(r"[^A-Za-z0-9_]")
 
 
 def table_key(table: str) -> tuple[str, ...]:
-    """`default.flights` is `flights`, `sales.orders` is `sales/orders`."""
+    """The beginning of a table's asset keys: `flights` for `default.flights`, `sales/orders` for
+    `sales.orders`.
+    """
     return tuple(table.removeprefix(_DEFAULT_DATABASE).split(".", 1))
 
 
-# Dagster's lineage shows the last part of a key only: so the server is in it.
+# Dagster's lineage shows only the last part of a key, so the server's name is in that part.
 
 
 def replica_key(table: str, server: str) -> dg.AssetKey:
@@ -42,7 +44,7 @@ def partitions_key(table: str, server: str) -> dg.AssetKey:
 
 
 def health_key(table: str, server: str) -> dg.AssetKey:
-    """What the checks belong to."""
+    """The asset that the checks of a table on one server belong to: `flights/s1_health`."""
     return dg.AssetKey([*table_key(table), f"{server}_health"])
 
 
@@ -59,17 +61,17 @@ def group_name(table: str) -> str:
 
 
 def partitions_of(table: str) -> dg.DynamicPartitionsDefinition:
-    """The table's partitions, by their ids; the replicas share them."""
+    """The table's partitions, named by their ids. All replicas share this definition."""
     return dg.DynamicPartitionsDefinition(name=partitions_name(table))
 
 
 def partitions_name(table: str) -> str:
-    """What Dagster calls the set of the table's partitions: `flights_partition`."""
+    """Dagster's name for the set of the table's partitions: `flights_partition`."""
     return f"{'_'.join(table_key(table))}_partition"
 
 
 def worker_tag(server: str, pool: Pool) -> str:
-    """The value of WORKER_TAG: at most one run per value is active."""
+    """The value of WORKER_TAG. At most one run with the same value is active."""
     return f"{server}:{pool}"
 
 
@@ -79,5 +81,7 @@ def worker_job_name(server: str, pool: Pool) -> str:
 
 
 def dagster_name(text: str) -> str:
-    """`text` as a name that Dagster takes for jobs, ops, sensors and groups."""
+    """`text` with everything replaced that Dagster forbids in names of jobs, ops, sensors and
+    groups.
+    """
     return _NOT_IN_IDENTIFIERS.sub("_", text)

@@ -1,7 +1,7 @@
-"""Pictures for metadata, drawn by hand as SVG: Dagster's markdown shows images from data URIs.
+"""Pictures for metadata, drawn as SVG: Dagster's markdown shows images from data URIs.
 
-A picture is a few kilobytes in Dagster's storage: so it belongs to what is evaluated now and then
-(checks), never to each flush.
+A picture takes a few kilobytes in Dagster's storage. So only checks, which run now and then, have
+pictures; the event of a flush has none.
 """
 
 import base64
@@ -25,9 +25,11 @@ _COLOURS = (
     "#1864ab",
     "#5f3dc4",
 )
-"""Of levels 0, 1, …: from parts that were just inserted to those that were merged often."""
+"""The colours of levels 0, 1, …: from parts that were just inserted to parts that were merged
+often.
+"""
 _LINE_COLOURS = [_COLOURS[place] for place in (0, 6, 4, 1, 7, 5, 3, 2)]
-"""Those of lines are to be told apart."""
+"""The same colours in an order in which neighbouring lines are easy to tell apart."""
 
 
 class PartShown(NamedTuple):
@@ -39,9 +41,10 @@ class PartShown(NamedTuple):
 
 
 def picture_of_parts(title: str, parts: Sequence[PartShown]) -> str:
-    """Markdown with the active parts of a partition, which are in the order of their blocks: a bar
-    for each, as high as the logarithm of its bytes, in the colour of its level; below, the bytes of
-    each level. A partition that merges keep well falls from left to right in a few large steps.
+    """Markdown with a picture of a partition's active parts, which are given in the order of their
+    blocks. Each part has a bar, as high as the logarithm of its bytes, in the colour of its level.
+    Below stand the bytes of each level. When merges keep up, the bars fall from left to right in a
+    few large steps.
     """
     shown = parts[-BARS_MAX:]
     left_out = len(parts) - len(shown)
@@ -59,15 +62,15 @@ def picture_of_parts(title: str, parts: Sequence[PartShown]) -> str:
 
 
 class Line(NamedTuple):
-    """Of a plot over time: a value for each moment, the oldest first."""
+    """One line of a plot over time: pairs of a moment and a value, the oldest first."""
 
     name: str
     points: Sequence[tuple[float, float]]
 
 
 def picture_over_time(title: str, lines: Sequence[Line]) -> str:
-    """Markdown with steps: each value holds until the next one. The times of `points` are seconds
-    since 1970; of more lines than there are colours the highest are drawn.
+    """Markdown with a picture of lines in steps: each value holds until the next one. The times in
+    `points` are seconds since 1970. If there are more lines than colours, the highest are drawn.
     """
     shown = sorted(lines, key=lambda line: -_highest([line]))[: len(_COLOURS)]
     left_out = len(lines) - len(shown)
@@ -140,7 +143,7 @@ def _bars(shown: Sequence[PartShown], bottom: int) -> list[str]:
 
 
 def _axis(shown: Sequence[PartShown], bottom: int) -> list[str]:
-    """A line for each power of 1024 bytes."""
+    """A horizontal rule with its label for each power of 1024 bytes."""
     top = _exponent(shown)
     drawn = []
     for exponent in range(0, top + 1, 10):
@@ -167,7 +170,7 @@ def _level_lines(parts: Sequence[PartShown], levels: Sequence[int], below: int) 
 
 
 def _exponent(shown: Sequence[PartShown]) -> int:
-    """The axis ends at this power of two: the next ten above the largest part."""
+    """The power of two at the top of the axis: the next multiple of ten above the largest part."""
     largest = max((part.size_bytes for part in shown), default=1)
     return max(10, 10 * math.ceil(math.log2(max(largest, 2)) / 10))
 

@@ -1,11 +1,12 @@
-"""Which runs of workers live: ZooKeeper knows, a run's status in Dagster does not.
+"""Which runs of workers live, and which code locations watch a server, as ZooKeeper knows it.
 
-A run whose process was killed stays STARTED in Dagster's storage for as long as nobody says
-otherwise. So every worker keeps an ephemeral node, `/rmt/workers/<server>/<run id>`, and goes
-for dead when it has none. What is wrong about that for a moment is harmless: two workers of one
-pool are kept apart by their claims.
+A run whose process was killed stays STARTED in Dagster's storage until another process reports its
+end. So every worker keeps an ephemeral node, `/rmt/workers/<server>/<run id>`, and a run without
+one counts as dead. A wrong answer for a moment is harmless: claims keep two workers of one pool
+apart.
 
-And which code locations watch a server, `/rmt/watchers/<server>/<location>`: there should be one.
+Each code location that watches a server keeps `/rmt/watchers/<server>/<location>`: there should be
+one.
 """
 
 import socket
@@ -26,8 +27,8 @@ WATCHERS = f"{ROOT}/watchers"
 
 
 class Presence:
-    """One node, of a run or a watcher. It ends with the process, by `close`, or with the session:
-    then `renew` makes it anew in the next one.
+    """The ephemeral node of one run or watcher. `close` removes it, and so does the end of the
+    process or of the session; after a lost session, `renew` makes the node again in the next one.
     """
 
     def __init__(self, server: ServerContext, name: str, kind: str = WORKERS) -> None:
@@ -36,20 +37,20 @@ class Presence:
         self._keeper: Keeper | None = None
 
     def renew(self) -> None:
-        """Costs nothing while the session lives that it was made in. Raises Unavailable,
-        OutcomeUnknown.
+        """Make sure that the node exists. Makes no request as long as the session lives in which
+        the node was made. Raises Unavailable, OutcomeUnknown.
         """
         keeper = self._server.keeper()
         if keeper is self._keeper:
             return
         ensure_ancestors(keeper, self._path)
-        with suppress(Refused):  # ours of the session before: gone soon, and made then
+        with suppress(Refused):  # our node of the last session, which ends soon
             keeper.multi([Create(self._path, ephemeral=True)])
             self._keeper = keeper
 
     def close(self) -> None:
         if self._keeper is not None:
-            with suppress(RmtError):  # it goes with the session
+            with suppress(RmtError):  # the node ends with the session
                 self._keeper.multi([Delete(self._path)])
 
 
@@ -61,8 +62,9 @@ class Watchers:
         self._ours: dict[str, Presence] = {}
 
     def others(self, context: dg.SensorEvaluationContext) -> list[str]:
-        """Those beside the one that asks, from now on as long as its process lives. A location that
-        was loaded anew is the same one. Raises Unavailable, OutcomeUnknown.
+        """The locations that watch the server beside the one that asks, which counts as a watcher
+        itself from now on, as long as its process lives. A location that was reloaded is still the
+        same one. Raises Unavailable, OutcomeUnknown.
         """
         us = _location(context)
         self._ours.setdefault(us, Presence(self._server, us, WATCHERS)).renew()
@@ -71,7 +73,9 @@ class Watchers:
 
 
 def _location(context: dg.SensorEvaluationContext) -> str:
-    """Another one for each Dagster: one is what shares a storage of runs."""
+    """The name of this code location. It differs between two Dagster installations, which are told
+    apart by the storage of their runs.
+    """
     origin = context.code_location_origin
     location = dagster_name("code" if origin is None else origin.location_name)
     runs = context.instance.run_storage
@@ -80,6 +84,8 @@ def _location(context: dg.SensorEvaluationContext) -> str:
 
 
 def nodes_present(keeper: Keeper, server: str, kind: str = WORKERS) -> frozenset[str]:
-    """The ids of the runs that work for `server` just now; or its watchers. Raises Unavailable."""
+    """The ids of the runs that work for `server` now, or the names of its watchers. Raises
+    Unavailable.
+    """
     [found] = keeper.children_many([f"{kind}/{server}"])
     return frozenset(found or ())

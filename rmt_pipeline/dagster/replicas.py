@@ -1,7 +1,8 @@
-"""What a table is on each server: its replica, its parts, its partitions.
+"""The assets of a table on each server: its replica, its parts and its partitions.
 
-`replica` is created here; `parts` and `partitions` are made by inserts and workers, whose events
-(`ledger`) are their history; `health` has the checks.
+Materializing `replica` creates it. `parts` and `partitions` are never materialized by a run of
+their own: inserts and workers report events to them (`ledger`), which are their history. `health`
+has the checks.
 """
 
 import datetime as dt
@@ -14,18 +15,18 @@ from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.protocol.table import TableDefinition
 
 DELAY_MAX_S = 300.0
-"""Whoever is later is not up to date."""
+"""A replica that is this far behind the others, or further, is not up to date."""
 
 _FRESHNESS = dg.FreshnessPolicy.time_window(
     fail_window=dt.timedelta(minutes=30), warn_window=dt.timedelta(minutes=15)
 )
-"""Clean-up says every five minutes that a replica is up to date."""
+"""Clean-up materializes the replica's asset every five minutes while the replica is up to date."""
 
 
 def replica_asset(table: TableDefinition, server: str) -> dg.AssetsDefinition:
-    """Creates `table` on a server; materializing it again changes nothing.
+    """The asset that creates `table` on a server. Materializing it again changes nothing.
 
-    The table's path in ZooKeeper may have the server's macros in it.
+    The table's path in ZooKeeper may contain the server's macros.
     """
 
     @dg.asset(
@@ -57,16 +58,17 @@ def replica_asset(table: TableDefinition, server: str) -> dg.AssetsDefinition:
 
 
 def replica_version(definition: TableDefinition) -> dg.DataVersion:
-    """The same as long as it is the same replica: else each note that it keeps up would make what
-    is inserted into the table "unsynced" with it.
+    """A data version that stays the same as long as it is the same replica. If it changed, each
+    event which says that the replica keeps up would make the assets that insert into the table
+    "unsynced".
     """
     engine = definition.engine
     return dg.DataVersion(f"{engine.zookeeper_path}/replicas/{engine.replica}")
 
 
 def replica_specs(table: str, server: str, deps: Sequence[dg.AssetKey]) -> list[dg.AssetSpec]:
-    """The two assets that inserts and workers report to, and the one of the checks; `deps` are the
-    table's ingest assets.
+    """The two assets that inserts and workers report to, and the one that the checks belong to.
+    `deps` are the assets that insert into the table.
     """
     group = names.group_name(table)
     parts = names.parts_key(table, server)

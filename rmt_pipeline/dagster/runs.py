@@ -1,5 +1,5 @@
-"""The runs of a server's workers, as the sensors judge them: which live, which are over, which may
-be asked for again.
+"""The runs of a server's workers, as the sensors judge them: which ones live, which are over, and
+whether another one may be requested.
 """
 
 from collections.abc import Sequence
@@ -13,13 +13,15 @@ from rmt_pipeline.dagster.presence import nodes_present
 from rmt_pipeline.replica.work.pools import POOLS, Pool
 
 START_MAX_S = 120.0
-"""From its launch a run has so long to begin; Dagster waits three minutes itself."""
+"""How long a run may take from its launch until it begins; Dagster itself waits three minutes."""
 BEGIN_MAX_S = 60.0
-"""From its start until its worker has a session, on a busy machine."""
+"""How long a run may take from its start until its worker has a session, on a busy machine."""
 ABSENT_MAX_S = 15.0
-"""A worker that lost its session is back in the next one by then."""
+"""How long a started run may be without its node: a worker that lost its session has a new one by
+then.
+"""
 PAUSE_S = 5.0
-"""After a worker that failed, and twice as long after each further one."""
+"""The pause after a worker that failed. It doubles with each further failure."""
 PAUSE_MAX_S = 300.0
 FAILURES_LOOKED_AT = 8
 
@@ -39,7 +41,7 @@ _FAILED = (dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.RUN_FAILURE)
 
 
 def ended_badly(instance: dg.DagsterInstance, job: str) -> list[dg.RunRecord]:
-    """The last runs of the job, newest first, without one among them that has ended well."""
+    """The latest finished runs of the job, newest first, up to the first one that succeeded."""
     over = dg.RunsFilter(job_name=job, statuses=OVER)
     return list(
         takewhile(
@@ -50,8 +52,8 @@ def ended_badly(instance: dg.DagsterInstance, job: str) -> list[dg.RunRecord]:
 
 
 class WorkerRuns:
-    """Of one server. Remembers since when a run's worker is missing, so it lives as long as what
-    watches.
+    """The worker runs of one server. It remembers since when a run's worker is missing, so it has
+    to live as long as the sensor's process watches.
     """
 
     def __init__(self, server: ServerContext) -> None:
@@ -61,10 +63,10 @@ class WorkerRuns:
     def active(
         self, instance: dg.DagsterInstance, *, end_dead: bool = False
     ) -> dict[Pool, str]:
-        """The run that works each pool, or is about to.
+        """For each pool, the id of the run that works it or is about to.
 
-        `end_dead`: runs whose worker is gone are ended. They would stay for ever, and Dagster would
-        start no other beside them. For one thread. Raises Unavailable.
+        `end_dead`: also cancel runs whose worker is gone. They would stay active for ever, and
+        Dagster would start no other run beside them. For one thread at a time. Raises Unavailable.
         """
         name, now_s = self._server.server.name, self._server.clock.now_s()
         tags = {names.worker_tag(name, pool): pool for pool in POOLS}
@@ -90,8 +92,8 @@ class WorkerRuns:
         return living
 
     def pause(self, instance: dg.DagsterInstance, pool: Pool) -> str:
-        """Why no further worker of this pool is to be asked for yet, after some that failed; empty
-        when one is.
+        """Why no further worker of this pool should be requested yet, after some that failed; empty
+        when one may be.
         """
         job = names.worker_job_name(self._server.server.name, pool)
         failures = list(takewhile(_has_failed, ended_badly(instance, job)))
@@ -109,8 +111,8 @@ class WorkerRuns:
         )
 
     def _lives(self, record: dg.RunRecord, alive: frozenset[str], now_s: float) -> bool:
-        """A queued run needs no process: Dagster's daemon has it, and goes on with it after a
-        restart. One that was launched has some time to begin.
+        """Whether the run counts as alive. A queued run needs no process: Dagster's daemon keeps
+        it, and goes on with it after a restart. A run that was launched has some time to begin.
         """
         run = record.dagster_run
         if run.status == dg.DagsterRunStatus.QUEUED or run.run_id in alive:
@@ -124,7 +126,9 @@ class WorkerRuns:
 
 
 def _error(instance: dg.DagsterInstance, run_id: str) -> str:
-    """What the run failed with, in a line."""
+    """What the run failed with, in one line that begins with a colon; empty when it is
+    not known.
+    """
     found = instance.get_records_for_run(run_id, of_type=set(_FAILED), limit=1).records
     words = [_message(record.event_log_entry.dagster_event) for record in found]
     return f": {words[0]}" if words and words[0] else ""
@@ -135,7 +139,7 @@ def _has_failed(record: dg.RunRecord) -> bool:
 
 
 def _message(event: dg.DagsterEvent | None) -> str:
-    """The innermost cause: Dagster wraps what was raised."""
+    """The first line of the innermost error: Dagster wraps what was raised."""
     if event is None:
         return ""
     error = getattr(event.event_specific_data, "error", None)

@@ -1,7 +1,8 @@
-"""Sensors: per server one turns log entries into workers, two propose merges and mutations.
+"""The sensors of a server: one starts workers for new log entries, two propose merges and
+mutations.
 
-What belongs here: when to look, and what to ask Dagster for. What does not: looking
-(`watching`), which runs live (`runs`) and doing (`workers`).
+This module decides when to look and what to request from Dagster. Looking itself is in `watching`,
+which runs live is in `runs`, and the work is in `workers`.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,14 +19,14 @@ from rmt_pipeline.dagster.watching import MergeWatch, MutationWatch, QueueWatch,
 from rmt_pipeline.replica.work.pools import Pool
 
 TICK_S = 5
-"""Dagster's sensor loop is not faster than this, whatever a sensor asks for."""
+"""Dagster's sensor loop is not faster than this, whatever interval a sensor asks for."""
 TWICE = (
     "nothing is done twice, and it costs twice; let one location have the server (RMT_REPLICA)"
 )
 
 
 def sensors_of(server: str, workers: Sequence[dg.JobDefinition]) -> list[dg.SensorDefinition]:
-    """`workers`: the jobs of the server's pools."""
+    """The sensors of a server. `workers` are the jobs of its pools."""
     return [_log_sensor(server, workers), _mutation_sensor(server), _merge_sensor(server)]
 
 
@@ -97,7 +98,9 @@ def _proposing_sensor(
     watch: Callable[[ServerContext], MutationWatch | MergeWatch],
     description: str,
 ) -> dg.SensorDefinition:
-    """It starts no runs: what the watch has written to the log is work for the log's sensor."""
+    """A sensor that starts no runs: what its watch writes to the log is work that the log sensor
+    sees.
+    """
 
     @dg.sensor(
         name=f"{what}_{names.dagster_name(server)}",

@@ -1,4 +1,4 @@
-"""The resource `spark`: the session of a run, by dagster-pyspark; where it is, rmt.toml says."""
+"""The resource `spark`: a run's Spark session, by dagster-pyspark. rmt.toml says where Spark is."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -23,10 +23,11 @@ _MAKING = threading.Lock()
 
 
 class SparkResource(LazyPySparkResource):  # type: ignore[misc]  # dagster-pyspark has no types
-    """dagster-pyspark's lazy session: made at the first merge, so that fetching never pays.
+    """dagster-pyspark's lazy session: made at the first merge, so that runs which only fetch start
+    none.
 
-    Without `spark.remote` or `spark.master` in `spark_config`, the `[spark]` section of
-    rmt.toml decides; it is read when the session is made, not when definitions are loaded.
+    Without `spark.remote` or `spark.master` in `spark_config`, the `[spark]` section of rmt.toml
+    decides; it is read when the session is made, not when definitions are loaded.
     """
 
     spark_config: dict[str, Any] = Field(
@@ -35,21 +36,25 @@ class SparkResource(LazyPySparkResource):  # type: ignore[misc]  # dagster-pyspa
     config_path: str = Field(default="", description="As that of the engine resource.")
 
     def merge(self, jobs: Sequence[MergeJob]) -> Iterator[MergeOutcome]:
-        """The engine's `Merger`. Raises Unavailable when no session is to be had."""
+        """Carry out merges: the engine's `Merger`. Raises Unavailable when there is no Spark
+        session.
+        """
         return self._watched(SparkMerger(self._sessions(), RandomIds()).merge(jobs))
 
     def mutate(self, jobs: Sequence[MutateJob]) -> Iterator[MutateOutcome]:
-        """The engine's `Mutator`. Raises Unavailable when no session is to be had."""
+        """Carry out mutations: the engine's `Mutator`. Raises Unavailable when there is no Spark
+        session.
+        """
         return self._watched(SparkMutator(self._sessions(), RandomIds()).mutate(jobs))
 
     def _sessions(self) -> SparkSessions:
-        """From any thread: the tables of a run share one session."""
+        """The session, for any thread: the tables of a run share one."""
         with _MAKING:
             return SparkSessions(given=self.spark_session)
 
     def _watched(self, outcomes: Iterator[JobOutcome]) -> Iterator[JobOutcome]:
-        """When Spark itself failed, the next call makes a new session: a server that was
-        started again does not know the old one.
+        """Pass the outcomes on. When Spark itself failed, forget the session, so that the next call
+        makes a new one: a Spark server that was restarted does not know the old session.
         """
         for outcome in outcomes:
             if isinstance(getattr(outcome, "error", None), Unavailable):
@@ -78,7 +83,9 @@ class SparkResource(LazyPySparkResource):  # type: ignore[misc]  # dagster-pyspa
 
 
 def _flat(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings may be nested, as dagster-spark's are: `{"spark": {"driver": {"memory": …}}}`."""
+    """The settings with dotted names. They may be nested, as dagster-spark's are: `{"spark":
+    {"driver": {"memory": …}}}`.
+    """
     for name, value in settings.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name}.")

@@ -1,7 +1,7 @@
-"""Many events in one transaction of Dagster's storage.
+"""Stores many events in one transaction of Dagster's storage.
 
-For SQLite, its default: that opens and syncs two files for each single event, most of what an event
-costs. Other storages take the events one by one.
+This is for SQLite, Dagster's default, which opens and syncs two files for each single event: most
+of what an event costs. Other storages take the events one by one.
 """
 
 import functools
@@ -21,8 +21,9 @@ _ONE = threading.Lock()
 
 @contextmanager
 def one_transaction(instance: dg.DagsterInstance) -> Iterator[None]:
-    """The asset events that this thread logs, of one run, are stored when the block ends: all, or
-    none when it raises or the process ends. Of SQLite's two files that of assets is written first.
+    """Collect the asset events that this thread logs for one run, and store them when the block
+    ends. If the block raises or the process ends before that, none is stored. SQLite has two files,
+    which are committed one after the other, the one of assets first.
     """
     storage = instance.event_log_storage
     if not isinstance(storage, SqliteEventLogStorage):
@@ -42,13 +43,13 @@ def one_transaction(instance: dg.DagsterInstance) -> Iterator[None]:
         try:
             yield
         finally:
-            del storage.store_event  # the class's own is back
+            del storage.store_event  # the class's own method is in force again
         if events:
             _store_together(Path(storage.path_for_shard("any")).parent, events)
 
 
 def _store_together(directory: Path, events: Sequence[dg.EventLogEntry]) -> None:
-    """Of one run."""
+    """Store events, which are all of one run."""
     [run_id] = {event.run_id for event in events}
     runs, assets = _opened(str(directory))
     with runs.run_connection(run_id) as run, assets.index_connection() as index:
@@ -56,8 +57,8 @@ def _store_together(directory: Path, events: Sequence[dg.EventLogEntry]) -> None
 
 
 class _Together(SqliteEventLogStorage):
-    """The same files, in a transaction of each that was begun. How an event is stored is Dagster's
-    own to know: from one patch release to the next it does it otherwise.
+    """A storage over the same files whose connections are transactions that the caller has begun.
+    How an event is stored is left to Dagster, which changes it even between patch releases.
     """
 
     def __init__(self, directory: str, run: Connection, index: Connection) -> None:
@@ -74,7 +75,7 @@ class _Together(SqliteEventLogStorage):
 
 @functools.lru_cache(maxsize=2)
 def _opened(directory: str) -> tuple[SqliteEventLogStorage, SqliteEventLogStorage]:
-    """For runs and for assets: a storage opens one file at a time. Kept: it first looks whether
-    each file that it has not seen is as it should be.
+    """Two storages, one for runs and one for assets, since a storage opens one file at a time. They
+    are kept because a storage checks each file's schema when it sees that file for the first time.
     """
     return SqliteEventLogStorage(directory), SqliteEventLogStorage(directory)

@@ -1,13 +1,16 @@
-"""Inserts, and commands on partitions, that no Dagster run made, by `rmt sql` or from Python; and
-parts that were found broken, or lost, by whichever process: the tick of a server's log sensor tells
-of them, with the events that a worker writes for a flush, and one of each partition that a command
-was for. What a command has left to be done is in the queue, and a worker's to tell: here is what
-was done at once, on the server that was asked.
+"""What happened to parts outside Dagster's runs: the tick of a server's log sensor records it.
 
-They come from the tables' part logs, local files (`store.part_log`). The sensor's cursor says how
-far each was told. Dagster stores a tick's events before its cursor: so the last event of each flush
-has a tag with where it began and ended, and a tick that begins there again, after a crash between
-the two, goes on behind it.
+That is inserts and commands on partitions that came from `rmt sql` or Python, and parts that any
+process found broken or lost. The sensor writes the same events that a worker writes for a flush,
+and one for each partition that a command was for. Only what a command did at once, on the server
+that was asked, is recorded here. What it left to be done is in the queue, and recorded by the
+worker that does it.
+
+The source are the part logs of the tables, which are local files (`store.part_log`). The sensor's
+cursor says how far each log was recorded. Dagster stores a tick's events before its cursor. So the
+last event of each flush has a tag with the positions where the flush began and ended. When a
+process dies between the two, the next tick begins at the same position, finds the tag, and goes on
+behind it.
 """
 
 import json
@@ -31,44 +34,46 @@ from rmt_pipeline.store.part_log import PartEvent, PartEventType
 from rmt_pipeline.table import Table
 
 PARTS_MAX = 1000
-"""Of a table and a tick."""
+"""How many parts of one table a tick records."""
 PARTITIONS_MAX = 100
-"""Of a tick, for all tables: each is an event of 7 ms or more. The next tick goes on."""
+"""How many partitions, of all tables together, a tick records: each is an event of 7 ms or more.
+The next tick records the others.
+"""
 FLUSHES_LOOKED_AT = 100
-"""Events of a table, the newest, for one whose cursor was not stored."""
+"""How many of a table's newest events are searched for a flush whose cursor was not stored."""
 FIRST_TOLD_S = 3600.0
-"""So long before its first tick: a Dagster that is new to a server, or was upgraded, does not tell
-the whole past at once. What is in a table that came later is told from its beginning.
+"""How far back the first tick looks: a Dagster that is new to a server, or was upgraded, does not
+record the whole past at once. A table that comes later is recorded from its beginning.
 """
 BEGIN_TAG = "rmt/part_log_begin"
 END_TAG = "rmt/part_log_end"
 
 DAMAGED: Mapping[PartEventType, str] = {"BrokenPart": "BROKEN", "LostPart": "LOST"}
-"""In the ledger's words."""
+"""The ledger's kind of each event about a damaged part."""
 
 _TOLD = frozenset({"NewPart", *DAMAGED})
 _MARK = re.compile(r"[0-9a-f]{16}\.[0-9]+")
 
 
 class Unrecorded:
-    """What the part logs of a server's tables have behind a cursor. Of one tick."""
+    """What the part logs of a server's tables have after a cursor. Used for one tick."""
 
     def __init__(
         self, server: ServerContext, instance: dg.DagsterInstance, cursor: str | None
     ) -> None:
         self.words: list[str] = []
-        """What was told, and what could not be."""
+        """What was recorded, and what could not be."""
         self._server = server
         self._instance = instance
         marks = _marks(cursor or "")
         self._is_first = marks is None
         self._marks = marks or {}
-        """Of each table; those that were told of last are the last ones."""
+        """The position in each table's log; tables that were recorded last stand at the end."""
         self._found: dict[str, _Found] = {}
 
     def there(self) -> bool:
-        """Whether there is something to tell. As long as nothing happens to parts on this host it
-        costs a look at the size of one file for each table.
+        """Whether there is something to record. As long as nothing happens to parts on this host,
+        this costs a look at the size of one file for each table.
         """
         if not self._found:
             left = PARTITIONS_MAX
@@ -80,8 +85,8 @@ class Unrecorded:
         return bool(self._found)
 
     def told(self) -> list[AssetEvent]:
-        """The events for what is there, which `cursor` is behind then. A table whose events can't
-        be made is left for the next tick. Raises ZooKeeperUnreachable.
+        """Make the events for what was found, and move the cursor behind it. A table whose events
+        can't be made is left to the next tick. Raises ZooKeeperUnreachable.
         """
         events: list[AssetEvent] = []
         if not self.there():
@@ -105,7 +110,7 @@ class Unrecorded:
         return events
 
     def cursor(self) -> str:
-        """Without tables that are gone for good."""
+        """The cursor to store with the tick, without tables that are gone for good."""
         catalog = self._server.catalog
         kept = {_key(one) for one in catalog.definitions()}
         if not self._marks.keys() <= kept:
@@ -114,7 +119,9 @@ class Unrecorded:
         return json.dumps({key: mark for key, mark in self._marks.items() if key in kept})
 
     def _tables(self) -> list[Table]:
-        """Those first that were not told of for longest: one that is busy holds up no other."""
+        """The tables, first those that have gone unrecorded for longest, so that a busy table does
+        not hold up the others.
+        """
         order = {key: number for number, key in enumerate(self._marks)}
         return sorted(
             self._server.tables(), key=lambda table: order.get(_key(table.definition), -1)
@@ -138,7 +145,9 @@ class Unrecorded:
         return found
 
     def _known_runs(self, parts: Iterable[PartEvent]) -> frozenset[str]:
-        """Those of Dagster: they have recorded what they inserted."""
+        """Those ids of runs that are Dagster's: these runs have recorded their inserts
+        themselves.
+        """
         ids = sorted({part.run_id for part in parts if part.run_id})
         if not ids:
             return frozenset()
@@ -146,7 +155,7 @@ class Unrecorded:
         return frozenset(run.run_id for run in runs)
 
     def _told_before(self, table: Table) -> dict[str, str]:
-        """Where the last flushes that were told began, and where each ended."""
+        """Where the last recorded flushes of the table ended, by where each began."""
         name, server = table.definition.full_name, self._server.server.name
         made = self._instance.fetch_materializations(
             names.parts_key(name, server), limit=FLUSHES_LOOKED_AT
@@ -164,7 +173,9 @@ class Unrecorded:
 
 
 def _marks(cursor: str) -> dict[str, str] | None:
-    """A cursor that a person has set to anything else is none: it must not end replication."""
+    """The positions in a cursor. None when it is not ours: a person may set any cursor in the UI,
+    which must not stop replication.
+    """
     try:
         marks = json.loads(cursor)
     except ValueError:
@@ -176,7 +187,7 @@ def _marks(cursor: str) -> dict[str, str] | None:
 
 @dataclass(slots=True)
 class _Found:
-    """What is to be told of a table, of its part log from one mark to another."""
+    """What is to be recorded of a table: the events of its part log between two positions."""
 
     table: Table
     begin: str
@@ -194,8 +205,8 @@ class _Found:
 
 
 def _found(table: Table, begin: str, partitions_max: int, since_s: float) -> _Found:
-    """As much as one tick may tell, in so many partitions, none of it from before `since_s`,
-    and no command in part: its events were noted together.
+    """As many events as one tick may record, in at most `partitions_max` partitions, none from
+    before `since_s`. A command is never split, since its events were noted together.
     """
     found = _Found(table, begin, begin)
     for event, after in table.store.part_log.since(begin):
@@ -215,7 +226,9 @@ def _found(table: Table, begin: str, partitions_max: int, since_s: float) -> _Fo
 
 
 def _inserted(found: _Found) -> list[PartDone]:
-    """Told of by what was noted: the part itself may be merged away by now."""
+    """The new parts, as the part log describes them: the parts themselves may be
+    merged away since.
+    """
     return [
         PartDone(
             part=PartName.parse(event.part),
@@ -231,7 +244,7 @@ def _inserted(found: _Found) -> list[PartDone]:
 
 
 def _damaged(found: _Found) -> list[PartDone]:
-    """Parts that were broken, or lost, with what was wrong."""
+    """The parts that were found broken or lost, with what is wrong."""
     return [
         PartDone(PartName.parse(event.part), DAMAGED[event.event_type], error=event.error)
         for event in found.parts
@@ -240,7 +253,7 @@ def _damaged(found: _Found) -> list[PartDone]:
 
 
 def _commands(found: _Found, now_s: float) -> list[PartDone]:
-    """Each of them, of each partition that it was for."""
+    """The commands, one item for each partition that a command was for."""
     events: dict[tuple[str, str], list[tuple[PartName, PartEvent]]] = {}
     for event in found.parts:
         if event.command:
@@ -275,12 +288,12 @@ def _commands(found: _Found, now_s: float) -> list[PartDone]:
 
 
 def _key(table: TableDefinition) -> str:
-    """A table that is renamed stays the same."""
+    """A key for the table that stays the same when it is renamed."""
     return table.uuid or table.full_name
 
 
 class _Noted:
-    """The origins of parts that were just inserted stand in the part log: nobody is asked."""
+    """The origins of new parts, as the part log has them: ZooKeeper is not asked."""
 
     def __init__(self, noted: Iterable[PartEvent]) -> None:
         self._known = {one.part: Origin(one.insert_id, one.run_id) for one in noted}
@@ -293,7 +306,7 @@ class _Noted:
 
 
 class _Flush:
-    """The events of one flush; the daemon stores them, in this order, with the tick."""
+    """Collects the events of one flush. The daemon stores them in this order, with the tick."""
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self.instance = instance

@@ -1,7 +1,9 @@
-"""What workers did and had no time to tell, because their process ended: the next one tells it.
+"""Finds what workers did but could not record in Dagster because their process ended, so that the
+next worker records it.
 
-A worker writes its events some seconds behind (`workers.Team`). What it did stands in the table's
-part log by then, with its run; and the tables of its events say what was told.
+A worker writes its events some seconds after its work (`workers.Team`). By then the table's part
+log has what the worker did, with the id of its run; the parts tables in Dagster's events say what
+was recorded.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,15 +24,17 @@ _KINDS: dict[PartEventType, str] = {
     "MutatePart": "MUTATE_PART",
     "RemovePart": "REMOVE",
 }
-"""In the ledger's words; of what was removed only the name is known still."""
+"""The ledger's kind of each event of the part log. Of a removed part only the name is
+still known.
+"""
 _REMOVALS = SWEEPING | {"REMOVE"}
 
 
 def untold(
     table: Table, server: str, instance: dg.DagsterInstance, runs: Sequence[dg.RunRecord]
 ) -> list[PartDone]:
-    """What these runs did to parts of the table and did not tell, oldest first; what failed is
-    tried again anyway.
+    """The work of these runs on parts of the table that no event in Dagster records, oldest first.
+    Failures are left out, since the work is tried again anyway.
     """
     ids = {record.dagster_run.run_id for record in runs}
     noted = [
@@ -71,8 +75,8 @@ def untold(
 def _told(
     instance: dg.DagsterInstance, events: dg.AssetRecordsFilter
 ) -> Iterator[tuple[PartName, str]]:
-    """The parts in the tables of these events and what was done to them, whichever run tells it:
-    one that lives may have told it for those that ended.
+    """The parts in the tables of these events, each with what was done to it. The events may be
+    those of any run, since a later worker may have recorded parts for one that ended.
     """
     cursor, has_more = None, True
     while has_more:

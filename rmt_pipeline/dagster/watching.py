@@ -1,8 +1,8 @@
-"""Waits on ZooKeeper for a server's tables: what its sensors do, without Dagster.
+"""Waits on ZooKeeper for changes in a server's tables: what its sensors do, without Dagster.
 
-A table is looked at when one of its watches fired, when something in it waits for what no watch
-tells, and now and then. So tables at rest cost nothing, however many there are, as long as the
-session lives: it outlives the tick (`engine.EngineResource.standing`).
+A table is looked at when one of its watches has fired, when something in it waits for a change that
+no watch reports, and once in a while. So tables at rest cost nothing, however many there are, as
+long as the session lives. The session outlives a sensor's tick (`engine.EngineResource.standing`).
 """
 
 import math
@@ -26,14 +26,19 @@ from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.keeper import Watch
 
 WAIT_MAX_S = 40.0
-"""Of one tick. Dagster gives up on a tick after 60 s and starts the next beside it."""
+"""How long one tick waits. Dagster gives up on a tick after 60 s and starts the next
+one beside it.
+"""
 RECHECK_S = 2.0
-"""Between looks at what no watch tells: workers that ended, tables that were created, and tables
-in which something waits."""
+"""The time between looks at what no watch reports: workers that ended, tables that were created,
+and tables in which something waits.
+"""
 REST_S = 60.0
-"""Between looks at a table at rest: merges that are due by time, and watches that were missed."""
+"""The time between looks at a table at rest: for merges that are due by time, and for missed
+watches.
+"""
 PAUSE_S = 0.2
-"""After a watch has fired: what comes in a burst is looked at once."""
+"""The pause after a watch has fired, so that one look covers a burst of changes."""
 MERGES_PER_LOOK_MAX = 100
 REASONS_SHOWN_MAX = 10
 
@@ -41,9 +46,9 @@ Seen = TypeVar("Seen")
 
 
 class TableLooks(Generic[Seen]):
-    """What was seen of each table of a server last, seen anew when it may have changed.
+    """Keeps what was last seen of each table of a server, and looks again when it may have changed.
 
-    Of one thread; only the watches come from others.
+    For one thread; only the calls of watches come from other threads.
     """
 
     def __init__(
@@ -53,8 +58,8 @@ class TableLooks(Generic[Seen]):
         look: Callable[[Table, Watch], tuple[Seen, float]],
         only: Collection[str] = (),
     ) -> None:
-        """`look` gives what it saw, and after how many seconds to look again although no watch
-        fired. `only` these tables, by their full names; none: all.
+        """`look` returns what it saw, and after how many seconds to look again even if no watch
+        fires. `only` limits the tables, by their full names; empty means all.
         """
         self._only = frozenset(only)
         self.server = server
@@ -63,8 +68,9 @@ class TableLooks(Generic[Seen]):
         self._known: dict[str, _Known[Seen]] = {}
 
     def seen(self, but: Collection[str] = ()) -> dict[str, Seen | RmtError]:
-        """Every table's, by its full name, but of those named. A table that can't be looked at
-        has its error and does not concern the others. Raises ZooKeeperUnreachable.
+        """What is seen of every table, by full name, except for the tables in `but`. When a table
+        can't be looked at, its error stands in its place, and the other tables are not affected.
+        Raises ZooKeeperUnreachable.
         """
         tables = {
             table.definition.full_name: table
@@ -78,7 +84,7 @@ class TableLooks(Generic[Seen]):
         }
 
     def look_again(self, *names: str) -> None:
-        """What was seen of these tables, none: of all, is not to be believed any more."""
+        """Look anew at these tables the next time; at all tables when none is named."""
         for name in names or list(self._known):
             self._known[name].is_changed = True
 
@@ -95,7 +101,7 @@ class TableLooks(Generic[Seen]):
             known = self._known[name] = _Known(replica, self._waker)
         if not known.is_changed and now_s < known.next_s and known.seen is not None:
             return known.seen
-        known.is_changed = False  # first: what fires from now on is about what comes later
+        known.is_changed = False  # cleared first: a watch that fires from here on counts
         try:
             known.seen, again_s = self._look(table, known.changed)
         except ZooKeeperUnreachable:
@@ -107,7 +113,7 @@ class TableLooks(Generic[Seen]):
 
 
 class _Known(Generic[Seen]):
-    """A table as it was seen in one session."""
+    """What was seen of one table in one session."""
 
     def __init__(self, replica: Replica, waker: EventWaker) -> None:
         self.replica = replica
@@ -117,14 +123,16 @@ class _Known(Generic[Seen]):
         self._waker = waker
 
     def changed(self) -> None:
-        """The watch: one and the same each time, so that it is kept once. From any thread."""
+        """The watch. It may be called from any thread. It is the same object each time, so the
+        session keeps it only once.
+        """
         self.is_changed = True
         self._waker.wake()
 
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """A pool of the server that has work and no worker: in which tables, how many entries."""
+    """A pool of the server that has work but no worker: how many entries in which tables."""
 
     pool: Pool
     entries: Mapping[str, int]
@@ -132,7 +140,7 @@ class Needed:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What a wait ended with: workers that are needed, or the reasons why none is."""
+    """The result of a wait: the workers that are needed, or the reasons why none is."""
 
     needed: tuple[Needed, ...]
     reasons: tuple[str, ...]
@@ -142,31 +150,31 @@ class Watched:
 
 
 def few_of(reasons: Collection[str]) -> str:
-    """The first of them, and how many more there are."""
+    """The first few reasons, and how many more there are."""
     shown = list(reasons)[:REASONS_SHOWN_MAX]
     more = len(reasons) - len(shown)
     return "; ".join(shown) + (f"; and {more} more" if more else "")
 
 
 class QueueWatch:
-    """The queues of a server's tables: which pool needs a worker."""
+    """Watches the queues of a server's tables, to see which pools need a worker."""
 
     def __init__(self, server: ServerContext, tables: Collection[str] = ()) -> None:
-        """`tables`: only these, by their full names."""
+        """`tables` limits the tables, by their full names; empty means all."""
         self.server = server
         self._waker = EventWaker()
         self._pulls = True
         self._looks = TableLooks(server, self._waker, self._look, tables)
 
     def ready(self, pool: Pool, but: Collection[str]) -> dict[str, int]:
-        """For a worker of this pool: the tables that have work for it, but of those named, and how
-        many entries. Raises ZooKeeperUnreachable.
+        """For a worker of this pool: how many entries it could work in which tables, except for the
+        tables in `but`. Raises ZooKeeperUnreachable.
         """
         self._pulls = pool == "fetch"
         return _ready(self._looks.seen(but), pool)
 
     def wait_s(self, timeout_s: float) -> None:
-        """Until something has changed, at most so long."""
+        """Wait until something has changed, at most for `timeout_s` seconds."""
         if self._waker.wait_s(timeout_s):
             self.server.clock.sleep_s(PAUSE_S)
 
@@ -177,10 +185,10 @@ class QueueWatch:
         until: Callable[[], bool] = lambda: False,
         wait_s: float = WAIT_MAX_S,
     ) -> Watched:
-        """Look until a pool needs a worker, or `until` says that the tick has something else to
-        do, at most `wait_s` seconds.
+        """Look until a pool needs a worker, or `until` says that the tick has something else to do,
+        for at most `wait_s` seconds.
 
-        `active` gives the run of each pool that has one. Raises ZooKeeperUnreachable.
+        `active` returns the id of the run for each pool that has one. Raises ZooKeeperUnreachable.
         """
         clock = self.server.clock
         until_s = clock.monotonic_s() + wait_s
@@ -193,9 +201,9 @@ class QueueWatch:
                 clock.sleep_s(PAUSE_S)
 
     def look(self, active: Mapping[Pool, str]) -> Watched:
-        pulls = "fetch" not in active  # else the worker pulls, sooner than we could
+        pulls = "fetch" not in active  # else that worker pulls the log, sooner than we could
         if pulls and not self._pulls:
-            self._looks.look_again()  # what was seen says nothing about the log
+            self._looks.look_again()  # the last looks did not pull the log
         self._pulls = pulls
         statuses = self._looks.seen()
         idle = [pool for pool in POOLS if pool not in active]
@@ -205,7 +213,7 @@ class QueueWatch:
     def _look(self, table: Table, watch: Watch) -> tuple[QueueStatus, float]:
         replica = table.replica
         if self._pulls:
-            with suppress(PullingIsStopped):  # the check `stopped_by_hand` says so
+            with suppress(PullingIsStopped):  # the check `stopped_by_hand` reports it
                 pull_log(replica, watch)
         status = queue_status(replica, watch)
         if self._pulls and status.ready["fetch"] == len(status.done):
@@ -240,7 +248,9 @@ class QueueWatch:
 
 
 def _ready(statuses: Mapping[str, QueueStatus | RmtError], pool: Pool) -> dict[str, int]:
-    """How many entries of the pool could be worked now, by table."""
+    """How many entries of the pool could be worked now, by table; tables without any
+    are left out.
+    """
     return {
         name: status.ready[pool]
         for name, status in statuses.items()
@@ -253,7 +263,9 @@ def _words(name: str, entry: Waiting) -> str:
 
 
 class MutationWatch:
-    """The mutations of a server's tables: proposes pieces of them while no merge worker does."""
+    """Writes pieces of the mutations of a server's tables to their logs, while no merge worker
+    does.
+    """
 
     def __init__(self, server: ServerContext) -> None:
         self.server = server
@@ -263,8 +275,8 @@ class MutationWatch:
     def wait(
         self, active: Callable[[], Mapping[Pool, str]], *, wait_s: float = WAIT_MAX_S
     ) -> str:
-        """Returns when something was proposed, at most after `wait_s` seconds: what, or what each
-        unfinished mutation waits for. Raises ZooKeeperUnreachable.
+        """Wait until something was proposed, for at most `wait_s` seconds. Return what was
+        proposed, or else what each unfinished mutation waits for. Raises ZooKeeperUnreachable.
         """
         clock = self.server.clock
         until_s = clock.monotonic_s() + wait_s
@@ -287,14 +299,14 @@ class MutationWatch:
             except ZooKeeperUnreachable:
                 raise
             except RmtError:
-                continue  # it is among the words of what is unfinished
+                continue  # `_unfinished` reports the error
             if proposed:
                 parts = few_of([str(one.result) for one in proposed])
                 words.append(f"{name}: {len(proposed)} parts are to be mutated, into {parts}")
         return words
 
     def _duty(self, name: str, replica: Replica) -> MutationDuty:
-        """One for each session: its watches end with it."""
+        """The table's duty, a new one in each session, since its watches end with the session."""
         known = self._duties.get(name)
         if known is None or known[0] is not replica:
             known = self._duties[name] = replica, MutationDuty(replica)
@@ -323,7 +335,9 @@ class MutationWatch:
         return words or ["no mutation is unfinished"]
 
     def _is_at_rest(self, table: Table) -> bool:
-        """By what its last turn found: asking for progress costs requests."""
+        """Whether the last turn found nothing to do in the table. Then its progress is not asked
+        for, which would cost requests.
+        """
         known = self._duties.get(table.definition.full_name)
         return known is not None and math.isinf(
             known[1].next_s(self.server.clock.monotonic_s())
@@ -339,7 +353,7 @@ def _mutation_words(one: MutationProgress) -> str:
 
 
 class MergeWatch:
-    """What is worth merging in a server's tables: assigned while no merge worker does."""
+    """Assigns the merges that are worth it in a server's tables, while no merge worker does."""
 
     def __init__(self, server: ServerContext) -> None:
         self.server = server
@@ -349,8 +363,8 @@ class MergeWatch:
     def wait(
         self, active: Callable[[], Mapping[Pool, str]], *, wait_s: float = WAIT_MAX_S
     ) -> str:
-        """Returns when merges were assigned, at most after `wait_s` seconds: which, or why none.
-        Raises ZooKeeperUnreachable.
+        """Wait until merges were assigned, for at most `wait_s` seconds. Return which, or else why
+        there are none. Raises ZooKeeperUnreachable.
         """
         clock = self.server.clock
         until_s = clock.monotonic_s() + wait_s
@@ -364,7 +378,7 @@ class MergeWatch:
                 clock.sleep_s(PAUSE_S)
 
     def _turn(self) -> tuple[list[str], list[str]]:
-        """Why nothing is assigned, by table; and what was."""
+        """The reasons why nothing is assigned, by table; and the merges that were assigned."""
         seen = self._looks.seen()
         assigned: list[str] = []
         reasons: list[str] = []
@@ -383,7 +397,7 @@ def _assigns(run: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Proposed:
-    """Merges that were assigned, and why there are no more."""
+    """The merges that were assigned, and why there are no more."""
 
     results: tuple[str, ...]
     reason: str
@@ -393,7 +407,7 @@ class _Proposed:
 
 
 def _assign(table: Table, watch: Watch) -> tuple[_Proposed, float]:
-    """Assign until nothing more is worth it."""
+    """Assign merges until none is worth it any more."""
     replica = table.replica
     replica.keeper.children(replica.table.log, watch)  # new parts are new log entries
     results: list[str] = []

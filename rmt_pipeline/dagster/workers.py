@@ -1,7 +1,7 @@
-"""Jobs that work the queues of a server: one run is one worker for one pool, for all its tables.
+"""Jobs that work the queues of a server: one run is a worker for one pool, in all tables.
 
-The log sensor starts them; by hand they do the same from the launchpad. Two at once are harmless:
-claims in ZooKeeper keep them apart.
+The log sensor starts them; started by hand from the launchpad they do the same. Two workers at once
+are harmless: claims in ZooKeeper keep them apart.
 """
 
 import threading
@@ -33,18 +33,24 @@ from rmt_pipeline.system import EventWaker
 from rmt_pipeline.table import Table
 
 LINGER_S = 8.0
-"""Longer than a sensor's tick (5 s) and a launch (3 s): a steady stream stays in the run."""
+"""Longer than a sensor's tick (5 s) and a launch (3 s): so a steady stream of work stays in one
+run.
+"""
 RUN_MAX_S = 300.0
 RECORD_EVERY_S = 2.0
-"""An event costs 7 ms and more, a part much less: events are written for many parts at once."""
+"""An event costs 7 ms or more, a part much less. So events are written for many parts at once."""
 PRIORITY = "10"
-"""Dagster launches queued runs one after the other: a backfill's many runs come after workers."""
+"""Dagster launches queued runs one after the other. Workers go before the many runs of
+a backfill.
+"""
 RANGES_SHOWN_MAX = 50
 TABLES_EXPLAINED_MAX = 20
 TABLES_MAX = 16
-"""Worked at once; the others wait until one of them has nothing more to do."""
+"""How many tables are worked at once; another one has its turn when one of them has no
+more work.
+"""
 END_MAX_S = 180.0
-"""From the time at which a run should end until Dagster ends it: a merge may take so long."""
+"""How long after its time a run may still take before Dagster ends it: a merge may take so long."""
 
 _RANGES_SCHEMA = dg.TableSchema(
     columns=[
@@ -58,7 +64,7 @@ _RANGES_SCHEMA = dg.TableSchema(
 
 
 class WorkConfig(dg.Config):
-    """One worker: for which tables, and for how long."""
+    """One worker: the tables it works, and for how long."""
 
     tables: list[str] = Field(
         default_factory=list, description="database.table of each; none: all of the server."
@@ -119,11 +125,12 @@ def worker_job(server: str, pool: Pool) -> dg.JobDefinition:
 
 
 class Team:
-    """The tables that one run works, each in a thread of its own while there is work in it.
+    """The tables that one run works, each in a thread of its own while it has work.
 
-    The work is done in those threads; the main one writes the events, some seconds behind. So a
-    part never waits for Dagster's storage. And Dagster raises its interrupt in the main thread,
-    wherever that is: here it only waits, and the threads end after the parts they are at.
+    The threads do the work, and the main thread writes the events, some seconds later. So no part
+    waits for Dagster's storage. Dagster also raises its interrupt in the main thread, at whatever
+    line that is: here this thread only waits and records, and the others end after their current
+    parts.
     """
 
     def __init__(
@@ -148,12 +155,16 @@ class Team:
         self._ends_s = server.clock.monotonic_s() + config.max_s
 
     def raise_if_all_failed(self) -> None:
-        """One table that can't be worked does not concern the others, and is in the log."""
+        """Raise the error of a table if no table could be worked. If only some tables failed, their
+        errors are in the log, and the run has done its work.
+        """
         if self._failed and not self.summaries:
             raise next(iter(self._failed.values()))
 
     def work(self) -> dict[str, WorkSummary]:
-        """Until nothing was to be done for a while. Raises ZooKeeperUnreachable."""
+        """Work until there was nothing to do for a while, or the time is over. Raises
+        ZooKeeperUnreachable.
+        """
         clock = self._server.clock
         presence = Presence(self._server, self._context.run_id)
         queues = QueueWatch(self._server, self._only)
@@ -171,11 +182,11 @@ class Team:
                         self._begin(threads, queues.ready(self._pool, but))
                     has_worked = self.summaries or self._failed
                     if not self._members and (has_worked or now_s >= lingers_until_s):
-                        if not has_worked:  # a person who has started it by hand asks why
+                        if not has_worked:  # for a person who has started it by hand
                             self._context.log.info(
                                 "nothing was worked: %s", queues.look({}).words()
                             )
-                        return self.summaries  # each of those who worked has waited for more
+                        return self.summaries  # each table's thread has lingered for more work
                     queues.wait_s(RECORD_EVERY_S)
             finally:
                 self._stop.set()
@@ -184,7 +195,7 @@ class Team:
                 presence.close()
 
     def _tell_of_the_dead(self) -> None:
-        """What the workers before this one did and could not tell any more, of whichever table."""
+        """Record what earlier workers did, in any table, but could not record before they ended."""
         runs = ended_badly(self._context.instance, self._context.job_name)
         server = self._server.server.name
         for table in self._server.tables() if runs else ():
@@ -193,7 +204,7 @@ class Team:
                 Recorder(self._context, table, server).parts(parts)
             except ZooKeeperUnreachable:
                 raise
-            except RmtError as error:  # the next one tries again if this one fails too
+            except RmtError as error:  # if this run fails too, the next one tries again
                 name = table.definition.full_name
                 self._context.log.warning("%s: its last worker's parts: %s", name, error)
                 continue
@@ -237,7 +248,7 @@ class Team:
             )
 
     def _record(self) -> None:
-        """Write the events of what was done, and let those go who ended."""
+        """Write the events of what was done, and remove the members whose threads have ended."""
         for name, member in list(self._members.items()):
             has_ended = member.working.done()  # asked before its last parts are taken
             member.recorder.parts(_taken(member.done))
@@ -254,7 +265,7 @@ class Team:
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """One table that is being worked."""
+    """A table that a thread works."""
 
     working: Future[WorkSummary]
     recorder: Recorder
@@ -262,7 +273,7 @@ class _Member:
 
 
 def _both(first: WorkSummary | None, second: WorkSummary) -> WorkSummary:
-    """A table that had work again later in the run."""
+    """The sum of what a run did in a table that had work twice."""
     if first is None:
         return second
     return replace(
@@ -278,13 +289,15 @@ def _both(first: WorkSummary | None, second: WorkSummary) -> WorkSummary:
 
 
 def explain(context: dg.OpExecutionContext, tables: Sequence[Table]) -> None:
-    """What is worth merging now and what is not, for whoever looks at the run."""
+    """Add to the run's metadata which merges are worth it now and which are not, for people who
+    read it.
+    """
     metadata: dict[str, str | dg.TableMetadataValue] = {}
     for table in tables[:TABLES_EXPLAINED_MAX]:
         name = table.definition.full_name
         try:
             explained = explained_metadata(explain_merges(table.replica))
-        except RmtError as error:  # the work is done; it needs no explanation to count
+        except RmtError as error:  # the work is done, whether it can be explained or not
             context.log.warning("%s: merges could not be explained: %s", name, error)
             continue
         metadata |= {f"{name}: {key}": value for key, value in explained.items()}
@@ -292,8 +305,8 @@ def explain(context: dg.OpExecutionContext, tables: Sequence[Table]) -> None:
 
 
 def explained_metadata(explained: Explained) -> dict[str, str | dg.TableMetadataValue]:
-    """What `rmt explain merges` says: `merge ranges` are the best ones;
-    `merge limit` is there when nothing may be assigned.
+    """What `rmt explain merges` shows, as metadata: `merge ranges` are the best ones, and `merge
+    limit` is there when no merge may be assigned.
     """
     records = [dg.TableRecord(_range(one)) for one in explained.ranges[:RANGES_SHOWN_MAX]]
     ranges = dg.MetadataValue.table(records, schema=_RANGES_SCHEMA)

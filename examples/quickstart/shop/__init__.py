@@ -1,1 +1,1 @@
-"""A shop: what it sold, day by day."""
+"""A shop and its sales, day by day."""

@@ -1,4 +1,6 @@
-"""What the shop sold: a file, by days, in a table on two servers; and what it came to."""
+"""A file of the shop's orders, stored by days in a table on two servers, and the revenue of each
+day.
+"""
 
 from pathlib import Path
 
@@ -20,10 +22,10 @@ days = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-08")
     partitions_def=days,
     backfill_policy=dg.BackfillPolicy.single_run(),
     deps=[["orders", f"{server}_replica"] for server in SERVERS],
-    metadata={"partition_expr": "day"},  # how a day is read again
+    metadata={"partition_expr": "day"},  # which rows of the table are of a day
 )
 def orders(context: dg.AssetExecutionContext) -> dict[str, pa.Table]:
-    """What was sold, each day exactly once in the table however often it is run."""
+    """The orders of each day. However often this is run, the table has each of them once."""
     types = csv.ConvertOptions(column_types={"day": pa.string(), "amount": AMOUNT})
     rows = csv.read_csv(FILE, convert_options=types)
     return {day: rows.filter(pc.field("day") == day) for day in context.partition_keys}
@@ -31,7 +33,7 @@ def orders(context: dg.AssetExecutionContext) -> dict[str, pa.Table]:
 
 @dg.asset
 def revenue(orders: pa.Table) -> dg.MaterializeResult[None]:
-    """What all days came to, read from the table."""
+    """The revenue of all days, read from the table."""
     by_day = orders.group_by("day").aggregate([("amount", "sum")]).sort_by("day")
     records = [
         dg.TableRecord({"day": str(row["day"]), "revenue": str(row["amount_sum"])})
