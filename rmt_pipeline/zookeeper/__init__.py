@@ -1,1 +1,1 @@
-"""Where it is agreed: znode paths, each multi as data, ordered reads, the kazoo adapter."""
+"""ZooKeeper: znode paths, each multi as data, reads whose order matters, the kazoo adapter."""

@@ -1,4 +1,6 @@
-"""Who we are for ZooKeeper, how we get there, and whom the nodes that we make are for."""
+"""How we identify ourselves to ZooKeeper, how we connect, and who may access the nodes
+we create.
+"""
 
 from dataclasses import dataclass, field
 from typing import Self
@@ -8,9 +10,11 @@ from rmt_pipeline.config import TlsFiles, ZooKeeperConfig
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`identity` is "user:password", shown by the scheme `digest`, or with `sasl` by SASL's
-    DIGEST-MD5. `restricted`: every node that is made is for its creator alone. `tls`: None is
-    without.
+    """Identity, access control and TLS of one client of ZooKeeper.
+
+    `identity` is "user:password" ("": none), proven with the scheme `digest`, or with SASL's
+    DIGEST-MD5 if `sasl`. If `restricted`, each node that we create is accessible to its creator
+    only. `tls` None: the connection is not encrypted.
     """
 
     identity: str = field(default="", repr=False)
@@ -20,6 +24,7 @@ class Access:
 
     @classmethod
     def of(cls, config: ZooKeeperConfig) -> Self:
+        """The access that the section [zookeeper] of rmt.toml describes."""
         return cls(
             config.identity,
             config.authentication == "sasl",
@@ -29,12 +34,13 @@ class Access:
 
     @property
     def user_and_password(self) -> tuple[str, str]:
+        """The two halves of `identity`; both "" without one."""
         user, _, password = self.identity.partition(":")
         return user, password
 
     @property
     def who(self) -> str:
-        """In words, for errors."""
+        """Our identity in words, for error messages."""
         if self.identity:
             return f"user {self.user_and_password[0]!r}"
         if self.tls is not None and self.tls.certificate is not None:

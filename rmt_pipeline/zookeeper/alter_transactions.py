@@ -1,4 +1,4 @@
-"""The multis and reads of ALTER (spec §8), as operations; nothing is sent here but reads."""
+"""The multis of ALTER (spec §8), as lists of operations, and its reads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +12,9 @@ from rmt_pipeline.zookeeper.transactions import release_locks
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """Where the log ended when it was found out what is in the table: the number that the next
-    entry gets, and the version of this replica's pointer then.
+    """Where the log ended before we looked at what the table contains.
+
+    `number` is that of the next log entry, `pointer` the version of this replica's log pointer.
     """
 
     number: int
@@ -22,21 +23,25 @@ class LogEnd:
 
 @dataclass(frozen=True, slots=True)
 class AlterVersions:
-    """What the table's nodes were when an ALTER was decided, and what this replica has applied."""
+    """The versions of the table's nodes when an ALTER was decided on, and how many ALTERs this
+    replica has applied.
+    """
 
     metadata: int
     columns: int
     alters: int | None
-    """None: the table was made before there was this node."""
+    """None: the table was created by a version that did not have this node."""
     mutations: int
     applied: int
     end: LogEnd | None = None
-    """Nothing may have come into the log since. None: it may."""
+    """If given, the ALTER is refused if an entry was added to the log since. None: entries may have
+    been added.
+    """
 
 
 def alter_versions(keeper: Keeper, table: TablePaths, replica: ReplicaPaths) -> AlterVersions:
-    """The versions by which an ALTER is checked: of the table's nodes, and how many ALTERs this
-    replica has applied. Raises ReplicaDropped when the table or the replica is gone.
+    """Read the versions of the table's nodes that guard an ALTER, and how many ALTERs this replica
+    has applied. Raises ReplicaDropped when the table or the replica is gone.
     """
     paths = [table.metadata, table.columns, table.alters, table.mutations]
     metadata, columns, alters, mutations, applied = keeper.get_many(
@@ -54,18 +59,24 @@ def alter_versions(keeper: Keeper, table: TablePaths, replica: ReplicaPaths) -> 
 
 
 def read_at_once(keeper: Keeper, paths: Sequence[str]) -> list[tuple[bytes, Stat]] | None:
-    """The nodes of a structure as they were at one moment. None: one is missing."""
+    """The nodes at `paths` as they were at one moment (`as_of_one_moment`); None if one of them is
+    missing.
+    """
     reads = as_of_one_moment(keeper, paths)
     found = [read for read in reads if read is not None]
     return found if len(found) == len(reads) else None
 
 
 def as_of_one_moment(keeper: Keeper, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-    """What the nodes were together: whatever changes one of them, changes the first one in the same
-    multi.
+    """Read the nodes at `paths` as they were at one moment; None for each that is missing.
 
-    1. A clone reads that its source is at version 1. 2. The source applies ALTER 2. 3. The clone
-    reads the columns: those of version 2, as which nobody would know them.
+    Each multi that changes one of these nodes must change the first one, too: if the first node is
+    the same before and after the reads, none has changed in between. Without that:
+
+    1. A clone reads that its source's structure has version 1.
+    2. The source applies ALTER 2.
+    3. The clone reads the source's columns, which are those of version 2, and takes them for
+       version 1.
     """
     while True:
         *reads, again = keeper.get_many([*paths, paths[0]])
@@ -74,7 +85,10 @@ def as_of_one_moment(keeper: Keeper, paths: Sequence[str]) -> list[tuple[bytes, 
 
 
 def log_end(keeper: Keeper, table: TablePaths, replica: ReplicaPaths) -> LogEnd:
-    """To be asked before looking at what is in the table. Raises ReplicaDropped."""
+    """Read where the log ends; to be called before reading what the table contains.
+
+    Raises ReplicaDropped.
+    """
     log, pointer = keeper.exists_many([table.log, replica.log_pointer])
     if log is None or pointer is None:
         raise gone(replica)
@@ -82,7 +96,7 @@ def log_end(keeper: Keeper, table: TablePaths, replica: ReplicaPaths) -> LogEnd:
 
 
 def alter_records(keeper: Keeper, table: TablePaths, version: int) -> list[AlterRecord]:
-    """What the ALTERs up to this version did, in their order."""
+    """The records of the ALTERs up to and including `version`, in their order."""
     [names] = keeper.children_many([table.alters])
     wanted = [number for number in map(int, names or ()) if number <= version]
     reads = keeper.get_many([table.alter(number) for number in wanted])
@@ -95,8 +109,10 @@ def alter_records(keeper: Keeper, table: TablePaths, version: int) -> list[Alter
 
 @dataclass(frozen=True, slots=True)
 class AlterTexts:
-    """What an ALTER writes. `mutation` is the entry of its data part; None without one. `lock` is
-    that of one of its numbers, "" without one.
+    """The texts that an ALTER writes.
+
+    `mutation` is the entry of the mutation that rewrites data; None if there is none. `lock` is the
+    path of the lock of one of the mutation's block numbers, "" if there is none.
     """
 
     metadata: bytes
@@ -110,15 +126,19 @@ class AlterTexts:
 def submit_alter(
     table: TablePaths, replica: ReplicaPaths, texts: AlterTexts, seen: AlterVersions
 ) -> list[Op]:
-    """The next version of the table's structure, its record, its log entry, and the mutation of
-    its data, or none of them. The version of `metadata` says that this replica has applied every
-    ALTER before; that of `mutations` that no mutation came since they were looked at (§7.1, §8.1).
-    Once the lock is gone, a copy that is still under way can't land: merges may then span the
-    mutation's numbers.
+    """Write the next version of the table's structure, the ALTER's record, its log entry, and the
+    mutation of the data, all or none.
 
-    With `seen.end` nothing has come into the log since: no rows either, of which no version tells.
-    The entry gets the very name that the next one would have got. While our pointer stays where it
-    is, no clean-up takes away what has got that name.
+    The version of `metadata` asserts that this replica has applied every ALTER before; that of
+    `mutations` that no mutation was created since we looked (§7.1, §8.1). The multi deletes the
+    lock. Once the lock is gone, another copy of this multi that is still on its way is refused,
+    and merges may span the mutation's block numbers.
+
+    With `seen.end` the multi also asserts that no entry was added to the log since, so no rows
+    either (an insert changes none of the versions above). It does so by creating the log entry
+    under the number that came next then: if another entry has taken that name, the multi is
+    refused. The version of our log pointer asserts that no clean-up has deleted such an entry,
+    since entries that we have not pulled are kept.
     """
     assert seen.alters is not None
     entry, guards = Create(table.log_prefix, texts.entry, sequence=True), list[Op]()
@@ -143,14 +163,16 @@ def submit_alter(
 
 
 def fence_alter(table: TablePaths, seen: AlterVersions) -> list[Op]:
-    """Settles a submission without answer: only one of the two can still succeed."""
+    """Settle a submission that got no answer: this multi and `submit_alter` need the same version
+    of `alters`, so only one of the two can still succeed.
+    """
     assert seen.alters is not None
     return [SetData(table.alters, b"", seen.alters)]
 
 
 def create_alters(table: TablePaths) -> list[Op]:
-    """Make the node that numbers the table's ALTERs: that of a table which an older version
-    created.
+    """Create the node whose version orders ALTERs, in a table that an older version created
+    without it.
     """
     return [Create(table.alters)]
 
@@ -158,7 +180,7 @@ def create_alters(table: TablePaths) -> list[Op]:
 def applied_alter(
     replica: ReplicaPaths, node: str, *, metadata: bytes, columns: bytes, version: int
 ) -> list[Op]:
-    """This replica is at the new structure, and the queue entry is gone (spec §8.2)."""
+    """Note that this replica has the new structure, and remove the queue entry (spec §8.2)."""
     return [
         Delete(replica.queue_entry(node)),
         SetData(replica.metadata, metadata),

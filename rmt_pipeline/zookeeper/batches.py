@@ -1,4 +1,4 @@
-"""Operations cut into multis that ZooKeeper takes (docs/protocol.md on packets)."""
+"""Cuts operations into multis that fit into a packet of ZooKeeper, and sends them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -11,8 +11,8 @@ T = TypeVar("T")
 
 
 def batches(ops: Sequence[Op], *, bytes_max: int, ops_max: int = 0) -> Iterator[Sequence[Op]]:
-    """`ops` in order, each batch of at most `bytes_max` bytes and `ops_max` operations (0: any
-    number), but at least one.
+    """Yield `ops` in order, in batches of at most `bytes_max` bytes and `ops_max` operations (0:
+    any number). A batch has at least one operation, however large.
     """
     return cut(ops, op_bytes, bytes_max, count_max=ops_max)
 
@@ -20,8 +20,9 @@ def batches(ops: Sequence[Op], *, bytes_max: int, ops_max: int = 0) -> Iterator[
 def cut(
     items: Sequence[T], weigh: Callable[[T], int], most: int, *, count_max: int = 0
 ) -> Iterator[Sequence[T]]:
-    """`items` in order, in pieces that weigh at most `most` and have at most `count_max` items (0:
-    any number), but at least one: for what belongs together and goes into one multi.
+    """Yield `items` in order, in pieces that weigh at most `most` and have at most `count_max`
+    items (0: any number). A piece has at least one item, however heavy. An item may stand for
+    several operations that must go into the same multi.
     """
     start, size = 0, 0
     for at, item in enumerate(items):
@@ -36,16 +37,16 @@ def cut(
 
 
 def op_bytes(op: Op, frame: int = limits.OP_BYTES_OVERHEAD) -> int:
-    """The most bytes that an operation takes in a request of ZooKeeper. `frame` is what it takes
-    besides its path and data.
+    """An upper bound of the bytes that an operation takes in a request to ZooKeeper. `frame` is
+    what it takes besides its path and data.
     """
     data = len(op.data) if isinstance(op, Create | SetData) else 0
     return len(op.path.encode()) + data + frame
 
 
 def refusals(keeper: Keeper, multis: Sequence[Sequence[Op]]) -> list[Refused | None]:
-    """Send the multis, each of which succeeds or fails by itself. For each None, or why ZooKeeper
-    refused it. Raises when there was no answer.
+    """Send independent multis. Return, for each, None if it succeeded, or the refusal. Raises
+    the error of the first one that got no answer.
     """
     found: list[Refused | None] = []
     for start in range(0, len(multis), limits.MULTI_OPS_MAX):
@@ -57,9 +58,10 @@ def refusals(keeper: Keeper, multis: Sequence[Sequence[Op]]) -> list[Refused | N
 
 
 def repeat_guarded(keeper: Keeper, guard: Op, todo: Callable[[], Sequence[Op]]) -> None:
-    """Carry out what there is `todo`, each multi with `guard` as its first operation, until there
-    is nothing: after a refusal of another operation it is asked anew. Raises Refused when the guard
-    is refused, and Conflict when others keep changing the nodes.
+    """Send the operations that `todo` returns, each multi with `guard` as its first operation, and
+    call `todo` again, until it returns none. When an operation other than the guard is refused, the
+    rest is given up and `todo` is called again. Raises Refused when the guard is refused, and
+    Conflict when operations are left after a fixed number of rounds.
     """
     for _ in range(limits.FORGET_ROUNDS_MAX):
         ops = todo()

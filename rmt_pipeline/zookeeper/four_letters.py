@@ -1,6 +1,6 @@
-"""What a ZooKeeper server says of itself to whoever connects and sends `srvr`, without a session.
+"""Asks a ZooKeeper server for its load with the four-letter command `srvr`, which needs no session.
 
-It is the one such command that every server allows unless it was told not to.
+`srvr` is the only such command that servers allow by default.
 """
 
 import re
@@ -16,7 +16,11 @@ _MODE = re.compile(r"^Mode: (\w+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class ServerLoad:
-    """`received` are requests since it was started; `asked_s` is when (monotonic) it was asked."""
+    """A server's answer to `srvr`.
+
+    `received` counts requests since the server started, `outstanding` those without an answer yet;
+    `nodes` is the number of znodes. `asked_s`: when the server was asked (seconds, monotonic).
+    """
 
     mode: str
     received: int
@@ -26,6 +30,7 @@ class ServerLoad:
 
     @classmethod
     def parsed(cls, text: str, asked_s: float) -> Self | None:
+        """Parse the answer's text; None if it is not an answer to `srvr`."""
         numbers = {name: int(number) for name, number in _NUMBER.findall(text)}
         mode = _MODE.search(text)
         if mode is None or len(numbers) < 3:
@@ -34,14 +39,18 @@ class ServerLoad:
         return cls(mode[1], *counts, asked_s)
 
     def requests_per_s(self, earlier: "ServerLoad") -> float:
-        """Received since `earlier`; by a server that was restarted in between, since then."""
+        """Requests per second since `earlier`. If the server was restarted in between, only those
+        since the restart count.
+        """
         seconds = max(self.asked_s - earlier.asked_s, 1e-9)
         new = self.received - earlier.received
         return (new if new >= 0 else self.received) / seconds
 
 
 def server_load(host: str, port: int, timeout_s: float) -> ServerLoad | None:
-    """None when it answers in other words. Raises OSError when nobody answers in time."""
+    """Ask the server at `host:port` for its load. Return None if the answer can't be parsed.
+    Raises OSError when there is no connection or no answer within `timeout_s`.
+    """
     answer = b""
     with socket.create_connection((host, port), timeout_s) as connection:
         connection.sendall(b"srvr")

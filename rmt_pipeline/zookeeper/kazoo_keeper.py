@@ -1,24 +1,28 @@
-"""`Keeper` over kazoo, bound to one session. With `connect`, the only module that knows kazoo.
+"""`Keeper` over kazoo, bound to one session. Only this module and `connect` know kazoo.
 
-What kazoo does, and what this adapter makes of it:
+What kazoo does, and how this adapter deals with it:
 
-1. A transaction returns its errors instead of raising them: every result is looked at.
-2. A refused multi blames one operation; the others say "rolled back". We find the culprit.
-3. After an expiry kazoo goes on under a *new* session. Here it may not: its handler refuses to
-   connect once the session is over, and the keeper is retired for ever.
-4. A connection that breaks loses answers. A write that was handed over and got none is
-   OutcomeUnknown, whatever kazoo calls it.
-5. kazoo's `retry` would repeat writes. It is never used.
-6. kazoo reconnects for ever while no server answers, and the session may be long gone. After
-   `session_timeout_s` without a connection the keeper retires by itself.
-7. kazoo drops the watches of a client that is stopped, unfired, and keeps one for each time that
-   it was asked for. We keep our own (`watches`), and give kazoo equal ones for one path.
-8. A read may be stale. That is left to the caller: `sync`, or a write that settles it.
-9. kazoo knows no reads of many nodes in one request, ZooKeeper does since 3.6: we add them. A
-   server that refuses one, and hangs up, is asked for one node at a time from then on.
-10. Nor does it know watches that stay (ZooKeeper 3.6 too). Before 3.9 one that fires once, asked
-   for the same path, takes the place of one that stays: so who lists children that are awaited
-   waits with the latter. A server that has none of them is asked a few times in a session.
+1. A transaction returns its errors instead of raising them: we look at each result.
+2. In a refused multi ZooKeeper blames one operation; the others are "rolled back". We find the
+   operation that is to blame.
+3. When a session has expired, kazoo goes on under a *new* session. We prevent that: kazoo's handler
+   refuses to connect once the session is over, and the keeper stays retired.
+4. When a connection breaks, answers are lost. A write that was handed to kazoo and got no answer is
+   OutcomeUnknown, whichever error kazoo reports.
+5. kazoo's `retry` would repeat writes. We never use it.
+6. While no server answers kazoo tries to reconnect for ever, although the session may have ended
+   long ago. After `session_timeout_s` without a connection the keeper retires by itself.
+7. kazoo forgets the watches of a stopped client without firing them, and keeps a watch once for
+   each time that it was asked for. We keep our own (`watches`), and give kazoo equal watches for
+   equal paths, of which it keeps one.
+8. A read may be stale. The caller has to deal with that, by `sync`, or by a write that asserts what
+   was read.
+9. kazoo has no request that reads many nodes, ZooKeeper has one since 3.6: we add it. After a
+   server has refused it, and hung up, we read one node per request for the rest of the session.
+10. kazoo has no persistent watches either (ZooKeeper 3.6 too). Before 3.9 a watch that fires once
+   replaces a persistent one for the same path. So a listing with a watch, of children that have a
+   persistent one, waits with that. A server that does not answer a request for a persistent watch
+   gets at most a few such requests in a session.
 """
 
 import threading
@@ -73,10 +77,10 @@ from rmt_pipeline.zookeeper.session import SessionLife
 from rmt_pipeline.zookeeper.strays import Strays
 from rmt_pipeline.zookeeper.watches import Key, Lasting, What
 
-MULTI_BYTES_MAX = 1_000_000  # ZooKeeper drops a connection that sends a packet of 1 MiB
+MULTI_BYTES_MAX = 1_000_000  # ZooKeeper closes a connection that sends a packet of 1 MiB
 READ_TOGETHER_MAX = 128  # nodes in one request
-LASTING_WATCH_TRIES = 3  # without an answer, in one session
-IN_FLIGHT_MAX = 200  # kazoo's wake-up pipe holds some 270 requests and then blocks the caller
+LASTING_WATCH_TRIES = 3  # requests without an answer, in one session
+IN_FLIGHT_MAX = 200  # requests; kazoo's wake-up pipe holds some 270 and then blocks the caller
 CLOSE_TIMEOUT_S = 2.5  # how long the server may take to confirm the end of a session
 SETTLE_PAUSE_S = 1.0  # between two tries to delete what the session left
 _OP_OVERHEAD_BYTES = 80  # header, lengths, access control list, flags
@@ -96,7 +100,7 @@ U = TypeVar("U")
 
 
 class _ReadMany:
-    """Several reads in one request; the answer has for each what it reads, or why it can't."""
+    """A request with several reads; its answer has for each the result, or the exception."""
 
     type = 22
 
@@ -134,8 +138,9 @@ class _ReadMany:
 
 
 class _ChildWatchers(defaultdict[str, set[Any]]):
-    """kazoo's own, of which it takes out what fires: what stays is put back. When the connection
-    breaks kazoo calls all of them and begins with a new one.
+    """kazoo's child watchers by path. kazoo removes those of a path when it fires them; this
+    dictionary puts the persistent ones back. When the connection breaks kazoo calls all watchers
+    and starts with a new dictionary.
     """
 
     def pop(self, path: str, *default: Any) -> Any:
@@ -147,7 +152,9 @@ class _ChildWatchers(defaultdict[str, set[Any]]):
 
 @dataclass(frozen=True, slots=True)
 class _StaysHere:
-    """What kazoo calls for a watch that stays. It has no type when there is no connection."""
+    """The watcher that kazoo calls for a persistent watch. The event that tells of a broken
+    connection has the type NONE.
+    """
 
     event: Lasting
 
@@ -159,7 +166,7 @@ class _StaysHere:
 
 
 class _AddWatch:
-    """A watch of the children of a node that stays when it has fired."""
+    """The request for a persistent watch of a node's children."""
 
     type = 106
     _FOR_CHILDREN = 0
@@ -175,8 +182,8 @@ class _AddWatch:
         return path + mode
 
     def deserialize(self, answer: bytes, offset: int) -> bool:
-        """In kazoo's own thread, which brings the watch's events after this answer, and tells of
-        the end of this connection after both: so none is missed.
+        """Register the watch. kazoo calls this in its own thread, which delivers the watch's events
+        after this answer, and the end of the connection after both: so no event is missed.
         """
         del answer, offset
         watchers = self._client._child_watchers  # noqa: SLF001
@@ -189,8 +196,10 @@ class _AddWatch:
 
 
 class SessionHandler(Protocol):
-    """What the keeper needs of kazoo's handler: whether kazoo may connect (again) is asked
-    here, and a connection that hangs can be broken.
+    """What the keeper needs of kazoo's handler.
+
+    kazoo connects, also again, only while `may_connect` returns True; `cut` breaks a connection
+    that hangs.
     """
 
     may_connect: Callable[[], bool]
@@ -201,8 +210,8 @@ class SessionHandler(Protocol):
 class KazooKeeper:
     """A `Keeper` on a connected kazoo client, which it owns from now on. Thread-safe.
 
-    A write raises ReplicaRetired only when it was certainly not sent; OutcomeUnknown whenever
-    it may have been.
+    A write raises ReplicaRetired only if it was certainly not carried out, and OutcomeUnknown
+    whenever it may have been.
     """
 
     def __init__(
@@ -214,7 +223,9 @@ class KazooKeeper:
         session_timeout_s: float,
         who: str = "nobody in particular",
     ) -> None:
-        """`who` ZooKeeper takes us for, in words."""
+        """`who` is the identity that we have for ZooKeeper, in words for error messages. Raises
+        Unavailable if the connection is broken already.
+        """
         self._client = client
         self._who = who
         self._handler = handler
@@ -226,7 +237,7 @@ class KazooKeeper:
         self._strays = Strays(self._see_to_strays)
         self._can_read_together = True
         self._lasting_watch_tries = LASTING_WATCH_TRIES
-        self._settler = threading.Lock()  # held by the one thread that settles unasked
+        self._settler = threading.Lock()  # held by the one thread that settles in background
         self._hung_up = threading.Event()
         client.add_listener(self._on_state)
         handler.may_connect = self._may_connect
@@ -254,8 +265,8 @@ class KazooKeeper:
         return self._strays
 
     def on_retired(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once, from another thread, when the session ends in any way but
-        `close`; at once if that has happened. It may call `close`.
+        """Call `callback` once, from another thread, when the session ends in any way but by
+        `close`; at once, in this thread, if it has ended so already. `callback` may call `close`.
         """
         self._life.on_retired(callback)
 
@@ -278,8 +289,8 @@ class KazooKeeper:
         return None if stat is None else _stat(stat)
 
     def exists_many(self, paths: Sequence[str]) -> list[Stat | None]:
-        """By reading them: ZooKeeper has a request that reads many nodes, and none that asks of
-        many whether they are there. Either needs the right to read.
+        """Read the nodes: ZooKeeper has a request that reads many nodes, but none that asks whether
+        many exist. Both need the right to read.
         """
         return [None if found is None else found[1] for found in self.get_many(paths)]
 
@@ -312,7 +323,7 @@ class KazooKeeper:
         try:
             self._answer(pending, path)
         except Unavailable as unavailable:
-            self._lasting_watch_tries -= 1  # perhaps it hung up because of this
+            self._lasting_watch_tries -= 1  # perhaps the server hung up because of this request
             if isinstance(unavailable.__cause__, UnimplementedError):
                 self._lasting_watch_tries = 0
                 return False
@@ -382,7 +393,9 @@ class KazooKeeper:
         one_by_one: Callable[[str], Any],
         paths: Sequence[str],
     ) -> Iterable[Any]:
-        """As `_read_many`, with as few requests as possible."""
+        """Like `_read_many`, with as few requests as possible: `kind` makes one read of a request
+        for many nodes, `one_by_one` is kazoo's call for one node.
+        """
         if len(paths) < 2 or not self._can_read_together:
             return self._read_many(one_by_one, paths)
         self._life.require()
@@ -395,7 +408,7 @@ class KazooKeeper:
         def send(group: Sequence[str]) -> Any:
             reads = [kind(_rooted(self._client.chroot, path), None) for path in group]
             pending = self._client.handler.async_result()
-            self._client._call(_ReadMany(reads), pending)  # noqa: SLF001  its own do so too
+            self._client._call(_ReadMany(reads), pending)  # noqa: SLF001  like kazoo's own requests
             return pending
 
         def outcome(pending: Any, group: Sequence[str]) -> list[Any]:
@@ -462,8 +475,8 @@ class KazooKeeper:
         try:
             results = pending.get(timeout=self._session_timeout_s)
         except SessionExpiredError:
-            # kazoo says so for requests that it had not sent yet, the server for requests it
-            # did not carry out. Those it had sent end in ConnectionLoss.
+            # kazoo raises this for requests that it had not sent yet, the server for requests that
+            # it did not carry out. Requests that kazoo had sent end in ConnectionLoss.
             return self._life.retired()
         except (ZookeeperError, KazooTimeoutError) as problem:
             unknown = OutcomeUnknown(
@@ -479,7 +492,9 @@ class KazooKeeper:
     # The life of the session
 
     def _may_connect(self) -> bool:
-        """Asked by kazoo's thread before it connects again."""
+        """Whether kazoo may connect again; called by kazoo's thread before it does. Retires the
+        keeper if the connection has been broken for longer than the session's timeout.
+        """
         broken_s = self._disconnected_s
         if broken_s is not None:
             silent_s = self._clock.monotonic_s() - broken_s
@@ -488,7 +503,7 @@ class KazooKeeper:
         return not self._life.is_over
 
     def _on_state(self, state: str) -> None:
-        """Called by kazoo's thread; must not block."""
+        """Note a new state of the connection. Called by kazoo's thread; must not block."""
         if state == KazooState.LOST:
             self._life.retire("expired")
         elif state == KazooState.SUSPENDED:
@@ -500,7 +515,9 @@ class KazooKeeper:
                 self._life.retire("another one took its place")
 
     def _see_to_strays(self) -> None:
-        """Who left them may never use this session again: a thread tries until they are gone."""
+        """Start a thread that tries to delete the strays until they are gone, unless one runs:
+        perhaps nothing will use this session again, and each use is what else deletes them.
+        """
         if self._settler.acquire(blocking=False):
             threading.Thread(
                 target=self._settle_unasked, name="rmt-settle", daemon=True
@@ -514,11 +531,11 @@ class KazooKeeper:
         finally:
             self._settler.release()
         if self._strays and not self._life.is_over:
-            self._see_to_strays()  # left between our last look and the release
+            self._see_to_strays()  # for strays left between our last look and the release
 
     def _hang_up(self) -> None:
         self._hung_up.set()
-        # A server that hangs would keep `stop` waiting: cut the connection then.
+        # `stop` would wait for a server that hangs: then the timer cuts the connection.
         cut = threading.Timer(CLOSE_TIMEOUT_S, self._handler.cut)
         cut.start()
         try:
@@ -532,7 +549,7 @@ class KazooKeeper:
 def _pipelined(
     items: Sequence[T], send: Callable[[T], Any], outcome: Callable[[Any, T], U]
 ) -> Iterable[U]:
-    """Outcomes in order, with up to IN_FLIGHT_MAX requests on their way."""
+    """Yield the outcomes in the items' order, with up to IN_FLIGHT_MAX requests in flight."""
     pending: deque[tuple[Any, T]] = deque()
     for item in items:
         if len(pending) == IN_FLIGHT_MAX:
@@ -543,7 +560,7 @@ def _pipelined(
 
 
 def denied(path: str, who: str, problem: Exception) -> AccessDenied:
-    """That ZooKeeper does not let us at this node, and what to do."""
+    """The error to raise when ZooKeeper denies us access to `path`, with the remedy."""
     if isinstance(problem, InvalidACLError):
         return AccessDenied(
             f"ZooKeeper cannot make {path} for its creator alone, because it takes us for {who}: "
@@ -563,11 +580,11 @@ def denied(path: str, who: str, problem: Exception) -> AccessDenied:
 
 
 def _refusal(results: Sequence[Any], ops: Sequence[Op], who: str) -> Exception | None:
-    """The one operation that ZooKeeper blames, if it refused the multi."""
+    """The error for the one operation that ZooKeeper blames; None if the multi succeeded."""
     failed = False
     for index, (result, op) in enumerate(zip(results, ops, strict=True)):
         if isinstance(result, (RolledBackError, RuntimeInconsistency)):
-            failed = True  # innocent: it stands before or after the culprit
+            failed = True  # not to blame: it only stands before or after the one that is
         elif isinstance(result, Exception):
             kind = _KINDS.get(type(result))
             if kind is not None:
@@ -583,11 +600,12 @@ def _refusal(results: Sequence[Any], ops: Sequence[Op], who: str) -> Exception |
 
 
 def _requests(ops: Sequence[Op], chroot: str, acl: Any) -> list[Any]:
-    """What kazoo sends for these operations.
+    """The requests that kazoo sends for these operations.
 
-    Its own `TransactionRequest.create` and so on make each path normal again, ours are, and that
-    takes longer than all the rest. It would also take the last slash away from a sequence below a
-    node with nothing before its digits (`T/mutations/`), and number the node's siblings.
+    kazoo's own `TransactionRequest.create` and so on normalise each path, which takes longer than
+    all the rest, and our paths are normal already. They would also remove the last slash of a
+    sequence whose names are digits alone (`T/mutations/`), and so number siblings of the node
+    instead of its children.
     """
     found: list[Any] = []
     for op in ops:

@@ -1,8 +1,9 @@
-"""What the engine asks of ZooKeeper, as data and one protocol. Adapters live elsewhere.
+"""What the engine asks of ZooKeeper: operations as data, and the protocol `Keeper`. The adapters
+that implement it are in other modules.
 
-A keeper is bound to one session. When that session is over it retires: every later call raises
-ReplicaRetired, and a new keeper is needed. No call is ever retried inside a keeper: whether a
-write that got no answer landed is the caller's question (OutcomeUnknown).
+A keeper is bound to one session. When that session is over the keeper retires: every later call
+raises ReplicaRetired, and a new keeper is needed. A keeper never retries a call: when a write gets
+no answer (OutcomeUnknown), the caller has to find out whether it was carried out.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,10 +21,10 @@ ANY_VERSION = -1
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What ZooKeeper tells about a node. Times are ZooKeeper's clock, in milliseconds.
+    """The stat of a node. Times are milliseconds, by ZooKeeper's clock.
 
-    A recreated node starts again at version 0: a version alone does not identify a node;
-    `created_zxid` does.
+    A node that is deleted and created again starts at version 0 again, so a version alone does not
+    identify a node; `created_zxid` does.
     """
 
     version: int
@@ -37,8 +38,9 @@ class Stat:
 
     @property
     def next_sequence(self) -> int:
-        """The number that the next sequence child gets: how many children there ever were. (Their
-        version counts creations and removals.)
+        """The number that the next sequence child gets, which is how many children were ever
+        created: `children_version` counts creations and removals, `children_count` is their
+        difference.
         """
         return (self.children_version + self.children_count) // 2
 
@@ -72,7 +74,7 @@ class SetData:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The node exists, and has this version unless ANY_VERSION."""
+    """Assert that the node exists, and has this version unless ANY_VERSION."""
 
     path: str
     version: int = ANY_VERSION
@@ -82,7 +84,7 @@ Op = Create | Delete | SetData | Check
 
 
 def absent(path: str) -> list[Op]:
-    """Operations that succeed only when nothing is at `path`, and leave nothing there."""
+    """Operations that succeed only if there is no node at `path`, and leave none there."""
     return [Create(path), Delete(path)]
 
 
@@ -97,7 +99,9 @@ class RefusalKind(StrEnum):
 
 
 class Refused(Conflict):
-    """ZooKeeper refused operation `index` (of a multi, else 0) on `path`; nothing was written."""
+    """ZooKeeper refused the operation on `path`; nothing was written. `index` is the operation's
+    place in the multi; 0 if it was not in a multi.
+    """
 
     code = "UNEXPECTED_ZOOKEEPER_ERROR"
 
@@ -109,14 +113,14 @@ class Refused(Conflict):
 
 
 Watch = Callable[[], None]
-"""Called once, from another thread, after the watched thing changed (or the session ended)."""
+"""Called once, from another thread, after the watched node changed or the session ended."""
 
 
 class Keeper(Protocol):
     """One ZooKeeper session. All methods may raise ReplicaRetired.
 
-    Reads raise Unavailable when there was no answer. Writes raise Refused, or OutcomeUnknown
-    when there was no answer.
+    Reads raise Unavailable when there is no answer. Writes raise Refused, or OutcomeUnknown when
+    there is no answer.
     """
 
     @property
@@ -124,60 +128,77 @@ class Keeper(Protocol):
 
     @property
     def strays(self) -> "Strays":
-        """Ephemeral nodes that this session left. Each call sees to them first."""
+        """Ephemeral nodes that this session may have left behind. Each call first deletes them."""
         ...
 
     def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
-        """Raises Refused(NO_NODE)."""
+        """The node's data and Stat. Raises Refused(NO_NODE). The watch fires when the node changes
+        or goes.
+        """
         ...
 
     def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-        """Pipelined reads, in order; None where there is no node. Not one snapshot."""
+        """The data and Stat of each node, None where there is no node. The reads are pipelined and
+        carried out in order, but they are not one snapshot.
+        """
         ...
 
     def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         """The node's Stat, or None. The watch fires when the node changes, goes, or appears."""
         ...
 
-    def exists_many(self, paths: Sequence[str]) -> list[Stat | None]: ...
+    def exists_many(self, paths: Sequence[str]) -> list[Stat | None]:
+        """Like `get_many`, without the data."""
+        ...
 
     def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        """Names, sorted. Raises Refused(NO_NODE). The watch fires on changes of the children."""
+        """The names of the children, sorted. Raises Refused(NO_NODE). The watch fires when a child
+        is created or removed, or the node itself is.
+        """
         ...
 
     def children_stat(self, path: str, watch: Watch | None = None) -> tuple[list[str], Stat]:
         """Like `children`, with the stat of `path` from the same read."""
         ...
 
-    def children_many(self, paths: Sequence[str]) -> list[list[str] | None]: ...
+    def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
+        """The sorted names of the children of each node, None where there is no node. Pipelined and
+        in order, like `get_many`.
+        """
+        ...
 
     def await_children(self, path: str, watch: Watch) -> bool:
-        """Call `watch` once, when children of `path` come or go that the reads after this call may
-        not see; or when the node does. It costs a request only the first time in a connection.
+        """Call `watch` once: when a child of `path` is created or removed which reads that follow
+        this call may not see, or when the node itself is. This costs a request only the first time
+        for a path in a connection.
 
-        False where ZooKeeper has no watches that stay: then list the children with the watch.
+        Return False if ZooKeeper does not have persistent watches; then the caller has to list the
+        children with the watch.
         """
         ...
 
     def multi(self, ops: Sequence[Op]) -> list[str]:
-        """All operations or none. Returns one string per operation: the created path, else "".
+        """Carry out all operations or none. Return one string per operation: the created path, or
+        "" for other operations.
 
-        Raises Refused with the index of the culprit.
+        Raises Refused with the index of the operation that ZooKeeper refused.
         """
         ...
 
     def multi_many(self, multis: Sequence[Sequence[Op]]) -> list[list[str] | Exception]:
-        """Pipelined independent multis; each result is what `multi` returns, or the error it
-        would raise (Refused, OutcomeUnknown, ReplicaRetired).
+        """Carry out independent multis, pipelined. Each result is what `multi` would return, or the
+        error that it would raise (Refused, OutcomeUnknown, ReplicaRetired).
         """
         ...
 
     def sync(self, path: str) -> None:
-        """After it, reads of this session see every write decided before the call."""
+        """Wait until reads of this session see every write that was committed before the call."""
         ...
 
     def close(self) -> None:
-        """End the session: ephemeral nodes vanish. The keeper is retired. Idempotent."""
+        """End the session, whose ephemeral nodes vanish, and retire the keeper. Further calls do
+        nothing.
+        """
         ...
 
 

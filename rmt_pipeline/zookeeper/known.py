@@ -1,5 +1,5 @@
-"""What was read of a replica's queue and parts before, so that it need not be read again: what a
-node counts tells whether it is still true.
+"""Caches what was read of a replica's queue and parts, to save reads. The counters in a node's stat
+tell whether what is known of its children is still true.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,35 +13,42 @@ from rmt_pipeline.zookeeper.keeper import Stat
 from rmt_pipeline.zookeeper.paths import ReplicaPaths
 
 KnownEntries = Hints[str, LogEntry]
-"""Queue entries read before. A queue node never changes, and its name is not used again as long as
-the queue is there. One that is made in its place is another replica's (`zookeeper.through`).
+"""Queue entries that were read before, by the names of their nodes. The node of a queue entry never
+changes, and its name is not used again as long as the queue exists. A queue that is created in its
+place belongs to another replica (`zookeeper.through`).
 """
 
 
 NodeCounts = tuple[int, int, int]
-"""What a node counts: when it was created, its own changes, and children that came or went."""
+"""The counters of a node: the transaction that created it, its own changes, and the creations and
+removals of its children.
+"""
 
 
 def node_counts(read: tuple[bytes, Stat] | None) -> NodeCounts | None:
-    """Equal to what it was before when nothing has changed; None of a node that is not there."""
+    """The counters of a node that was read: equal to earlier ones if and only if neither the node
+    nor its set of children has changed since. None if there is no node.
+    """
     if read is None:
         return None
     stat = read[1]
     return stat.created_zxid, stat.version, stat.children_version
 
 
-QUEUE_KNOWN_MAX = 20_000  # entries; a queue with more is listed at each look
+QUEUE_KNOWN_MAX = 20_000  # entries; a longer queue is not remembered, but listed each time
 
 
 @dataclass(frozen=True, slots=True)
 class CountedChildren:
-    """The children of a node as they were when it had this stat.
+    """The children of a node as they were when the node had these counters.
 
-    ZooKeeper counts each child that comes or goes, and no two states of a node have one count. So a
-    stat that is known says which children there are, however long ago they were listed.
+    ZooKeeper counts each creation and removal of a child, so no two states of a node have the same
+    count. A node that still has these counters has these children, however long ago they were
+    listed.
 
-    `session`: the one that has added or removed some since they were listed, 0 if nobody has.
-    Another one may see the node as it was before, and count others' changes for these.
+    `session` is the session that has added or removed children since they were listed, whose
+    changes are included here; 0 if none were. Only that session may compare: another one may read
+    the node as it was before these changes, with as many changes by others in the count.
     """
 
     created_zxid: int
@@ -49,7 +56,9 @@ class CountedChildren:
     session: int = field(default=0, kw_only=True)
 
     def is_still(self, stat: Stat, session: int) -> bool:
-        """The node is the same one and none of its children came or went."""
+        """Whether the node with this stat, as `session` has read it, is the same node and none of
+        its children came or went.
+        """
         found = stat.created_zxid, stat.children_version
         known = self.created_zxid, self.children_version
         return found == known and self.session in {0, session}
@@ -57,9 +66,9 @@ class CountedChildren:
 
 @dataclass(frozen=True, slots=True)
 class Listed(CountedChildren):
-    """The children of `parts`: `holdings` were listed, and `came` were seen there since by
-    `session`, which has made them itself, or asserted them in a write of its own; those that `went`
-    it has removed.
+    """The children of a replica's node `parts`: `holdings` were listed. Since then `session` has
+    created the parts that `came`, or asserted in a write that they exist, and removed those that
+    `went`.
     """
 
     holdings: Holdings
@@ -69,22 +78,25 @@ class Listed(CountedChildren):
     def changed(
         self, session: int, *, came: Iterable[PartName], went: Iterable[PartName]
     ) -> "Listed":
-        """With parts that this session has seen there since they were listed, and without those
-        that it has removed.
+        """The same listing with parts noted that `session` has created or asserted since (`came`),
+        and those that it has removed (`went`).
         """
         came = self.came.union(part for part in came if part not in self.holdings)
         return replace(self, came=came, went=self.went.union(went), session=session)
 
     def is_of(self, other: "Listed") -> bool:
-        """They began with the same listing."""
+        """Whether both began with the same listing."""
         mine = self.created_zxid, self.children_version
         return mine == (other.created_zxid, other.children_version)
 
     def at(self, stat: Stat, session: int) -> "Listed | None":
-        """The children at this stat, if it proves which they are: each one that came or went since
-        is one more in its version. So if we know as many that were there since, which were not
-        there before, or were removed, it was these that came and went, and nothing else. Only the
-        session that saw them is known to have read the stat after that.
+        """The children that the node has at this stat, if the stat proves which they are; else
+        None.
+
+        Each child that came or went since the listing adds one to `children_version`. So if it has
+        grown by as many as we know to have come or gone, these were all the changes. For that the
+        stat must have been read after these changes, which is certain only in the session that
+        noted them.
         """
         changes = stat.children_version - self.children_version
         is_same = stat.created_zxid == self.created_zxid and self.session in {0, session}
@@ -98,12 +110,14 @@ class Listed(CountedChildren):
 
 @dataclass(frozen=True, slots=True)
 class Queued(CountedChildren):
-    """The nodes of a queue, in its order; not to be changed."""
+    """The nodes of a queue. `names` are in the queue's order; the mapping must not be modified."""
 
     names: Mapping[str, None]
 
     def changed(self, session: int, *, came: Sequence[str], went: Collection[str]) -> "Queued":
-        """By this session, which has changed nothing else: each is one change more."""
+        """The queue after `session` has added and removed these nodes and changed nothing else:
+        each counts as one change.
+        """
         count = self.children_version + len(came) + len(went)
         names = dict(self.names)
         for name in went:
@@ -114,8 +128,10 @@ class Queued(CountedChildren):
 
 @dataclass(frozen=True, slots=True)
 class KnownQueue:
-    """What was read of a replica's queue and parts before, to save reads. `parts` and `nodes`, of
-    the queue: by their path, as they were listed last.
+    """What was read of a replica's queue and parts before, to save reads.
+
+    `entries` are queue entries by node. `parts` and `nodes` have the last listing of the replica's
+    parts and of its queue, by the path of the node that was listed.
     """
 
     entries: KnownEntries = field(default_factory=KnownEntries)
@@ -123,7 +139,9 @@ class KnownQueue:
     nodes: Hints[str, Queued] = field(default_factory=Hints)
 
     def queued(self, replica: ReplicaPaths) -> Queued | None:
-        """What is known of its queue. To be asked as `listed` is."""
+        """What is known of the replica's queue, or None. Call it before sending requests, like
+        `listed`.
+        """
         return self.nodes.of([replica.queue]).get(replica.queue)
 
     def changed(
@@ -135,19 +153,24 @@ class KnownQueue:
         came: Sequence[str] = (),
         went: Collection[str] = (),
     ) -> None:
-        """As `published`, of a write that changed no other nodes of the queue."""
+        """Note that a write of `session` has added the queue nodes that `came` and removed those
+        that `went`, and no others. `before` is what was known when it was sent, as in `published`.
+        """
         if before is not None and before.session in {0, session}:
             self.found(replica, before.changed(session, came=came, went=went))
 
     def found(self, replica: ReplicaPaths, queued: Queued) -> None:
+        """Remember this as the replica's queue, unless it is too long."""
         if len(queued.names) > QUEUE_KNOWN_MAX:
             self.nodes.forget([replica.queue])
         else:
             self.nodes.learn({replica.queue: queued})
 
     def listed(self, replica: ReplicaPaths) -> Listed | None:
-        """What is known of its parts. Whoever compares it with a stat, or adds to it what he is
-        about to write or assert, asks before he sends anything: so what is known was read before.
+        """What is known of the replica's parts, or None.
+
+        A caller that compares it with a stat, or adds to it what it writes or asserts, must call
+        this before it sends the request, so that what is known was read earlier.
         """
         return self.parts.of([replica.parts]).get(replica.parts)
 
@@ -160,14 +183,16 @@ class KnownQueue:
         *,
         went: Collection[PartName] = (),
     ) -> None:
-        """This session's write has landed, which added these nodes to the parts, or asserted that
-        they are there, and removed those that `went`; `before` is what was known when it was sent.
-        What others changed since that was read is not in it, and is not missed: the node counts it
-        too, and so the parts are listed again.
+        """Note that a write of `session` was carried out which created the nodes of these `parts`,
+        or asserted that they exist, and removed those that `went`.
+
+        `before` is what was known when the write was sent (None: nothing, then nothing is noted).
+        Changes by other sessions since then are not in it. They are noticed all the same: the node
+        counts them too, so its stat won't match, and the parts are listed again.
         """
         if before is None or before.session not in {0, session}:
             return
         now = self.listed(replica)
         if now is not None and now.is_of(before) and now.session in {0, session}:
-            before = now  # what others of this session have seen meanwhile is in it
+            before = now  # it has what other threads of this session have noted meanwhile
         self.parts.learn({replica.parts: before.changed(session, came=parts, went=went)})

@@ -1,4 +1,4 @@
-"""The multis of the commands on partitions and parts (spec §9), as operations."""
+"""The multis of the commands on partitions and parts (spec §9), as lists of operations."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _GUARD_BYTES = 4 * limits.OP_BYTES_OVERHEAD
 
 @dataclass(frozen=True, slots=True)
 class LoggedDrop:
-    """One entry that drops a range, and the lock of the number that ends the range."""
+    """A log entry that drops a range, and the lock of the block number that ends the range."""
 
     entry: bytes
     lock: str
@@ -26,11 +26,14 @@ class LoggedDrop:
 def submit_drops(
     table: TablePaths, replica: ReplicaPaths, drops: Sequence[LoggedDrop], *, version: int
 ) -> list[Op]:
-    """The entries, and their delimiting numbers given back (spec §9.2). `version` is that of
-    `alter_partition_version` before the numbers were taken: commands on partitions whose numbers
-    are in flight at the same time exclude each other. The version of `log` moves, so no merge is
-    assigned that has not seen the drops. Deleting a lock also fences: once it is gone, a copy of
-    this multi that is still under way can't land.
+    """Write the entries to the log, and give back the block numbers that end their ranges (spec
+    §9.2).
+
+    `version` is that of `alter_partition_version` before the numbers were taken: of two commands on
+    partitions whose numbers are in flight at the same time only one succeeds. The multi changes the
+    version of `log`, so that no merge is assigned by a replica that has not seen the drops.
+    Deleting a lock also fences: once it is gone, another copy of this multi that is still on its
+    way is refused.
     """
     return [
         *_alone(table, replica, version),
@@ -41,7 +44,9 @@ def submit_drops(
 
 
 def _alone(table: TablePaths, replica: ReplicaPaths, version: int) -> list[Op]:
-    """No other command on partitions was decided since it had this version."""
+    """Assert that no other command on partitions was committed since `alter_partition_version` had
+    this version, and that the replica is active.
+    """
     return [
         Check(replica.is_active),
         SetData(table.alter_partition_version, b"", version),
@@ -50,7 +55,11 @@ def _alone(table: TablePaths, replica: ReplicaPaths, version: int) -> list[Op]:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A part that this replica has once it is in the log, and the lock of its number."""
+    """A part that this replica adds when the log entry is written, and the lock of its number.
+
+    `header` is the text of the part's node. With a `block_id`, the same block is refused from then
+    on.
+    """
 
     part: PartName
     header: bytes
@@ -60,9 +69,10 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """One entry, and what it does at once on the replica that writes it: `arrivals` come, `parts`
-    and the entries at the queue `nodes` go. `delimiter`: the lock of the number that ends the range
-    of what goes; "" when nothing does.
+    """A log entry, and what changes in the same multi on the replica that writes it.
+
+    `arrivals` are added, `parts` and the queue entries at `nodes` are removed. `delimiter` is the
+    lock of the block number that ends the range of what is replaced; "" if nothing is.
     """
 
     entry: bytes
@@ -73,6 +83,7 @@ class Swap:
 
     @property
     def locks(self) -> tuple[str, ...]:
+        """The locks that the multi deletes: of the delimiter and of the arrivals."""
         ends = (self.delimiter,) if self.delimiter else ()
         return (*ends, *(one.lock for one in self.arrivals))
 
@@ -86,12 +97,13 @@ def submit_swaps(
     log_version: int,
     is_lost_version: int,
 ) -> list[Op]:
-    """Parts come and go in the log, and on this replica, at one moment (spec §9.6).
+    """Add and remove parts in the log and on this replica at one moment (spec §9.6).
 
-    `version` is that of `alter_partition_version`, before the numbers were taken. `log_version` was
-    read when the log was pulled, before it was looked what goes, and `is_lost_version` with it: so
-    nothing was assigned, given up or cloned since, which could be in the ranges and stay. (-1, when
-    nothing goes.) Deleting the locks also fences, as in `submit_drops`.
+    `version` is that of `alter_partition_version` before the numbers were taken. `log_version` and
+    `is_lost_version` were read when the log was pulled, before we looked which parts and entries
+    the ranges have: so since then nothing was assigned, given up or cloned that would be inside a
+    range and stay. (`log_version` is -1, any version, if nothing is removed.) Deleting the locks
+    also fences, as in `submit_drops`.
     """
     return [
         *_alone(table, replica, version),
@@ -116,14 +128,16 @@ def submit_swaps(
 
 
 def cancel_insert(lock: str) -> list[Op]:
-    """The insert that holds this number can't commit any more (spec §9.2)."""
+    """Cancel the insert that holds this block number: without its lock it can't commit
+    (spec §9.2).
+    """
     return [Delete(lock)]
 
 
 @dataclass(frozen=True, slots=True)
 class Dropping:
-    """Who carries out a drop: `node` is its queue entry, which is claimed, and `is_lost_version`
-    was read before the queue and the parts.
+    """The multis of a worker that carries out a drop. `node` is the drop's queue entry, which the
+    worker has claimed; `is_lost_version` was read before the queue and the parts.
     """
 
     replica: ReplicaPaths
@@ -131,8 +145,9 @@ class Dropping:
     is_lost_version: int
 
     def _guards(self) -> list[Op]:
-        """The claim stands, and nothing was given up, nor another replica's state taken over, since
-        we looked: either may have brought entries or parts that we have not seen.
+        """Assert that the claim exists, and that this replica has not given up a part, nor taken
+        over another replica's state, since the worker looked: both may have brought entries or
+        parts that the worker has not seen.
         """
         return [
             Check(self.replica.claim(self.node)),
@@ -140,20 +155,23 @@ class Dropping:
         ]
 
     def remove_entries(self, nodes: Sequence[str]) -> list[Op]:
-        """Whoever carries one of them out can't publish any more."""
+        """Remove queue entries. A worker that is carrying one of them out can't
+        publish any more.
+        """
         return [
             *self._guards(),
             *(Delete(self.replica.queue_entry(node)) for node in nodes),
         ]
 
     def forget_parts(self, parts: Sequence[PartName]) -> list[Op]:
+        """Remove parts from those that the replica promises."""
         return [*self._guards(), *(Delete(self.replica.part(part)) for part in parts)]
 
     def finish(
         self, parts: Sequence[PartName], arrivals: Sequence[tuple[PartName, bytes]] = ()
     ) -> list[Op]:
-        """The last parts go, and with them the entry and its claim. `arrivals` with their headers
-        come in their place, at the same moment for whoever reads.
+        """Remove the last parts, the drop's queue entry and its claim, and add `arrivals` (parts
+        with the texts of their nodes) in their place: readers see both at one moment.
         """
         return [
             Check(self.replica.is_lost, self.is_lost_version),
@@ -165,8 +183,8 @@ class Dropping:
 
 
 def cut_deletions(names: Sequence[_T], path: Callable[[_T], str]) -> Iterator[Sequence[_T]]:
-    """The names in groups, such that one multi of a `Dropping` can delete all of a group: it must
-    fit into a packet.
+    """Yield the names in groups, each so small that one multi of a `Dropping` can delete the nodes
+    of the whole group: the multi must fit into a packet. `path` gives the path of a name.
     """
     return cut(
         names, lambda name: op_bytes(Delete(path(name))), limits.MULTI_BYTES_MAX - _GUARD_BYTES

@@ -1,4 +1,7 @@
-"""The multis of a table that is made again from the disks of its replicas (spec §11.6)."""
+"""The multis that restore a table from the disks of its replicas (spec §11.6).
+
+`replica.life.restore` describes the steps.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -11,8 +14,8 @@ from rmt_pipeline.zookeeper.paths import SEQUENCE_DIGITS, ReplicaPaths, TablePat
 def begin_anew(
     table: TablePaths, first: str, awaited: Iterable[str], *, metadata: bytes, columns: bytes
 ) -> list[Op]:
-    """The multi that begins to restore a table of which ZooKeeper has nothing: its nodes, and one
-    for each replica that is waited for.
+    """Begin to restore a table of which ZooKeeper has nothing: create its nodes, `restoring`, and
+    below that a node for each replica that is `awaited`. `first` is the replica that begins.
     """
     return [
         *transactions.create_table(table, first, metadata, columns),
@@ -29,8 +32,11 @@ def begin_again(
     log: int,
     replicas_version: int,
 ) -> list[Op]:
-    """ZooKeeper has the table as it was some time ago. Nobody is active, or joins it now; whoever
-    becomes active afterwards finds out that it is being restored, and is not (`life.start`).
+    """Begin to restore a table that ZooKeeper has as it was some time ago.
+
+    The multi asserts that none of the `replicas` is active and that no process is joining or
+    opening the table. A replica that starts afterwards finds `restoring`, and does not stay active
+    (`life.start`). `log` is the number of the log entry that comes next.
     """
     return [
         Check(table.replicas, replicas_version),
@@ -44,8 +50,10 @@ def begin_again(
 def reset_replica(
     replica: ReplicaPaths, *, metadata: bytes, columns: bytes, version: int, log: int
 ) -> list[Op]:
-    """What the replica's nodes say of another time is over. Setting `is_lost` refuses whoever acts
-    on what was in its queue.
+    """Overwrite what the replica's nodes say of an earlier time.
+
+    Setting `is_lost` gives it a new version, so a process that acts on what was in the replica's
+    queue is refused.
     """
     return [
         SetData(replica.is_lost, b"0"),
@@ -58,8 +66,9 @@ def reset_replica(
 
 
 def skip_numbers(parent: str, prefix: str, first: int, count: int, version: int) -> list[Op]:
-    """Sequence numbers from `first` on that nobody gets any more: made and gone at once. The
-    version says that the next one is still `first`.
+    """Use up `count` sequence numbers from `first` on, so that they are never given out: each node
+    is created and deleted in the same multi. `version`, of `parent`, asserts that the next number
+    is still `first`.
     """
     made: list[Op] = [Create(prefix, sequence=True) for _ in range(count)]
     gone = [Delete(f"{prefix}{first + number:0{SEQUENCE_DIGITS}d}") for number in range(count)]
@@ -75,10 +84,13 @@ def open_table(
     log: int,
     gone: Sequence[str],
 ) -> list[Op]:
-    """The table is whole: its replicas may become active. `announcements`: who was waited for, with
-    the version of what they said; nobody else has come, or `restoring` is not empty. `pointers`:
-    nodes that say how far each replica has copied the log, which begins for all of them at `log`.
-    `queued`: entries that only one replica needs. `gone`: nodes of another time.
+    """Open the restored table: its replicas may become active.
+
+    `announcements` are the replicas that the restore waited for, with the version of what each
+    announced; if another replica has been added since, `restoring` can't be deleted and the multi
+    is refused. `pointers` are the replicas' `log_pointer` nodes, set to `log`, from where they will
+    copy the log. `queued` are entries for the queue of one replica. `gone` are nodes of an earlier
+    time, to be deleted.
     """
     return [
         *(

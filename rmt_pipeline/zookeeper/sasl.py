@@ -1,5 +1,5 @@
-"""SASL's DIGEST-MD5 (RFC 2831), as ZooKeeper asks for it: both sides show that they know the
-password, and neither says it.
+"""SASL's DIGEST-MD5 (RFC 2831), as ZooKeeper uses it: both sides prove that they know the password,
+and neither sends it.
 """
 
 import hashlib
@@ -8,13 +8,13 @@ import re
 import secrets
 from collections.abc import Callable
 
-SERVICE = "zookeeper/zk-sasl-md5"  # what every ZooKeeper calls itself here, whatever its host
+SERVICE = "zookeeper/zk-sasl-md5"  # the name of every ZooKeeper server, whatever its host
 
 _DIRECTIVE = re.compile(r'([a-z-]+)=(?:"((?:[^"\\]|\\.)*)"|([^",]*))')
 
 
 class Sasl:
-    """One exchange: a challenge, our response, and the server's word that it knew it."""
+    """One exchange: the server's challenge, our response, and the server's proof."""
 
     def __init__(
         self,
@@ -31,7 +31,9 @@ class Sasl:
         self._expected = b""
 
     def response(self, challenge: bytes) -> bytes:
-        """Raises ValueError for a challenge that is none, or of what we don't speak."""
+        """The response to the server's challenge. Raises ValueError for a challenge that is not one
+        of DIGEST-MD5, or asks for more than authentication.
+        """
         asked = _directives(challenge)
         if asked.get("algorithm") != "md5-sess" or "nonce" not in asked:
             raise ValueError(f"not a challenge of DIGEST-MD5: {challenge!r}")
@@ -53,7 +55,7 @@ class Sasl:
         ).encode()
 
     def is_confirmed_by(self, word: bytes) -> bool:
-        """Whether the server knows the password, too."""
+        """Whether the server's last message proves that it knows the password, too."""
         return bool(self._expected) and hmac.compare_digest(word, self._expected)
 
 

@@ -1,4 +1,4 @@
-"""The life of one ZooKeeper session: whether it may still act, and who hears of its end."""
+"""The life of one ZooKeeper session: whether it is over, and what is called when it ends."""
 
 import threading
 from collections.abc import Callable
@@ -9,24 +9,24 @@ from rmt_pipeline.zookeeper.watches import Asked, Event, Key, Watches, What
 
 
 class SessionLife:
-    """A session begins alive, ends once, and stays ended.
+    """The state of a session, which is alive at first, ends once, and stays ended. Thread-safe.
 
-    Whoever asked for a watch is called once: when its event comes, at the latest at the end.
-    Thread-safe.
+    Each watch is called once: when its event comes, or at the latest when the session ends.
     """
 
     def __init__(self, hang_up: Callable[[], None]) -> None:
-        """`hang_up` releases what the session holds; it is called once, and may block."""
+        """`hang_up` releases the resources of the session; it is called once, and may block."""
         self.session_id = 0
         self._hang_up = hang_up
         self._lock = threading.Lock()
-        self._over: str | None = None  # why; set once
+        self._over: str | None = None  # why the session ended; set once
         self._reaper: threading.Thread | None = None
         self._callbacks: list[Callable[[], None]] = []
         self.watches = Watches()
 
     @property
     def is_over(self) -> bool:
+        """Whether the session has ended."""
         return self._over is not None
 
     def require(self) -> None:
@@ -35,14 +35,15 @@ class SessionLife:
             raise self.retired()
 
     def retired(self) -> ReplicaRetired:
+        """The error of a call in a session that is over."""
         return ReplicaRetired(
             f"ZooKeeper session {self.session_id:#x} is over ({self._over or 'expired'}); "
             "start over with a new one"
         )
 
     def on_retired(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once, from another thread, when the session ends in any way but
-        `close`; at once if that has happened. It may call `close`.
+        """Call `callback` once, from another thread, when the session ends in any way but by
+        `close`; at once, in this thread, if it has ended so already. `callback` may call `close`.
         """
         with self._lock:
             if self._over is None:
@@ -53,23 +54,25 @@ class SessionLife:
             callback()
 
     def ask(self, what: What, path: str, watch: Watch) -> tuple[Asked, Event]:
-        """As `Watches.ask`. Raises ReplicaRetired."""
+        """Like `Watches.ask`. Raises ReplicaRetired."""
         asked, event = self.watches.ask(what, path, watch)
-        if self._over is not None:  # it ended since the caller looked; nobody would call it
+        if self._over is not None:  # ended since the caller checked: nothing would call it
             self.watches.failed(asked)
             raise self.retired()
         return asked, event
 
     def wait(self, key: Key, watch: Watch) -> bool:
-        """As `Watches.wait`. Raises ReplicaRetired."""
+        """Like `Watches.wait`. Raises ReplicaRetired."""
         is_waiting = self.watches.wait(key, watch)
-        if self._over is not None:  # it ended since the caller looked; perhaps nobody calls it
+        if self._over is not None:  # ended since the caller checked: maybe nothing calls it
             self.watches.fire(key)
             raise self.retired()
         return is_waiting
 
     def retire(self, why: str) -> None:
-        """The session ended by itself. Does not block: the rest happens on another thread."""
+        """Note that the session ended by itself. Does not block: another thread calls the callbacks
+        and watches, and hangs up.
+        """
         with self._lock:
             if self._over is not None:
                 return
@@ -78,7 +81,11 @@ class SessionLife:
             self._reaper.start()
 
     def close(self) -> None:
-        """We end the session. Idempotent; returns when everything is released."""
+        """End the session, call its watches and hang up; return when that is done.
+
+        If the session ended by itself, wait until everything is released (unless this is called by
+        a callback, which the thread that releases it runs). After another `close`, do nothing.
+        """
         with self._lock:
             first = self._over is None
             self._over = self._over or "closed"

@@ -1,7 +1,9 @@
-"""Reads whose order matters, each in one function with its argument.
+"""Reads whose order matters: each function reads what belongs together, and argues why its order
+is right.
 
-A session sees the tree move forward only, and its requests are answered in order. So reads that
-are sent one after another in one session see states that follow one another, also pipelined.
+Within a session ZooKeeper answers requests in order, and never from an older state than before. So
+reads that a session sends one after another see states that follow one another, also when they are
+pipelined.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -24,23 +26,23 @@ from rmt_pipeline.zookeeper.paths import (
     sequence_number,
 )
 
-FINISHED_KNOWN_MAX = 100  # beyond twice what is queued
+FINISHED_KNOWN_MAX = 100  # entries remembered, beyond twice as many as are queued
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSnapshot:
-    """What a replica has to do, is doing, and has; with the versions that guard acting on it."""
+    """A replica's queue, claims and parts, with the versions that guard acting on them."""
 
     entries: Mapping[str, LogEntry]
     names: Collection[str]
-    """As they were listed: of those without an entry each has gone since."""
+    """The nodes of the queue as they were listed. A node without an entry was removed since."""
     claims: Mapping[str, Claim]
     parts: Holdings
     executing_version: int
     is_lost: bool
     is_lost_version: int
     beside: Mapping[str, tuple[bytes, Stat] | None] = field(default_factory=dict)
-    """What was read `beside`, by its path."""
+    """What was read at the paths `beside`. Empty if the known queue had to be listed again."""
 
 
 def queue_snapshot(
@@ -55,23 +57,31 @@ def queue_snapshot(
     beside: Sequence[str] = (),
     with_claims: bool = True,
 ) -> QueueSnapshot:
-    """The queue first, then the claims, then the parts: an entry moves from queue and claims to
-    parts in one multi, so it may be seen twice, which is harmless, but never not at all. One that
-    is missing from the queue, or was listed and is gone when it is read itself, was finished before
-    the parts were read. `is_lost` before all: who acts on what is *not* queued asserts its version,
-    so that a clone between these reads is noticed. The version of `executing` before the claims: if
-    somebody claims in between, our own claim is refused, and we read again. So none are listed when
-    that read says that there are none, and the parts' stat, which was read behind it, serves. The
-    watches are for changes of the queue, and for claims that are taken or end.
+    """Read a replica's queue, claims and parts, in the order in which nothing can be missed.
 
-    `queue`: its names as the caller has just listed them, who acts on nothing but entries that are
-    there, and asserts these; or who has read `is_lost` before it, and compares. Then `is_lost` is
-    read later, and all is one request. So it is with one that is known: the stat says, before the
-    claims and the parts are read, that it is what a listing would have given now; else it is
-    listed, and all is read anew. `beside` is read with that request, in no order that matters.
+    1. `is_lost`. A caller that acts on what is *not* queued asserts its version, so that a clone
+       between these reads is noticed.
+    2. The queue. An entry goes from queue and claims to parts in one multi, so we may see it twice,
+       which is harmless, but never not at all. An entry that is missing from the queue, or is
+       listed and gone when we read its node, was finished before we read the parts.
+    3. The version of `executing`. If another worker claims after this read, our own claim is
+       refused, and we read again. Step 4 is left out if the stat shows no claims and there is no
+       `claims_watch`, or without `with_claims`; then the stat of `parts`, read behind it in the
+       same request, serves for step 5.
+    4. The claims, and 5. the parts.
 
-    Entries that are there still are taken from `before`, which the caller has read earlier. What is
-    `known` saves reads and decides nothing, whatever other threads forget meanwhile.
+    `queue` saves the listing of step 2. It is one of
+
+    * the names as the caller has just listed them, if the caller acts only on entries that are
+      there and asserts them, or has read `is_lost` before its listing and compares the versions:
+      `is_lost` is then read after the queue, and everything in one request;
+    * the known queue: the queue's stat, read before claims and parts, tells whether it is what a
+      listing would give now. If not, the queue is listed and everything is read again.
+
+    `watch` fires at changes of the queue, if it is listed here; `claims_watch` when claims are
+    taken or end. The nodes at `beside` are read in the request of step 3, in no particular order.
+    `known` and `before`, an earlier snapshot, save reads and do not change the result. Raises
+    ReplicaDropped, and Corruption if an entry can't be read.
     """
     lost = None
     names = queue.names if isinstance(queue, Queued) else queue
@@ -115,15 +125,17 @@ def queue_snapshot(
 def _parts_at(
     keeper: Keeper, replica: ReplicaPaths, known: KnownQueue, listed: Listed | None, stat: Stat
 ) -> Holdings:
-    """As they are known, if this stat of their node says so, else as they are listed now."""
+    """The replica's parts: the known ones, if this stat of `parts` proves them, else listed now."""
     still = as_listed(keeper, replica, known, listed, stat)
     return _list_parts(keeper, replica, known) if still is None else still
 
 
 def sweep_snapshot(keeper: Keeper, replica: ReplicaPaths, known: KnownQueue) -> QueueSnapshot:
-    """As `queue_snapshot`, without the claims: for who takes entries and parts away, whoever is at
-    them, and acts on there being no others. So `is_lost` is read before the queue. While its stat
-    says that the queue is the one that is known, all of it is one request.
+    """Like `queue_snapshot`, without the claims.
+
+    For a caller that removes entries and parts even if a worker has claimed them, and relies on
+    there being no others: so `is_lost` is read before the queue. As long as the queue's stat shows
+    that the known queue is still right, this takes one request.
     """
     return queue_snapshot(
         keeper, replica, known, queue=known.queued(replica), with_claims=False
@@ -136,9 +148,11 @@ def _claims(
     claimed: Sequence[str],
     entries: Mapping[str, LogEntry],
 ) -> dict[str, Claim]:
-    """By node. A claim that was listed and is gone when it is read may have been finished after the
-    parts were listed: its part would be missing and its entry look free. It counts as claimed
-    still.
+    """Read the claims that were listed, by node.
+
+    A claim that is gone when we read it may have been finished after the parts were listed: then
+    the snapshot lacks its part, and its entry would look free. So that entry still counts as
+    claimed.
     """
     claims = keeper.get_many([replica.claim(node) for node in claimed])
     return {
@@ -154,8 +168,8 @@ def is_as_known(
     queued: Queued,
     node: tuple[bytes, Stat] | None,
 ) -> bool:
-    """Whether the replica's queue, as this session has read its node since, has the entries that
-    are known. Raises ReplicaDropped.
+    """Whether the queue still has the entries that are known (`queued`). `node` is the queue's
+    node, which this session has read after it got `queued`. Raises ReplicaDropped if there is none.
     """
     if node is None:
         raise gone(replica)
@@ -165,7 +179,7 @@ def is_as_known(
 def list_queue(
     keeper: Keeper, replica: ReplicaPaths, known: KnownQueue, watch: Watch | None
 ) -> Mapping[str, None]:
-    """The names of the queue's nodes, in order; `known` remembers them for the next look. Raises
+    """List the names of the queue's nodes, in order, and remember them in `known`. Raises
     ReplicaDropped.
     """
     try:
@@ -180,7 +194,7 @@ def list_queue(
 def _children(
     keeper: Keeper, replica: ReplicaPaths, path: str, watch: Watch | None
 ) -> list[str]:
-    """Of a node that a replica has. Raises ReplicaDropped."""
+    """The children of a node that every replica has. Raises ReplicaDropped."""
     try:
         return keeper.children(path, watch)
     except Refused as refused:
@@ -188,13 +202,13 @@ def _children(
 
 
 def parts_now(keeper: Keeper, replica: ReplicaPaths, known: KnownQueue) -> Holdings:
-    """Every part that the replica promises, covered ones included.
+    """Every part that the replica promises, covered ones included. Raises ReplicaDropped.
 
-    The listing that is known is still true if the stat that we read is the one it was made at: the
-    node counts every child that comes or goes, and is known from one of its name that was made anew
-    by who created it. So it is what a listing in place of our read would have given, however long
-    ago, and in whichever session, it was made. Otherwise it is listed, which is a later read: what
-    the caller had to read before it was read before it.
+    The known listing is still true if the stat that we read has the counters of that listing: the
+    node counts each creation and removal of a child, and a node that was created again has another
+    `created_zxid`. So the known listing is what a listing now would give, however old it is and
+    whichever session made it. Otherwise the parts are listed, which is a still later read: what
+    the caller had to read before the parts was read before them.
     """
     listed = known.listed(replica)
     if listed is not None:
@@ -214,8 +228,8 @@ def as_listed(
     listed: Listed | None,
     stat: Stat,
 ) -> Holdings | None:
-    """The parts at this stat, which this session has read since it had `listed`, if it proves which
-    they are.
+    """The parts at this stat of `parts`, if it proves which they are; else None. This session must
+    have read the stat after it got `listed`.
     """
     found = None if listed is None else listed.at(stat, keeper.session_id)
     if found is None:
@@ -226,6 +240,7 @@ def as_listed(
 
 
 def _list_parts(keeper: Keeper, replica: ReplicaPaths, known: KnownQueue) -> Holdings:
+    """List the replica's parts and remember them in `known`. Raises ReplicaDropped."""
     listed = known.listed(replica)
     try:
         names, stat = keeper.children_stat(replica.parts)
@@ -242,7 +257,7 @@ def _just_ended(entry: LogEntry) -> Claim:
 
 
 def gone(replica: ReplicaPaths) -> ReplicaDropped:
-    """What to raise for a replica whose nodes are not in ZooKeeper."""
+    """The error to raise for a replica whose nodes are not in ZooKeeper."""
     return ReplicaDropped(
         f"{replica.root} is gone from ZooKeeper: the replica was dropped, or ZooKeeper lost its "
         "data. If somebody dropped it on purpose, DROP TABLE here too, or create it again; else "
@@ -257,7 +272,10 @@ def _entries(
     known: KnownEntries,
     earlier: QueueSnapshot | None = None,
 ) -> Mapping[str, LogEntry]:
-    """In the order of the names; without those that were finished or dropped since the listing."""
+    """The queue entries at these nodes, in the order of the names; without those that were finished
+    or dropped since the listing. Entries that `earlier` or `known` has are not read again. Raises
+    Corruption.
+    """
     before: Mapping[str, LogEntry] = {} if earlier is None else earlier.entries
     if earlier is not None and names is earlier.names and len(before) == len(names):
         return before
@@ -291,7 +309,7 @@ def _entries(
 def queued_entries(
     keeper: Keeper, replica: ReplicaPaths, known: KnownQueue, watch: Watch | None = None
 ) -> Mapping[str, LogEntry]:
-    """What a replica, also another one, has queued, by node. Raises ReplicaDropped."""
+    """The queue entries by node of this or another replica. Raises ReplicaDropped."""
     names = list_queue(keeper, replica, known, watch)
     return _entries(keeper, replica, names, known.entries)
 
@@ -299,8 +317,9 @@ def queued_entries(
 def entries_to_come(
     keeper: Keeper, table: TablePaths, replica: ReplicaPaths, known: KnownQueue
 ) -> list[LogEntry]:
-    """What a replica has yet to carry out: of the log what it has not copied, then its queue. An
-    entry goes from there to here, so it may be seen twice, and never not at all.
+    """The entries that a replica has yet to carry out: those of the log that it has not copied,
+    then its queue. Read in this order, since entries go from the log to the queue: one may be seen
+    twice, but never not at all.
     """
     pointer, _ = keeper.get(replica.log_pointer)
     first = log_entry_name(int(pointer or b"0"))
@@ -311,23 +330,28 @@ def entries_to_come(
 
 @dataclass(frozen=True, slots=True)
 class ClaimsAndParts:
-    """What this replica promises, by name, or somebody is about to promise."""
+    """The parts that workers of this replica are producing (`claimed`), and the names of those that
+    it promises.
+    """
 
     claimed: frozenset[PartName]
     names: frozenset[str]
 
     def is_free(self, part: PartName) -> bool:
+        """Whether the part is neither claimed nor promised."""
         return part not in self.claimed and str(part) not in self.names
 
 
 def claims_and_parts(keeper: Keeper, replica: ReplicaPaths) -> ClaimsAndParts:
-    """The claims first, then the parts: what is published in between is seen as a part, and what is
-    claimed after the first read has yet to look at the disk.
+    """Read a replica's claims, then its parts. Raises ReplicaDropped.
+
+    In this order a part that is published between the two reads is seen among the parts. A worker
+    that claims after the first read looks at the disk after us.
     """
-    keeper.sync(replica.root)  # else this may be an answer from the past
+    keeper.sync(replica.root)  # without it the server may answer from an older state
     nodes, listed = keeper.children_many([replica.executing, replica.parts])
     claims = keeper.get_many([replica.claim(node) for node in nodes or ()])
-    if None in claims:  # that one may have been published after the parts were listed
+    if None in claims:  # its part may have been published after the parts were listed
         listed = keeper.children(replica.parts)
     if nodes is None or listed is None:
         raise gone(replica)
@@ -342,7 +366,9 @@ def claims_and_parts(keeper: Keeper, replica: ReplicaPaths) -> ClaimsAndParts:
 def active_parts(
     keeper: Keeper, replica: ReplicaPaths, partitions: Collection[str] | None = None
 ) -> tuple[PartName, ...]:
-    """Every part that the replica promises (of these partitions), covered ones included."""
+    """Every part that the replica promises, covered ones included; with `partitions` only those of
+    these partitions.
+    """
     names = keeper.children(replica.parts)
     if partitions is not None:
         prefixes = tuple(f"{one}_" for one in partitions)
@@ -353,7 +379,7 @@ def active_parts(
 def committing_blocks(
     keeper: Keeper, table: TablePaths, partitions: list[str]
 ) -> dict[str, frozenset[int]]:
-    """Block numbers that are allocated and not yet in the log, of the given partitions."""
+    """The block numbers of these partitions that are allocated and not yet in the log."""
     listed = keeper.children_many([table.partition(partition) for partition in partitions])
     return {
         partition: frozenset(sequence_number(name) for name in names or [])
@@ -363,7 +389,9 @@ def committing_blocks(
 
 @dataclass(frozen=True, slots=True)
 class NotedMutations:
-    """What a replica has noted as finished, with the versions that guard noting more."""
+    """The mutations that a replica has noted as finished, with the versions that guard
+    noting more.
+    """
 
     finished: FinishedMutations
     pointer_version: int
@@ -371,11 +399,12 @@ class NotedMutations:
 
 
 def noted_mutations(keeper: Keeper, replica: ReplicaPaths) -> NotedMutations:
-    """Which mutations the replica has noted as finished. The order of the reads matters.
+    """Read which mutations the replica has noted as finished. Raises ReplicaDropped.
 
-    `is_lost` first: a replica that is cloned forgets what it had finished, and by then `is_lost`
-    has another version. The pointer before what is finished beyond it: when it moves in between,
-    something that is finished may look unfinished, and never the other way round.
+    `is_lost` is read first: a replica that becomes a clone forgets which mutations it had finished,
+    and by then `is_lost` has another version. The pointer is read before the mutations that are
+    finished beyond it: when the pointer moves in between, a finished mutation may look unfinished,
+    but never the other way round.
     """
     lost, pointer, beyond = keeper.get_many(
         [replica.is_lost, replica.mutation_pointer, replica.finished_mutations]
@@ -390,9 +419,11 @@ def noted_mutations(keeper: Keeper, replica: ReplicaPaths) -> NotedMutations:
 
 
 def replica_states(keeper: Keeper, table: TablePaths) -> dict[str, str]:
-    """Every replica of the table: `active`, `inactive` (its server does not run, or can't), or why
-    it is not active and will not be by itself: `lost` (too far behind, to be cloned), `detached`
-    as its server was told, both.
+    """The state of every replica of the table, by name.
+
+    `active`; `inactive`: its server does not run, or can't; or why the replica will not become
+    active by itself: the text of its node `detached` (`detached`, or `dropped` until it is
+    removed), `lost` (too far behind, to be cloned), or both.
     """
     names = keeper.children(table.replicas)
     replicas = [table.replica(name) for name in names]
@@ -407,10 +438,10 @@ def replica_states(keeper: Keeper, table: TablePaths) -> dict[str, str]:
 
 
 def awaiting_quorum(keeper: Keeper, table: TablePaths) -> frozenset[PartName]:
-    """Parts that wait for their quorum, and those whose quorum failed.
+    """The parts that wait for their quorum, and those whose quorum failed.
 
-    The failed ones last: a part goes from the others to them in one multi. One that is in neither
-    has reached its quorum, and keeps it; or it never asked for one.
+    The failed ones are read last: a part goes from the waiting to the failed ones in one multi. A
+    part in neither has reached its quorum, and keeps it, or never asked for one.
     """
     [status] = keeper.get_many([table.quorum_status])
     listed = keeper.children_many([table.quorum_parallel, table.quorum_failed_parts])

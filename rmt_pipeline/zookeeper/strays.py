@@ -1,17 +1,18 @@
-"""Ephemeral nodes of one session that must be gone, although nobody knows whether they are.
+"""Strays: ephemeral nodes that a session may have left behind, and that have to be deleted.
 
-A block number's lock and a claim hold others up for as long as their session lives:
+The lock of a block number and a claim make others wait for as long as their session lives:
 
-1. A asks for a number. The connection breaks; the lock was made, and A never learns its name.
-   (Or A gives a lock back, and the request is lost. Or something raises in between.)
-2. The session goes on: it is that of all tables of the process, and it is not ended for one
-   answer that did not come.
+1. An insert asks for a block number. The connection breaks: the lock was created, and the insert
+   never learns its name. (Or it gives a lock back, and the request is lost. Or an exception is
+   raised in between.)
+2. The session goes on: all tables of the process use it, and it is not ended because of one answer
+   that did not come.
 3. Merges of the partition wait for the lock until the process ends: for days, in a server.
 
-So the session itself remembers what it left. Before the next thing that is done with it, by
-whichever thread, the nodes are looked for and deleted. A session's requests are carried out in the
-order in which they were made, and what an older connection of it still brings is refused: once a
-later write is answered, the one without an answer has happened, or it never will.
+So the session remembers the nodes that it may have left. Before the next request of any thread
+they are looked for and deleted. ZooKeeper carries out a session's requests in the order in which
+they were sent, and refuses what an older connection of the session still brings. So once a later
+write is answered, the write without an answer has been carried out, or never will be.
 """
 
 import threading
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stray:
-    """The node at `path`; with `is_parent`, each node below it. Only those with `mark` in their
-    data are meant: a name that may be used again, and a node whose name is not known, need one.
+    """The node at `path`, or with `is_parent` each node below it, if it has `mark` in its data.
+
+    A mark is needed if the name may be used again, or is not known.
     """
 
     path: str
@@ -44,12 +46,12 @@ class Stray:
 
 
 class Strays:
-    """Nodes that one session left behind, because the answer to their creation was lost, and that
-    it has still to remove. Thread-safe.
+    """The strays of one session: nodes that it has still to delete, because the answer to their
+    creation or deletion was lost. Thread-safe.
     """
 
     def __init__(self, on_left: Callable[[], None] = lambda: None) -> None:
-        """`on_left` is told when there is something to see to; it must not block."""
+        """`on_left` is called whenever strays are added; it must not block."""
         self._on_left = on_left
         self._lock = threading.Lock()
         self._left: tuple[Stray, ...] = ()
@@ -58,14 +60,16 @@ class Strays:
         return len(self._left)
 
     def leave(self, strays: Sequence[Stray]) -> None:
-        """They must be gone, and there was no answer: they are seen to later."""
+        """Remember these nodes, to be deleted by `settle`."""
         with self._lock:
             self._left = tuple(dict.fromkeys([*self._left, *strays]))
         self._on_left()
 
     def settle(self, keeper: "Keeper") -> None:
-        """Delete what was left; what gets no answer again stays for the next time. Who keeps the
-        strays calls it before each request. Two threads do not settle the same at once.
+        """Delete the strays that there are; if there is no answer, they are kept for the next time.
+
+        A keeper calls this before each request. Two threads never settle the same strays at once: a
+        thread that comes while another one settles them does not wait for it.
         """
         if not self._left:
             return
@@ -74,7 +78,7 @@ class Strays:
         try:
             _delete(keeper, _found(keeper, left))
         except ReplicaRetired:
-            return  # they are gone with the session
+            return  # the nodes have gone with the session
         except RmtError:
             self.leave(left)
         except BaseException:
@@ -84,8 +88,8 @@ class Strays:
 
 @contextmanager
 def seen_to(keeper: "Keeper", strays: Sequence[Stray]) -> Iterator[None]:
-    """Around the request that makes ephemeral nodes: when it ends without an answer, they will not
-    stay. What was refused has made none.
+    """A context for a request that creates ephemeral nodes: if it ends without an answer, they are
+    remembered as strays. A request that was refused has created none.
     """
     try:
         yield
@@ -97,7 +101,9 @@ def seen_to(keeper: "Keeper", strays: Sequence[Stray]) -> Iterator[None]:
 
 
 def give_back(keeper: "Keeper", strays: Sequence[Stray]) -> None:
-    """Delete nodes of our own, now or as soon as ZooKeeper answers. One that is gone is fine."""
+    """Delete nodes that this session has created, now, or as soon as ZooKeeper answers. A node that
+    is gone already is no error.
+    """
     assert not any(stray.is_parent for stray in strays), "ours have names"
     try:
         _delete(keeper, [stray.path for stray in strays])
@@ -111,10 +117,11 @@ def give_back(keeper: "Keeper", strays: Sequence[Stray]) -> None:
 
 
 def _found(keeper: "Keeper", strays: Sequence[Stray]) -> list[str]:
-    """The paths of those that are there. The check is the later write that is answered.
+    """The paths of those strays that exist. The multi with a Check is the later write whose answer
+    proves that the earlier ones are settled.
 
-    What another session has made is none of ours, also when we know its name: a table that was
-    dropped and created again counts its block numbers from the start.
+    A node that another session has created is not ours, even if its name is that of a stray: a
+    table that was dropped and created again counts its block numbers from the start.
     """
     paths: list[str] = []
     keeper.multi([Check("/")])
@@ -135,7 +142,9 @@ def _found(keeper: "Keeper", strays: Sequence[Stray]) -> list[str]:
 
 
 def _delete(keeper: "Keeper", paths: Sequence[str]) -> None:
-    """All together; one by one when one of them is gone already. Raises what is no refusal."""
+    """Delete these nodes together, or one by one if one of them is gone already. Raises any other
+    error.
+    """
     for batch in batches([Delete(path) for path in paths], bytes_max=limits.MULTI_BYTES_MAX):
         try:
             keeper.multi(batch)

@@ -1,5 +1,5 @@
-"""Keepers that speak through another one, and say what is different: for one replica as it was made
-once, or for a statement that happens once.
+"""Keepers that pass calls on to another keeper and add an operation to its multis: one that asserts
+which creation of a replica is meant, or one that lets a statement happen only once.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ KeeperT = TypeVar("KeeperT", bound=Keeper)
 
 
 class ThroughKeeper(Generic[KeeperT]):
-    """The `Keeper` protocol, as `session` carries it out."""
+    """A `Keeper` that passes every call on to `session`."""
 
     def __init__(self, session: KeeperT) -> None:
         self.session = session
@@ -73,28 +73,30 @@ class ThroughKeeper(Generic[KeeperT]):
 
 
 class BoundKeeper(ThroughKeeper[Keeper]):
-    """A session's writes for one replica as it was made once: none lands in its namesake.
+    """A session that writes for one creation of a replica: no write lands in a replica that was
+    created later at the same path.
 
-    A path says nothing of who made what is there, and versions start again at 0:
+    Each multi asserts the node of that creation, and raises ReplicaDropped if the node does not
+    exist; nothing was written then. Reads are passed on unchanged.
 
-    1. An insert has its block number, and its part has its name on the disk. Its process stops.
-    2. Somebody drops the table and creates it again: the same path, the same replica, versions of
-       0. An insert into the new table is given the same number, and is under way.
-    3. The first process goes on. Its commit finds a replica that is active, an `is_lost` of the
-       version that it saw, and a lock of the name that it holds: the new table promises a part that
-       nobody has.
+    A path does not tell which creation of a table is meant, and versions start again at 0:
 
-    So what a replica is made with has a node of its own, `R/creation/<uuid>`, which nobody makes
-    again, and each write asserts it. It comes first: what was refused for another reason was
-    refused by the replica that was meant, and what its caller concludes of its disk is true of its
-    own disk.
+    1. An insert has allocated its block number, and its part has its name on the disk. Its process
+       stands still.
+    2. A user drops the table and creates it again: with the same path, the same replica, and
+       versions of 0. An insert into the new table gets the same block number, and is under way.
+    3. The first process goes on. Its commit finds an active replica, an `is_lost` of the version
+       that it has read, and a lock of the name that it holds: the new table promises a part that no
+       replica has.
 
-    Reads are the session's; each multi asserts the creation of a replica, and raises
-    ReplicaDropped when it is not there: nothing was written then.
+    So each creation of a replica has a node of its own, `R/creation/<uuid>`, which is never created
+    a second time, and each write asserts it. The assertion is the first operation: a write that is
+    refused because of another operation was refused by the replica that was meant, so that what the
+    caller concludes about the disk is true of this replica's disk.
     """
 
     def __init__(self, session: Keeper, root: str, creation: str) -> None:
-        """`root` is the replica's path, for people."""
+        """`creation` is the path of the node to assert; `root` the replica's path, for messages."""
         super().__init__(session)
         self._root = root
         self.creation = creation
@@ -125,23 +127,22 @@ class BoundKeeper(ThroughKeeper[Keeper]):
 
 
 class CarriedOut(RmtError):
-    """The node says that it was done before. Nothing was written."""
+    """The statement was carried out before, as its node says. Nothing was written."""
 
     code = "ALREADY_CARRIED_OUT"
 
 
 class MarkedKeeper(ThroughKeeper[LivingKeeper]):
-    """A session in which one statement happens at most once, whoever tries it again.
+    """A session in which one statement happens at most once, whichever replica tries it again.
 
-    A statement that changes a replicated table does it in one multi, which adds to the table's log
-    or to its mutations. Here that multi also creates the node that says so:
+    A statement changes a replicated table in one multi, which adds to the table's log or to its
+    mutations. The first such multi of this session also creates the node `mark`, and is refused if
+    that exists:
 
-    1. A carries out TRUNCATE TABLE, and dies before it could tell anybody.
+    1. A replica carries out TRUNCATE TABLE, and dies before it could report that.
     2. Rows are inserted.
-    3. A begins again, or another replica takes over. Its multi finds the node: nothing is written,
-       and the rows stay.
-
-    So the first multi that commits something also creates `mark`.
+    3. The replica begins again, or another one takes over. Its multi finds `mark`: nothing is
+       written, and the rows stay.
     """
 
     def __init__(self, keeper: LivingKeeper, mark: str) -> None:
@@ -150,7 +151,7 @@ class MarkedKeeper(ThroughKeeper[LivingKeeper]):
         self._is_marked = False
 
     def multi(self, ops: Sequence[Op]) -> list[str]:
-        """Raises CarriedOut."""
+        """Like `Keeper.multi`. Raises CarriedOut if the statement was carried out before."""
         if self._is_marked or not any(map(_commits, ops)):
             return self.session.multi(ops)
         try:
@@ -168,7 +169,7 @@ class MarkedKeeper(ThroughKeeper[LivingKeeper]):
 
 
 def _commits(op: Op) -> bool:
-    """Whether it adds an entry to a table's log, or a mutation."""
+    """Whether the operation adds an entry to a table's log, or a mutation."""
     if not isinstance(op, Create) or not op.sequence:
         return False
     return op.path.endswith(("/log/log-", "/mutations/"))

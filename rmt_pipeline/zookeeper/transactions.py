@@ -1,7 +1,7 @@
 """Each multi of the protocol as a function that returns its operations; nothing is sent here.
 
-The functions take bytes that `protocol.log.codec` and `protocol.nodes` made, and part names; the
-order of operations matters only where a refusal is attributed to one of them (`Tagged`).
+The functions take texts of nodes, as `protocol.log.codec` and `protocol.nodes` make them, and part
+names. The order of operations matters only where the caller asks which one was refused (`Tagged`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,12 +27,15 @@ from rmt_pipeline.zookeeper.snapshot import NotedMutations
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
-    """Operations, each with what it is for and the index of the block it belongs to."""
+    """Operations, each with its purpose and the index of the block that it belongs to
+    (None: none).
+    """
 
     ops: tuple[Op, ...]
     tags: tuple[tuple[Purpose, int | None], ...]
 
     def culprit(self, refused: Refused) -> tuple[Purpose, int | None]:
+        """The purpose and block of the operation that was refused."""
         return self.tags[refused.index]
 
 
@@ -58,13 +61,16 @@ def allocate_blocks(
     is_lost_version: int,
     is_alone: bool = False,
 ) -> Tagged:
-    """A block number for every (partition id, block id or "") of one insert, or for none.
+    """Allocate a block number for every (partition id, block id or "") of one insert, or for none.
 
-    `record_version` is that of the insert's record; None: it has none. `holder` finds the locks
-    again when there is no answer: no other allocation has this name. Testing record and ids already
-    here only saves work: the guarantee is that the commit writes them. The record comes first: when
-    there was another try, ids of blocks need not be looked at. So it is with `is_alone`, that no
-    insert waits for its quorum: it comes last, for what is there already has no need of it.
+    `record_version` is the version of the insert's record; None: it has none. `holder` is a name
+    that no other allocation has, by which the locks are found when there is no answer. With
+    `is_alone` no other insert may be waiting for its quorum.
+
+    The record, the block ids and the quorum are tested here only to save work: what counts is that
+    the commit writes their nodes. Of several reasons ZooKeeper reports the first. So the record
+    comes first: after an earlier try of this insert, block ids need not be looked at. The quorum
+    comes last: rows that are there already do not need it.
     """
     steps = _may_insert(replica, is_lost_version)
     if insert_id and record_version is None:
@@ -94,8 +100,9 @@ def _allocation(
 def _may_insert(
     replica: ReplicaPaths, is_lost_version: int
 ) -> list[tuple[Sequence[Op], Purpose, int | None]]:
-    """The replica is active, and not lost: one that clones another sets aside every part that its
-    source does not know, so an insert that it took meanwhile would be gone (spec §11.4).
+    """Assert that the replica is active and not lost. A replica that clones another sets aside
+    every part that its source does not know, and with them the rows of an insert that it had
+    accepted meanwhile (spec §11.4).
     """
     return [
         ([Check(replica.is_active)], Purpose.IS_ACTIVE, None),
@@ -104,9 +111,11 @@ def _may_insert(
 
 
 def create_partition(table: TablePaths, replica: ReplicaPaths, partition: str) -> list[Op]:
-    """The first block of a partition: bumping `block_numbers` tells who lists all partitions."""
+    """Create a partition's node, for its first block. The new version of `block_numbers` refuses
+    multis that were decided on an older list of all partitions.
+    """
     return [
-        Check(replica.host),  # the table is not being dropped
+        Check(replica.host),  # exists unless the replica is being dropped
         Create(table.partition(partition)),
         SetData(table.block_numbers),
     ]
@@ -114,8 +123,11 @@ def create_partition(table: TablePaths, replica: ReplicaPaths, partition: str) -
 
 @dataclass(frozen=True, slots=True)
 class BlockCommit:
-    """One part of an insert: its lock, log entry, node and block id ("" without deduplication).
-    `quorum` is the node that stays until enough replicas have the part, if it has one of its own.
+    """What a commit writes for one part of an insert.
+
+    `lock` is the path of the lock of its block number, `entry` the text of its log entry, `header`
+    that of its node, `block_id` is "" without deduplication. `quorum` is the text of the node that
+    stays until enough replicas have the part; None if the part does not have one of its own.
     """
 
     part: PartName
@@ -128,9 +140,11 @@ class BlockCommit:
 
 @dataclass(frozen=True, slots=True)
 class BlockThere:
-    """A block that is not inserted again: its id, and what part that named when it was read. Then
-    or before that the node above had the version `forgotten`: it tells whether ids were forgotten
-    since, and this one may be there again for another part.
+    """A block that an insert leaves out because its id is in ZooKeeper already.
+
+    `part` is the name in the id's node when it was read, `version` that node's version.
+    `forgotten` is the version that `blocks` had before that read: if `blocks` has another version
+    now, ids were forgotten since, and this one may have been created again for another part.
     """
 
     block_id: str
@@ -141,8 +155,9 @@ class BlockThere:
 
 @dataclass(frozen=True, slots=True)
 class RecordChange:
-    """What a commit writes of its insert: the record, whose version was `version` (None: there was
-    none), and with `batch` the node of this commit, as (number, text).
+    """What a commit writes about its insert: the record's new `text`, and with `batch` the node of
+    this commit, as (number, text). `version` is the version of the record before (None: there was
+    none).
     """
 
     insert_id: str
@@ -161,17 +176,19 @@ def commit_insert(
     quorum_status: bytes | None = None,
     there: Sequence[BlockThere] = (),
 ) -> Tagged:
-    """Everything of one commit at once: for each part that it is in the log, that its number is no
-    longer in flight, that the same block is refused from now on, that we have it, and that it waits
-    for a quorum; and what is then in the table of the insert. With `quorum_status` all parts wait
-    together, and no other insert does.
+    """Commit parts of an insert, all or none.
 
-    Deleting the locks also fences: once they are gone, a copy of this multi that is still under way
-    can't land (spec §2.6, §16.2 I4). So does the version of the record: of two tries that go on
-    from one place only one does.
+    For each part the multi writes the log entry, deletes the lock of its block number, creates the
+    block id (so that the same block is refused from then on), adds the part to this replica's
+    parts, and creates its quorum node. It also writes the insert's record (`change`). With
+    `quorum_status` all parts wait for one quorum, and no other insert may wait.
 
-    Ids that are `there` get another version: whoever has read them before, to forget them with
-    their parts, is refused, and finds the record of this insert when he looks again.
+    Deleting the locks also fences: once they are gone, another copy of this multi that is still on
+    its way is refused (spec §2.6, §16.2 I4). So does the version of the record: of two tries that
+    go on from the same state of the record only one succeeds.
+
+    Block ids that are `there` get another version. A process that has read them before, in order to
+    forget them with their parts, is refused, and finds this insert's record when it looks again.
     """
     steps = _may_insert(replica, is_lost_version)
     steps += [
@@ -233,7 +250,7 @@ def _commit(
 def insert_bytes(
     table: TablePaths, replica: ReplicaPaths, block: BlockCommit, holder: str
 ) -> int:
-    """What a block takes of a packet, in the larger one of the two multis."""
+    """How many bytes a block takes in the larger one of the insert's two multis."""
     allocation = _allocation(table, block.part.partition, block.block_id, holder)
     commit = _commit(table, replica, block)
     return max(
@@ -243,7 +260,9 @@ def insert_bytes(
 
 
 def release_locks(locks: Iterable[str]) -> list[Op]:
-    """Give numbers back. Also settles a commit without answer: only one of them can succeed."""
+    """Give block numbers back. This also settles a commit that got no answer: it deletes the same
+    locks, so only one of the two can succeed.
+    """
     return [Delete(lock) for lock in locks]
 
 
@@ -259,11 +278,13 @@ def pull(
     pointer_version: int,
     is_lost_version: int,
 ) -> list[Op]:
-    """Copies of log entries and the pointer behind them, together (spec §16.3 Q2). What the others
-    of these log entries would bring is `here`.
+    """Copy log entries to the queue and move the log pointer behind them, in one multi (spec §16.3
+    Q2).
 
-    The pointer's version makes two pullers exclude each other; `is_lost` that the replica is
-    not being cloned; `is_active` that the cleaner respects our pointer.
+    `entries` are the texts to queue. Log entries that are passed by are not among them; the multi
+    asserts that the parts that they brought are `here`. The pointer's version makes two processes
+    that pull exclude each other, that of `is_lost` asserts that the replica is not becoming a
+    clone, and `is_active` that the clean-up keeps what our pointer has not passed.
     """
     return [
         Check(replica.is_active),
@@ -284,8 +305,10 @@ def claim(
     executing_version: int,
     is_lost_version: int,
 ) -> list[Op]:
-    """Take queue entries that are still there. Whoever claims bumps the version of `executing`,
-    so that two workers who read the same claims can't both pass the future-parts rules.
+    """Claim queue entries, if they are still queued. `claims` are (queue node, text of the claim).
+
+    Each claim changes the version of `executing`, so that of two workers that have read the same
+    claims, and compared their entries with these, only one succeeds.
     """
     return [
         Check(replica.is_lost, is_lost_version),
@@ -296,14 +319,15 @@ def claim(
 
 
 def confirm_claim(replica: ReplicaPaths, node: str, part: PartName) -> list[Op]:
-    """Changes nothing; refused unless the claim stands and the part is not promised: then nobody
-    else touches its directory. A read could be of the past.
+    """Assert that the claim exists and the part is not promised; changes nothing. Then no other
+    process touches the part's directory. A multi, because a read could be answered from an older
+    state.
     """
     return [Check(replica.claim(node)), *absent(replica.part(part))]
 
 
 def finish_entry(replica: ReplicaPaths, node: str) -> list[Op]:
-    """An entry that needs no work: its part, or a covering one, is here (spec §5.1.2)."""
+    """Remove a queue entry that needs no work: its part, or a covering one, is here (§5.1.2)."""
     return [Delete(replica.queue_entry(node))]
 
 
@@ -316,11 +340,13 @@ def publish_part(
     nobody_has: Sequence[str],
     counted: Sequence[Op] = (),
 ) -> list[Op]:
-    """We have `part`, and its queue entry and claim are gone; and who waits for a quorum counts us.
+    """Promise `part`, remove its queue entry and claim, and count this replica for the part's
+    quorum (`counted`).
 
-    `nobody_has` are part nodes of the other replicas that were absent when nobody had the part:
-    asserting it keeps two replicas from publishing different bytes under one name (spec §5.4).
-    When a DROP removed the entry meanwhile, the first delete refuses everything.
+    `nobody_has` are the paths of the part in the other replicas, if none of them had it when we
+    looked. The multi asserts that they are still absent, which keeps two replicas from publishing
+    different bytes under one name (spec §5.4). If a DROP has removed the entry meanwhile, its
+    deletion, which comes first, is refused, and with it everything.
     """
     return [
         Delete(replica.queue_entry(node)),
@@ -340,11 +366,12 @@ def refetch_part(
     is_lost: bytes,
     noted: NotedMutations,
 ) -> list[Op]:
-    """Our bytes of `part` are gone or wrong: no longer promise it, and queue a fetch
-    (spec §5.9.1). Setting `is_lost` to its own value invalidates who is cloning us.
+    """Stop promising `part`, whose bytes are missing or wrong here, and queue a fetch of it (spec
+    §5.9.1). Setting `is_lost` to its own value gives it a new version, so that a replica that is
+    cloning this one is refused.
 
-    Until the fetch has come, parts that it covered are read again, and a mutation that it had
-    seen they may not have seen: which mutations are finished is to be found out anew.
+    Until the part is fetched, parts that it covers are read again, which may lack mutations that
+    `part` had. So the note of finished mutations is cleared, and they are determined anew.
     """
     ops: list[Op] = [
         SetData(replica.is_lost, is_lost, is_lost_version),
@@ -360,11 +387,12 @@ def refetch_part(
 def forget_covered(
     replica: ReplicaPaths, part: PartName, covering: PartName, *, is_lost_version: int
 ) -> list[Op]:
-    """No longer promise a part, because we promise one that covers it. Its bytes go afterwards
-    (spec §10.5).
+    """Stop promising a part, because we promise one that covers it. Its bytes are removed
+    afterwards (spec §10.5).
 
-    That was read some time ago. `is_lost_version`, read before it, changes whenever a part of
-    ours is given up (`refetch_part`) or another replica's state is taken over.
+    That `covering` covers it was found some time ago. `is_lost_version` was read before that; it
+    changes whenever this replica gives up a part (`refetch_part`) or takes over another replica's
+    state.
     """
     return [
         Check(replica.is_lost, is_lost_version),
@@ -384,13 +412,16 @@ def assign(
     log_version: int,
     is_lost_version: int,
 ) -> list[Op]:
-    """New merges or mutations. The version of `log` serialises every assignment of the table;
-    inserts never touch it (spec §6.3).
+    """Write entries for merges or mutations to the log. The version of `log` serialises all
+    assignments of the table; inserts do not change it (spec §6.3).
 
-    What the replica has and has queued was read after the log had been pulled under
-    `is_lost_version`. It has another one when a clone has moved the pointer back since: then parts
-    that are in the log were in neither. Or when a part was given up: then it may have been seen
-    neither in the queue, which was read first, nor among the parts.
+    The replica's parts and queue were read after the log had been pulled under `is_lost_version`.
+    The version changes in two cases in which that reading may lack a part:
+
+    * the replica became a clone, which moved its log pointer back: parts of the log were neither
+      queued nor among the parts;
+    * the replica gave up a part: it was missing from the queue, which was read first, and then from
+      the parts.
     """
     return [
         Check(replica.is_active),
@@ -401,7 +432,9 @@ def assign(
 
 
 def bump_log(table: TablePaths) -> list[Op]:
-    """Excludes an assignment that is still under way under a version that was read before."""
+    """Change the version of `log`: an assignment that is on its way with an older version is
+    refused.
+    """
     return [SetData(table.log)]
 
 
@@ -411,8 +444,8 @@ def bump_log(table: TablePaths) -> list[Op]:
 def lock_partitions(
     table: TablePaths, partitions: Sequence[str], holder: str, *, version: int | None = None
 ) -> list[Op]:
-    """A number in each partition, for `holder`, as no other allocation is called. With `version`,
-    only if no partition was added since.
+    """Allocate a block number in each partition. `holder` is a name that no other allocation has.
+    With `version`, of `block_numbers`, only if no partition was added since.
     """
     data = table.other_lock_data(holder)
     locks: list[Op] = [
@@ -423,9 +456,11 @@ def lock_partitions(
 
 
 def create_mutation(table: TablePaths, entry: bytes, version: int, lock: str) -> list[Op]:
-    """The version of `mutations` encloses the allocation of the numbers: ids and numbers grow
-    together in every partition. Deleting the `lock` of one ("": there is none) also fences: once
-    it is gone, a copy of this multi that is still under way can't land.
+    """Create a mutation, if `mutations` still has the version that was read before its block
+    numbers were allocated: so in every partition a mutation with a greater id has a greater number.
+
+    The multi deletes `lock`, the lock of one of its numbers ("": there is none), which also fences:
+    once it is gone, another copy of this multi that is still on its way is refused.
     """
     ops: list[Op] = [
         SetData(table.mutations, b"", version),
@@ -435,15 +470,18 @@ def create_mutation(table: TablePaths, entry: bytes, version: int, lock: str) ->
 
 
 def bump_mutations(table: TablePaths, version: int) -> list[Op]:
-    """Excludes a mutation that is still under way under this version."""
+    """Change the version of `mutations`: a mutation that is on its way with this version is
+    refused.
+    """
     return [SetData(table.mutations, b"", version)]
 
 
 def note_finished(
     replica: ReplicaPaths, finished: FinishedMutations, noted: NotedMutations
 ) -> list[Op]:
-    """What this replica has finished, if nobody has noted anything since `noted` was read, and it
-    neither was cloned nor gave up a part: then smaller data versions may have come back.
+    """Note which mutations this replica has finished, unless another process has noted some since
+    `noted` was read, or the replica became a clone or gave up a part since: both may have brought
+    back parts with smaller data versions.
     """
     path, beyond = replica.finished_mutations, finished.encode_beyond()
     ops: list[Op] = [
@@ -458,8 +496,8 @@ def note_finished(
 
 
 def remove_mutations(table: TablePaths, ids: Sequence[str], replicas_version: int) -> list[Op]:
-    """Forget mutations that every replica has done, unless a replica was added or removed since
-    that was found out (spec §7.6).
+    """Remove mutations that every replica has finished, unless a replica was added or removed since
+    we read what they have finished (spec §7.6).
     """
     return [
         Check(table.replicas, replicas_version),
@@ -471,8 +509,8 @@ def remove_mutations(table: TablePaths, ids: Sequence[str], replicas_version: in
 
 
 def mark_lost(replica: ReplicaPaths, host_version: int) -> list[Op]:
-    """Note that an inactive replica is lost, since it is too far behind for the log to be kept for
-    it; refused when it came back meanwhile, which changes `host`.
+    """Mark an inactive replica as lost, because it is too far behind for the log to be kept for it.
+    Refused if it became active meanwhile, which changes `host`.
     """
     return [Check(replica.host, host_version), SetData(replica.is_lost, b"1")]
 
@@ -484,8 +522,8 @@ def trim_log(
     hosts: Sequence[tuple[str, int]],
     replicas_version: int,
 ) -> list[Op]:
-    """Remove log entries, asserting that nobody who was taken for lost came back, and that no
-    replica was added, since the decision.
+    """Remove log entries. `hosts`, (replica, version of its `host`), asserts that no replica that
+    counted as lost became active since the decision, `replicas_version` that none was added.
     """
     return [
         Check(table.replicas, replicas_version),
@@ -495,19 +533,21 @@ def trim_log(
 
 
 def remove_node(path: str) -> list[Op]:
-    """Remove one node that nothing else depends on, whichever version it has."""
+    """Remove one node on which nothing else depends, whichever version it has."""
     return [Delete(path)]
 
 
 def remove_ids(parent: str, version: int, ops: Sequence[Op]) -> list[Op]:
-    """Removals of children of `parent`, if nobody has removed any since it had that version. Who
-    removes some gives it another one; an id that is there again was removed before.
+    """Remove children of `parent` by `ops`, if none were removed since `parent` had this version.
+
+    Each removal changes the version. An id that was created again since it was read was removed in
+    between, so its new node can't be taken for the old one.
     """
     return [SetData(parent, b"", version), *ops]
 
 
 def remove_insert(table: TablePaths, insert_id: str, batches: int, version: int) -> list[Op]:
-    """The record of an insert, if it is still the one that was looked at."""
+    """Remove the record of an insert and the nodes of its commits, if it still has this version."""
     return [
         *(Delete(table.insert_batch(insert_id, number)) for number in range(batches)),
         Delete(table.insert(insert_id), version),
@@ -520,7 +560,7 @@ def remove_insert(table: TablePaths, insert_id: str, batches: int, version: int)
 def create_table(
     table: TablePaths, replica_name: str, metadata: bytes, columns: bytes
 ) -> list[Op]:
-    """The shared nodes of a new table, without its first replica (spec §11.1)."""
+    """Create the shared nodes of a new table, without those of its first replica (spec §11.1)."""
     return [
         Create(table.root),
         Create(table.metadata, metadata),
@@ -560,7 +600,9 @@ def create_replica(
     creator: bytes,
     creation: str,
 ) -> list[Op]:
-    """One replica's nodes. One that joins a table is lost: it clones another (spec §11.1)."""
+    """Create a replica's nodes. One that joins a table begins as lost, so it clones another
+    (§11.1).
+    """
     return [
         Create(replica.root),
         Create(replica.host),
@@ -583,22 +625,26 @@ def create_replica(
 
 
 def note_creation(replica: ReplicaPaths, creation: str) -> list[Op]:
-    """What everybody who writes for the replica asserts (`zookeeper.through`). Without a uuid: of a
-    definition that no catalog has, nothing.
+    """Create the node that every write for this replica asserts (`zookeeper.through`). `creation`
+    is "" for a definition that is in no catalog; then nothing is created.
     """
     nodes: list[Op] = [Create(replica.creations), Create(replica.creation(creation))]
     return nodes if creation else []
 
 
 def announce_replica(table: TablePaths, replica_name: str, replicas_version: int) -> Op:
-    """Bumps `replicas`: who lists the replicas and acts on the list notices a new one."""
+    """Change the version of `replicas`, so that a process that acts on an older list of replicas is
+    refused.
+    """
     return SetData(
         table.replicas, f"last added replica: {replica_name}".encode(), replicas_version
     )
 
 
 def activate(replica: ReplicaPaths, identifier: bytes, address: bytes) -> list[Op]:
-    """Rewriting `host` proves to everybody who remembered its version that we came back."""
+    """Make the replica active. Writing `host` changes its version: a process that has read it while
+    the replica was inactive is refused.
+    """
     return [
         Create(replica.is_active, identifier, ephemeral=True),
         SetData(replica.host, address),

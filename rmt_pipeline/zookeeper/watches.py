@@ -1,17 +1,18 @@
-"""Who waits for what in one session: one watch for each path and kind, and each waiter once in it.
+"""The watches of one session: which callbacks wait for a change of which node.
 
-ZooKeeper keeps one watch of a session for a path however often it is asked for, and whoever waits
-in a loop asks again at each turn. So what is kept here grows with what is waited for, never with
-how often somebody looked:
+ZooKeeper keeps one watch of a session for a path, however often it is asked for, while a loop that
+waits asks again at each turn. So this module keeps each callback once for each path and kind of
+watch; its memory grows with what is waited for, not with how often a loop asks:
 
-* a waiter that asks again, for the same, is there once;
-* a waiter that is a bound method, such as a waker's `wake`, is not kept alive: when nobody has the
-  waker any more, nobody waits;
-* a read that failed has left nothing;
-* where ZooKeeper's own watch stays, of children that are awaited, a waiter costs no request.
+* a callback that waits for a node already is not added again;
+* a callback that is a bound method, such as a waker's `wake`, is referenced weakly: when its object
+  is gone, it no longer waits;
+* a read that failed leaves no callback behind;
+* where ZooKeeper has a persistent watch, of awaited children, another callback costs no request.
 
-A waiter is called at the first event after its read was sent. That may be one that the answer
-already tells of (it was on its way): whoever is called looks again, and asks again.
+A callback is called at the first event after its read was sent. The read's answer may already
+include that change, since the event was on its way then. So the caller reads again when it is
+called, and asks for a new watch.
 """
 
 import inspect
@@ -25,16 +26,16 @@ from typing import Literal
 from rmt_pipeline.zookeeper.keeper import Watch
 
 What = Literal["data", "children"]
-"""`get` and `exists` ask for the same watch of ZooKeeper's, listings for another one."""
+"""The kind of a watch: `get` and `exists` set the same one in ZooKeeper, listings another one."""
 
 Key = tuple[What, str]
 Waiter = Callable[[], Watch | None]
-"""Gives the watch to call; None when nobody waits any more. Equal for equal watches."""
+"""Returns the watch to call, or None if its object is gone. Waiters of equal watches are equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A waiter that stays until it is called."""
+    """A waiter that holds its watch strongly, until it is called."""
 
     watch: Watch
 
@@ -44,7 +45,9 @@ class _Kept:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What is to be called when `key` changes; equal for one key, however often it is asked for."""
+    """What ZooKeeper's client calls when `key` changes. Events of one key are equal, so that the
+    client keeps only one of them.
+    """
 
     key: Key
     watches: "Watches" = field(repr=False)
@@ -55,14 +58,17 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Lasting(Event):
-    """An `Event` of a watch that stays after it has fired, and ends with the connection.
+    """An `Event` of a persistent watch, which stays after it has fired and ends with the
+    connection.
 
-    1. The connection breaks, and with it the watch. Somebody asks for it before we hear of that.
-    2. He takes it for one that stays, sends no request, and is among those who wait.
-    3. We hear of it: first nothing stays any more, and then everybody who waits is called, he too.
+    1. The connection breaks, and with it the watch. Before we are told, a caller asks to wait.
+    2. The caller takes the watch for one that still exists, sends no request, and waits.
+    3. We are told: first the watch is removed from the persistent ones, then every waiter is
+       called, also that caller.
     """
 
     def lapse(self) -> None:
+        """Note that the connection has ended, and the watch with it."""
         self.watches.lapse(self.key)
 
 
@@ -75,27 +81,30 @@ class Asked:
 
 
 class Watches:
-    """Who waits for which change of which node, in one session: however many wait for the same
-    change, ZooKeeper is asked once. Thread-safe.
-    """
+    """The callbacks that wait for changes of nodes in one session. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[Key, set[Waiter]] = {}
         self._asked: dict[Key, list[Asked]] = {}
         self._lasting: set[Key] = set()
-        # Filled by the garbage collector, at any moment in any thread: it may not take the lock.
+        # Waiters whose objects are gone. The garbage collector adds them, at any moment and in any
+        # thread, so that must not take the lock.
         self._nobody: deque[tuple[Key, Waiter]] = deque()
 
     def __len__(self) -> int:
-        """How many wait, once for each path and kind."""
+        """How many callbacks wait; one counts once for each path and kind."""
         with self._lock:
             self._drop_nobody()
             waiting = sum(map(len, self._waiting.values()))
             return waiting + sum(map(len, self._asked.values()))
 
     def ask(self, what: What, path: str, watch: Watch) -> tuple[Asked, Event]:
-        """Before the read is sent, since its event may come before its answer."""
+        """Note that a read which asks for this watch is about to be sent. The caller passes the
+        Event with the read, and calls `answered` or `failed` with the Asked afterwards.
+
+        This comes before the read is sent because an event may come before the answer.
+        """
         key = (what, path)
         asked = Asked(key, self._waiter(key, watch))
         with self._lock:
@@ -104,20 +113,24 @@ class Watches:
         return asked, Event(key, self)
 
     def lasts(self, key: Key) -> None:
-        """ZooKeeper has a watch for it that stays until `lapse`. The answer says so before any of
-        its events.
+        """Note that ZooKeeper has a persistent watch for `key`, until `lapse`. Called when its
+        answer comes, which is before any of its events.
         """
         with self._lock:
             self._lasting.add(key)
 
     def lapse(self, key: Key) -> None:
-        """The watch is gone: whoever waits looks for himself."""
+        """Note that the persistent watch of `key` is gone, and call its waiters, which then read
+        again.
+        """
         with self._lock:
             self._lasting.discard(key)
         self.fire(key)
 
     def wait(self, key: Key, watch: Watch) -> bool:
-        """Wait with the watch that stays, if there is one."""
+        """Wait with the persistent watch of `key`. Return False, and do nothing, if
+        there is none.
+        """
         waiter = self._waiter(key, watch)
         with self._lock:
             self._drop_nobody()
@@ -127,26 +140,33 @@ class Watches:
         return False
 
     def answered(self, asked: Asked) -> None:
-        """From now on there is a watch, unless its event has come already."""
+        """Note that the read was answered: its callback waits, unless its event has
+        come already.
+        """
         with self._lock:
             if self._take(asked):
                 self._waiting.setdefault(asked.key, set()).add(asked.waiter)
         self._crossed(asked)
 
     def failed(self, asked: Asked) -> None:
-        """The caller learns of the failure; that is enough."""
+        """Note that the read failed: its callback is dropped, since the caller gets the error."""
         with self._lock:
             self._take(asked)
         self._crossed(asked)
 
     def _crossed(self, asked: Asked) -> None:
-        """A watch that fires once takes the place of one that stays, in servers before 3.9.
+        """Give up the persistent watch of a key if an ordinary one was asked for as well.
 
-        1. The one that stays is asked for. 2. Before its answer comes, somebody else asks for one
-        that fires once. 3. The first answer: it stays. 4. The second one: it does not, and after
-        the next event there is no watch at all, with nobody to tell of it.
+        In servers before 3.9 a watch that fires once replaces a persistent one of the same path:
 
-        So it counts as gone, which is told to all; who asks for it again has it.
+        1. One thread asks for the persistent watch.
+        2. Before its answer comes, another thread asks for a watch that fires once.
+        3. The first answer comes: the watch is noted as persistent.
+        4. The second answer comes: the watch is no longer persistent. After the next event
+           ZooKeeper has no watch at all, and no waiter would ever be called.
+
+        So the persistent watch counts as gone, and all its waiters are called; the next one that
+        asks for it sets it again.
         """
         with self._lock:
             is_crossed = asked.key in self._lasting
@@ -154,7 +174,7 @@ class Watches:
             self.lapse(asked.key)
 
     def fire(self, key: Key) -> None:
-        """Call whoever waits for it, once."""
+        """Call the watches that wait for `key`; none of them waits any longer."""
         with self._lock:
             asked = {each.waiter for each in self._asked.pop(key, [])}
             waiters = self._waiting.pop(key, set()) | asked
@@ -164,13 +184,16 @@ class Watches:
                 watch()
 
     def fire_all(self) -> None:
+        """Call every watch that waits, as when the session ends."""
         with self._lock:
             keys = [*self._waiting, *self._asked]
         for key in dict.fromkeys(keys):
             self.fire(key)
 
     def _waiter(self, key: Key, watch: Watch) -> Waiter:
-        """Weak for the method of an object that allows it, and is told apart by who it is."""
+        """The waiter for this watch: a weak reference if it is a bound method of an object that
+        can be referenced weakly and is compared by identity, else a strong one.
+        """
         hashing: object = type(getattr(watch, "__self__", None)).__hash__
         if not inspect.ismethod(watch) or hashing is not object.__hash__:
             return _Kept(watch)
@@ -181,7 +204,7 @@ class Watches:
             return _Kept(watch)
 
     def _take(self, asked: Asked) -> bool:
-        """False when an event was faster."""
+        """Remove a read without answer. False if an event came first, and has removed it."""
         others = self._asked.get(asked.key, [])
         if asked not in others:
             return False
@@ -191,6 +214,7 @@ class Watches:
         return True
 
     def _drop_nobody(self) -> None:
+        """Remove the waiters whose objects are gone. The caller holds the lock."""
         while self._nobody:
             key, waiter = self._nobody.popleft()
             waiting = self._waiting.get(key)
