@@ -1,5 +1,5 @@
-"""Carry out entries of a queue that are claimed: what they want is fetched, made or dropped, and
-published (design §4).
+"""Carrying out claimed queue entries: their part is fetched, made or dropped, and published (design
+§4).
 """
 
 from collections.abc import (
@@ -54,12 +54,14 @@ from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.system import in_a_thread
 
-CLONES_TOGETHER_MAX = 128  # a large part may come after them, and take long
+CLONES_TOGETHER_MAX = 128  # they must not wait long for a large part that comes after them
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimedEntry:
-    """An entry that is going to run: its part is fetched from a source, or made or dropped here."""
+    """An entry that is going to run. `how` says whether its part is fetched from a source, made or
+    dropped here.
+    """
 
     node: str
     entry: LogEntry
@@ -71,7 +73,7 @@ class ClaimedEntry:
 
     @property
     def produces(self) -> tuple[PartName, ...]:
-        """What its claim names."""
+        """The parts that its claim names."""
         if isinstance(self.how, DropHere | ReplaceHere):
             return virtual_parts(self.entry)
         return tuple(dict.fromkeys([*virtual_parts(self.entry), self.part]))
@@ -79,10 +81,11 @@ class ClaimedEntry:
 
 @dataclass(slots=True)
 class Batch:
-    """Claimed entries that are carried out together: all are fetched, or merged, or mutated.
+    """Claimed entries that are carried out together: all of them are fetched, or merged, or
+    mutated, and so on.
 
-    `left` are those whose claims `holder` still holds. Only whoever carries the batch out changes
-    it.
+    `left` are those whose claims `holder` still holds. Only the thread that carries the batch out
+    changes it.
     """
 
     tasks: tuple[ClaimedEntry, ...]
@@ -95,8 +98,8 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What work needs besides the replica: who to fetch from, who merges, who mutates; and how to
-    begin something beside the loop that looks: a thread, in a simulated world a task. `run_id`
+    """What work needs besides the replica: peers to fetch from, a merger, a mutator; and `spawn`,
+    which begins something beside the loop: in a thread, or in a simulated world as a task. `run_id`
     is the Dagster run that works, for the part log.
     """
 
@@ -108,7 +111,9 @@ class Tools:
 
 
 class BatchCarrier:
-    """Of one pool of one replica. What failed, and when it may be tried again, is in `backoff`."""
+    """Carries out the batches of one pool of one replica. `backoff` keeps what failed, and when it
+    may be tried again.
+    """
 
     def __init__(self, replica: Replica, tools: Tools, backoff: Backoff) -> None:
         self._replica = replica
@@ -116,16 +121,16 @@ class BatchCarrier:
         self._backoff = backoff
 
     def carry_out(self, batch: Batch) -> Generator[PartDone, None, None]:
-        """What became of each entry of a batch, as it is done.
+        """Carry out a batch; yields what became of each entry, as it is done.
 
-        Failures of single entries are among the results, whatever broke; what ends the session is
-        raised. However it ends, no claim of the batch is held afterwards.
+        Failures of single entries are among the results, whatever broke; an error that ends the
+        session is raised. However this ends, no claim of the batch is held afterwards.
         """
         try:
             yield from self._results(batch)
         except ReplicaRetired:
             raise
-        except Exception as error:  # noqa: BLE001  told to people and to whoever called us
+        except Exception as error:  # noqa: BLE001  noted for people and given to the caller
             for task in tuple(batch.left.values()):
                 yield self._failed_task(batch, task, error)
         finally:
@@ -133,7 +138,7 @@ class BatchCarrier:
 
     @staticmethod
     def give_back(batch: Batch) -> None:
-        """What is left of a batch is not carried out here."""
+        """Give back the claims of the entries that are left: they are not carried out here."""
         batch.holder.give_back(batch.left)
         batch.left.clear()
 
@@ -158,8 +163,8 @@ class BatchCarrier:
                 yield from self._made(batch, results, started_s)
 
     def _attached(self, batch: Batch, started_s: float) -> Iterator[PartDone]:
-        """From copies that were detached here; one that is not as it was stays there, and the part
-        is fetched at the next try.
+        """Attach copies that were detached here. If a copy is not what it was, it stays in
+        `detached/`, and the part is fetched at the next try.
         """
         replica = self._replica
         for task in batch.tasks:
@@ -176,7 +181,9 @@ class BatchCarrier:
             yield done
 
     def _put_back(self, batch: Batch, started_s: float) -> Iterator[PartDone]:
-        """What this disk has left of parts that nobody else has, if it is whole after all."""
+        """Publish what this disk has left of parts that no other replica has, if it is whole after
+        all.
+        """
         clock = self._replica.clock
         for task in batch.tasks:
             made: StagedPart | RmtError
@@ -187,7 +194,7 @@ class BatchCarrier:
             yield self._arrived(batch, task, made, clock.monotonic_s() - started_s)
 
     def _swept(self, batch: Batch) -> Iterator[PartDone]:
-        """Drops and replacements, one after another, in the order of the queue."""
+        """Carry out drops and replacements one after another, in the order of the queue."""
         replica = self._replica
         for task in batch.tasks:
             started_s = replica.clock.monotonic_s()
@@ -202,7 +209,7 @@ class BatchCarrier:
             except Exception as error:  # noqa: BLE001  of this entry alone
                 yield self._failed_task(batch, task, error)
                 continue
-            if not swept.is_claimed:  # it went with the entry
+            if not swept.is_claimed:  # the claim went with the entry
                 del batch.left[task.node]
             yield PartDone(
                 part=task.part,
@@ -224,8 +231,8 @@ class BatchCarrier:
     def _fetched(
         self, batch: Batch, sources: Sequence[PartSource], started_s: float
     ) -> Iterator[PartDone]:
-        """What an attempt has fetched whose session ended, or whose process died, is not asked for
-        again, if it is what was promised.
+        """Fetch and publish parts. A part that an earlier attempt has fetched before its session
+        ended or its process died is not fetched again, if it is what was promised.
         """
         replica = self._replica
         tasks = {
@@ -252,7 +259,9 @@ class BatchCarrier:
         results: Iterable[tuple[PartName, StagedPart | RmtError]],
         started_s: float,
     ) -> Iterator[PartDone]:
-        """Parts that only got another name are published together, others one by one."""
+        """Publish parts that were made here. Parts that only got another name (clones) are
+        published together, others one by one.
+        """
         clock = self._replica.clock
         tasks = {task.part: task for task in batch.tasks}
         clones: list[Ready] = []
@@ -272,8 +281,8 @@ class BatchCarrier:
     def _checked(
         self, accounts: Accounts, task: ClaimedEntry, made: StagedPart | RmtError
     ) -> StagedPart | RmtError:
-        """What was made; or why it may not be published. Then it is kept for the next try, unless
-        it is made in no time.
+        """The part that was made, or the error why it may not be published. In the latter case it
+        stays staged for the next try, unless it is a clone, which is made in no time.
         """
         if isinstance(made, StagedPart):
             try:
@@ -292,7 +301,9 @@ class BatchCarrier:
         arrived: Sequence[tuple[ClaimedEntry, StagedPart | RmtError]],
         started_s: float,
     ) -> Iterator[PartDone]:
-        """Publish what was fetched, with one multi; or give entries back with the reason."""
+        """Publish parts that were fetched, with one multi; or give their entries back with the
+        reason.
+        """
         ready: list[Ready] = []
         for task, outcome in arrived:
             try:
@@ -308,14 +319,16 @@ class BatchCarrier:
     def _published(
         self, batch: Batch, ready: Sequence[Ready], started_s: float
     ) -> Iterator[PartDone]:
-        """What became of each of these, if there are any."""
+        """Publish these parts, if there are any; yields what became of each."""
         clock = self._replica.clock
         for one, published in publish_batch(self._replica, ready) if ready else ():
             seconds = clock.monotonic_s() - started_s
             yield self._told(batch, batch.left[one.node], published, seconds)
 
     def _compared(self, task: ClaimedEntry, staged: StagedPart) -> Ready:
-        """Raises Corruption when it is not what its sender has promised."""
+        """The part, ready to be published. Raises Corruption, and discards it, if it is not what
+        ZooKeeper has promised for it.
+        """
         assert isinstance(task.how, PartSource)
         difference = self._differs(task.how, staged)
         if difference is not None:
@@ -334,7 +347,7 @@ class BatchCarrier:
     def _arrived(
         self, batch: Batch, task: ClaimedEntry, outcome: StagedPart | RmtError, seconds: float
     ) -> PartDone:
-        """Publish what was made; or give the entry back with the reason."""
+        """Publish the part that was made; or give the entry back with the reason."""
         if isinstance(outcome, RmtError):
             return self._failed_task(batch, task, outcome)
         try:
@@ -349,13 +362,13 @@ class BatchCarrier:
     def _told(
         self, batch: Batch, task: ClaimedEntry, published: Published | Exception, seconds: float
     ) -> PartDone:
-        """What became of a task; what could not be published is given back."""
+        """The result of a task that was published or failed. A failed entry is given back."""
         if isinstance(published, PartDiffers):
             self._replica.memory.fetch_instead.learn({task.part: None})
             return replace(self._failed_task(batch, task, published), differs=True)
         if isinstance(published, Exception):
             return self._failed_task(batch, task, published)
-        if not published.is_claimed:  # it went with the entry
+        if not published.is_claimed:  # the claim went with the entry
             del batch.left[task.node]
         rows_in, bytes_in = self._taken_in(task)
         return PartDone(
@@ -372,7 +385,7 @@ class BatchCarrier:
         )
 
     def _taken_in(self, task: ClaimedEntry) -> tuple[int, int]:
-        """Rows and bytes of what a part was made of; nothing of a part that was fetched."""
+        """Rows and bytes of the sources that a part was made of; 0 for a part that was fetched."""
         if isinstance(task.how, PartSource):
             return 0, 0
         looks = (manifest_seen(self._replica, part) for part in sources_of(task.entry))
@@ -393,7 +406,9 @@ class BatchCarrier:
         holder: Holder | None = None,
         peer: str = "",
     ) -> PartDone:
-        """The wait begins before the claim is given back: whoever looks next sees both."""
+        """Record that an entry failed, and give back the claim of `holder`. The wait before the
+        next try begins before the claim is given back, so that the next look sees both.
+        """
         tries = self._backoff.failed(
             node,
             self._replica.clock.monotonic_s(),
@@ -414,7 +429,7 @@ class BatchCarrier:
                 is_unseen=any(is_unseen(self._replica, part) for part in parts_brought(entry)),
             )
         except ReplicaRetired:
-            if is_bug:  # what broke matters more than that nobody can be told in ZooKeeper
+            if is_bug:  # the bug matters more than that it can't be noted in ZooKeeper
                 raise error from None
             raise
         return PartDone(
@@ -426,6 +441,8 @@ class BatchCarrier:
 
 
 def _is_theirs(source: PartSource, manifest: Manifest) -> bool:
-    """Whether this is, as far as ZooKeeper says, what that replica would send."""
+    """Whether a part with this manifest is, according to ZooKeeper, what that replica would
+    send.
+    """
     expected = source.header
     return expected is not None and manifest.header().difference(expected) is None

@@ -1,16 +1,18 @@
-"""A drop entry, carried out by one replica (spec §5.5, §4.11).
+"""Carrying out a drop entry on one replica (spec §5.5, §4.11).
 
     queue entries inside go ──► [detached copies] ──► the disk knows what may go ──►
     ids forgotten ──► parts no longer promised, entry and claim gone ──► directories go
 
-1. The queue first: whoever carries out an entry inside can't publish any more, for that deletes the
-   entry. So once none is left, nothing appears in the range. A part that is given up goes the other
-   way, from the parts to the queue: each step asserts that the version of `is_lost` is the one from
-   before we looked, which changes then, and when another replica's state is taken over.
-2. The disk is told before ZooKeeper forgets (`DroppedRanges.note`): if we die in between, or a
-   reader holds a part, or somebody slow gives a directory its name, then who finds it knows that it
-   was dropped, and removes it, now or years later.
-3. Whoever comes second finds less to do; the last step is refused to all but one.
+1. The queue entries inside the range are removed first. A worker that is carrying out one of them
+   can't publish any more, because publishing deletes the entry. So once none is left, no part
+   appears in the range. A part that is given up moves the other way, from the parts to the queue;
+   so each step asserts that `is_lost` still has the version that it had before we looked, which
+   changes when a part is given up, and when another replica is cloned.
+2. The disk notes the drop before ZooKeeper forgets the parts (`DroppedRanges.note`). If we die in
+   between, or a reader still holds a part, or a slow worker gives a directory its name, then the
+   process that finds the directory knows that it was dropped, and removes it, now or years later.
+3. A second process that carries out the same drop finds less to do; the last step is refused to all
+   but one.
 """
 
 from contextlib import suppress
@@ -52,7 +54,7 @@ class DropHere:
 
     @property
     def part(self) -> PartName:
-        """The range, or the part."""
+        """The range that is dropped, or the part."""
         dropped = drop_range_of(self.entry)
         assert dropped is not None
         return dropped
@@ -60,7 +62,9 @@ class DropHere:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What there is in the range: queue entries to remove; parts, and of them the active ones."""
+    """What is in the range: `pointless` are queue entries to remove; `parts` are all promised
+    parts; `active` are those of them that no other one covers.
+    """
 
     dropping: Dropping
     pointless: tuple[str, ...]
@@ -69,10 +73,10 @@ class _Found:
 
 
 def drop_here(replica: Replica, node: str, drop: DropHere) -> Swept:
-    """Carry out the claimed entry at `node`. Idempotent; may die anywhere.
+    """Carry out the claimed entry at `node`. May be repeated, and may die at any point.
 
     Raises EntryGone when our claim is gone, TableIsReadOnly when the replica is lost, Conflict when
-    others keep changing the range; what `detach_copy` raises.
+    other processes keep changing the range; and what `detach_copy` raises.
     """
     for _ in range(limits.LOOK_ROUNDS_MAX):
         found = _look(replica, node, drop)
@@ -80,8 +84,8 @@ def drop_here(replica: Replica, node: str, drop: DropHere) -> Swept:
             return Swept(is_claimed=True)
         try:
             if found.pointless:
-                # Another disk may have what was to come here: when ZooKeeper loses the table
-                # before that one has heard of the drop, this disk tells it.
+                # Another replica's disk may have the parts that were to come here. If ZooKeeper
+                # loses the table before that replica has carried out the drop, this note tells.
                 replica.store.drops.note(drop.part)
                 for nodes in cut_deletions(found.pointless, replica.paths.queue_entry):
                     answered(replica, found.dropping.remove_entries(nodes))
@@ -105,8 +109,9 @@ def drop_here(replica: Replica, node: str, drop: DropHere) -> Swept:
 
 
 def _look(replica: Replica, node: str, drop: DropHere) -> _Found | None:
-    """None when the entry is gone. `is_lost` first, then the queue, and then the parts: what was in
-    neither was given up since, and that changes `is_lost`.
+    """Read what is in the range; None if the entry is gone. `is_lost` is read first, then the
+    queue, and then the parts: a part that is seen in neither was given up meanwhile, and that
+    changes `is_lost`.
     """
     snapshot = sweep_snapshot(replica.keeper, replica.paths, replica.memory.queue)
     if snapshot.is_lost:
@@ -126,10 +131,10 @@ def _look(replica: Replica, node: str, drop: DropHere) -> _Found | None:
 
 
 def _prepare(replica: Replica, drop: DropHere, found: _Found) -> None:
-    """All that must be there before the first part is no longer promised."""
+    """Do all that must be done before the first part is no longer promised."""
     store = replica.store
     for part in found.active if drop.entry.detach else ():
-        with suppress(MissingPart):  # it is to be fetched again: others keep a copy
+        with suppress(MissingPart):  # it is to be fetched again: other replicas keep a copy
             store.detach_copy(part, "", once=True)
     if found.parts or are_on_disk(replica, [drop.part]):
         store.drops.note(drop.part)
@@ -139,8 +144,9 @@ def _prepare(replica: Replica, drop: DropHere, found: _Found) -> None:
 
 
 def _counted(replica: Replica, gone: tuple[PartName, ...]) -> Swept:
-    """What there was, as told afterwards: readers do not wait until thousands of manifests are
-    read. A part that clean-up was faster with is not counted, nor one that can't be read.
+    """What was dropped, counted only afterwards, so that readers do not wait until thousands of
+    manifests are read. A part that clean-up has removed already is not counted, nor one that can't
+    be read.
     """
     rows = size_bytes = 0
     for part in gone:

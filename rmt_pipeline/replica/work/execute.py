@@ -1,11 +1,11 @@
-"""Work a replica's queue: decide, claim, run, publish.
+"""Working a replica's queue: decide, claim, carry out, publish.
 
     Executor.look ──► claimed batches ──carry_out──► parts
                           each beside the others
 
-A look never waits for work. So what is large holds up nothing that is small: while it runs, others
-are looked for, claimed and carried out. Any number of processes may do this for one replica at
-once: claims keep them apart (design §4).
+A look never waits for work. So a large entry holds up no small one: while it runs, others are
+found, claimed and carried out. Any number of processes may do this for one replica at the same
+time: claims keep them apart (design §4).
 """
 
 import math
@@ -67,21 +67,25 @@ from rmt_pipeline.zookeeper.keeper import Watch
 from rmt_pipeline.zookeeper.known import Queued
 from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, queue_snapshot, queued_entries
 
-UNKNOWN_BYTES = limits.SMALL_MERGE_BYTES + 1  # of a source that is not here: taken for large
+UNKNOWN_BYTES = limits.SMALL_MERGE_BYTES + 1  # a source that is not here counts as large
 WAITING_SHOWN_MAX = 20
 POSTPONED_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a look at the queue did by itself, and what it claimed: to be carried out."""
+    """The result of one look at the queue: `step` is what it did itself, `batches` are what it
+    claimed and the caller is to carry out.
+    """
 
     step: Step
     batches: tuple[Batch, ...] = ()
 
 
 class Executor:
-    """One pool of one replica in one process; remembers only when failures may be retried."""
+    """Works one pool of one replica in one process. Between looks it remembers only what saves
+    work, and when failed entries may be tried again.
+    """
 
     def __init__(self, replica: Replica, tools: Tools, pool: Pool) -> None:
         self._replica = replica
@@ -93,14 +97,14 @@ class Executor:
         self._left = 0
         self._seen: QueueSnapshot | None = None
         self._view: QueueView | None = None
-        """What the last look saw, to make the next one of it."""
+        """The view of the last look, from which the next one is made."""
         self._postponed: Counter[str] = Counter()
-        """How often each entry was left since that was noted last."""
+        """How often each entry was left waiting since that was last noted on the disk."""
         self._postponed_noted_s = -math.inf
 
     def step(self, watch: Watch | None) -> Step:
-        """Look once, and carry out what was claimed, one batch after the other: for who waits for
-        it. What broke as nobody expected is raised at the end.
+        """Look once, and carry out what was claimed, one batch after the other; for callers that
+        wait for the result. An unexpected error is raised at the end.
         """
         looked_s = self._replica.clock.monotonic_s()
         look = self.look(watch)
@@ -119,19 +123,19 @@ class Executor:
         return replace(look.step, done=tuple(done), next_retry_s=next_s)
 
     def carry_out(self, batch: Batch) -> Generator[PartDone, None, None]:
-        """As `BatchCarrier` does."""
+        """See `BatchCarrier.carry_out`."""
         return self._carrier.carry_out(batch)
 
     def give_back(self, batch: Batch) -> None:
-        """What is left of a batch is not carried out here."""
+        """Give back the claims of a batch's remaining entries: they are not carried out here."""
         self._carrier.give_back(batch)
 
     def glance(self, watch: Watch | None) -> Queued | Collection[str]:
-        """The queue, for `look`, if that might find something to do; else nothing. The watch fires
-        when the queue changes.
+        """The queue, for `look`, if that might find something to do; else an empty one. The watch
+        fires when the queue changes.
 
-        Any pool finishes what is done already, and who else would is not known: so the fetch pool
-        looks whenever anything is queued.
+        Entries that are done already may be finished by any pool, and it is not known whether
+        another one runs; so the fetch pool looks whenever anything is queued.
         """
         replica = self._replica
         self._at_hand = self._under_way()
@@ -148,8 +152,9 @@ class Executor:
         return ()
 
     def _known_queue(self, watch: Watch | None) -> Queued | None:
-        """The queue as we have filled it, to be compared with its stat: of the fetch pool, and if
-        there is anything in it. The watch is set before.
+        """The queue as this process has filled it, whose stat `look` then compares; None if the
+        queue must be listed. Only for the fetch pool, and only if it has entries and all of them
+        are known. The watch is set before.
         """
         replica = self._replica
         known = replica.memory.queue
@@ -166,8 +171,8 @@ class Executor:
 
     @property
     def has_done_all(self) -> bool:
-        """Whether the last look began whatever it found, and all of it is done: then the queue has
-        changed by that, and what was in it is not there any more.
+        """Whether the last look began everything that it found, and all of that is done. Then the
+        change of the queue was our own, and the entries that were in it are gone.
         """
         is_done = bool(self._begun) and not any(one.left for one in self._begun)
         return is_done and not self._left and not self._backoff.has_any
@@ -178,12 +183,13 @@ class Executor:
         elsewhere: Collection[PartName] = (),
         queue: Queued | Collection[str] | None = None,
     ) -> Look:
-        """Choose and claim what may run now, of the `queue` that a glance has just given. The watch
-        fires when the queue changes; and when claims do, once entries were left.
+        """Choose and claim entries that may run now, from the `queue` that `glance` has just
+        returned (None: list it). The watch fires when the queue changes; if the last look left
+        entries, also when claims change.
 
-        `elsewhere` are parts that are being made still for a session that is over: they are left
-        alone until they are whole, and then published, not made again. What ends the session or
-        makes the replica read-only is raised; then nothing is claimed.
+        `elsewhere` are parts that are still being made for a session that is over: their entries
+        wait until the part is whole, and then it is published, not made again. An error that ends
+        the session or makes the replica read-only is raised; then nothing is claimed.
         """
         replica, clock = self._replica, self._replica.clock
         snapshot = self._snapshot(watch, queue)
@@ -214,7 +220,7 @@ class Executor:
         holder = Holder.new(replica)
         batches = tuple(Batch(group, holder) for group in self._groups(tasks, facts.sizes))
         look = Look(replace(step, left=self._count_open(view, plan, tasks, now_s)), batches)
-        # Last of all: what is raised after it would leave claims behind.
+        # Claim last: an error that is raised after this would leave claims behind.
         if tasks and not holder.take(snapshot, {task.node: task.produces for task in tasks}):
             look = Look(step)
         self._note_postponed({node for node, _ in waiting}, view.entries)
@@ -225,7 +231,7 @@ class Executor:
     def _snapshot(
         self, watch: Watch | None, queue: Queued | Collection[str] | None
     ) -> QueueSnapshot:
-        """What `look` decides on. Raises what a replica that is lost is told."""
+        """The snapshot on which `look` decides. Raises TableIsReadOnly if the replica is lost."""
         replica = self._replica
         if queue is None:
             self._at_hand = self._under_way()
@@ -250,8 +256,8 @@ class Executor:
     def _ready(
         self, plan: Plan, elsewhere: Collection[PartName]
     ) -> tuple[int, list[tuple[str, LogEntry]], dict[str, str]]:
-        """How many ALTERs were carried out; the entries of this pool to begin now; and what others,
-        which the plan would run, wait for.
+        """How many ALTERs were carried out; the entries of this pool to begin now; and for other
+        entries that the plan would run, why they wait.
         """
         ready = [(node, entry) for node, entry in plan.run if pool_of(entry) == self._pool]
         altered, ready, awaiting = alters_first(self._replica, ready, self._backoff)
@@ -264,7 +270,9 @@ class Executor:
         return altered, ready[: limits.ENTRIES_PER_CLAIM_MAX], awaiting
 
     def _note_postponed(self, waiting: Iterable[str], queued: Collection[str]) -> None:
-        """Once a second at most: who looks more often notes several looks at once."""
+        """Note which entries are waiting, on the disk once a second at most; looks in between are
+        counted and noted together.
+        """
         self._postponed.update(waiting)
         now_s = self._replica.clock.monotonic_s()
         if self._postponed and now_s - self._postponed_noted_s >= POSTPONED_EVERY_S:
@@ -275,16 +283,18 @@ class Executor:
             self._postponed_noted_s = now_s
 
     def _under_way(self) -> frozenset[str]:
-        """What our hands are at. Asked before the queue is listed: what is done by then with its
-        part published left the queue with that, and is not to be finished once more.
+        """The queue nodes that our batches still hold. Asked before the queue is listed: an entry
+        that has been published by then has left the queue with that, and must not be finished once
+        more.
         """
         return frozenset(node for batch in self._begun for node in tuple(batch.left))
 
     def _count_open(
         self, view: QueueView, plan: Plan, tasks: Iterable[ClaimedEntry], looked_s: float
     ) -> int:
-        """Entries of this pool that nobody here carries out, and that did not just wait until they
-        may be tried again. (Mutations that failed may be tried as soon as one is killed.)
+        """How many entries of this pool no batch of this process carries out, apart from those that
+        failed and just wait for their next try. (Failed mutations do count: they may be tried as
+        soon as one is killed.)
         """
         entries = view.entries
         taken = (
@@ -309,11 +319,12 @@ class Executor:
         done: list[PartDone],
         seen: SeenNodes,
     ) -> Iterator[ClaimedEntry]:
-        """How each entry is carried out. Entries that can't be are in `done`, with the reason.
+        """How each entry is carried out. Entries that can't be are added to `done`, with the
+        reason.
 
-        A part that is fetched because it covers the wanted one may overlap what others of these
-        entries want, bring as a replacement, or drop. Of those that overlap the first is taken; at
-        the next step the rest is done.
+        A part that is fetched because it covers the wanted one may overlap parts that other entries
+        want, bring as a replacement, or drop. Of entries that overlap only the first is taken; the
+        next step does the rest.
         """
         wanted: list[tuple[str, LogEntry]] = []
         taken: list[PartName] = []
@@ -375,7 +386,7 @@ class Executor:
     def _attached_here(
         self, ready: Sequence[tuple[str, LogEntry]]
     ) -> Mapping[PartName, AttachHere]:
-        """What need not be fetched: its bytes were detached here."""
+        """The parts that need not be fetched, because their bytes were detached here."""
         fetch_instead = self._replica.memory.fetch_instead
         entries = [
             entry
@@ -396,9 +407,9 @@ class Executor:
     def _groups(
         self, tasks: Sequence[ClaimedEntry], sizes: Mapping[PartName, int]
     ) -> Iterator[tuple[ClaimedEntry, ...]]:
-        """What is carried out together, small before large. Fetches run side by side anyhow; small
-        merges, and small mutations, share a job. A large one is alone, so that nothing waits for
-        it; and one that failed before, so that nothing fails with it.
+        """Group the tasks into batches, small ones before large. Fetches run side by side in any
+        case; small merges share a job, and so do small mutations. A large one is alone, so that
+        nothing waits for it; so is one that failed before, so that nothing fails with it.
         """
         alone: list[tuple[int, ClaimedEntry]] = []
         kinds = (DropHere, PartSource, ReplaceHere, MergeHere, MutateHere, AttachHere, PutBack)

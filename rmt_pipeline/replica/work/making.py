@@ -1,4 +1,4 @@
-"""What merges and mutations have in common: parts that are made here, several as one job."""
+"""What merges and mutations have in common: parts that are made here, several in one job."""
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -26,11 +26,11 @@ OutcomeT = TypeVar("OutcomeT", bound=MergeOutcome | MutateOutcome)
 
 @dataclass(frozen=True, slots=True)
 class Making(Generic[JobT]):
-    """A part that is to be made here, of `sources`.
+    """A part that is to be made here, from `sources`.
 
-    `background` are what it must not be stopped for. `is_made` says of the manifest of something
-    that lies here whether it is what is wanted; `prepare` begins the job and the directory that it
-    writes to, or raises an RmtError.
+    It is not made while one of the kinds in `background` is stopped by hand. `is_made` says, given
+    the manifest of a part that lies here, whether that is the wanted part; `prepare` begins the job
+    and the directory that it writes to, or raises an RmtError.
     """
 
     part: PartName
@@ -47,18 +47,18 @@ def make_here(
     run: Callable[[Sequence[JobT]], Generator[OutcomeT, None, None]],
     staged: Callable[[OutcomeT, Staging], StagedPart | RmtError],
 ) -> Generator[tuple[PartName, StagedPart | RmtError], None, None]:
-    """Make parts as one job; each staged and whole, or the error that stopped it.
+    """Make parts as one job; yields each of them staged and whole, or the error that stopped it.
 
-    The sources are pinned meanwhile. A result that did not get published is thrown away by the
-    caller. What an attempt has made whose session ended, or whose process died, is not made again;
-    what nobody wants any more is swept.
+    The sources are pinned meanwhile. The caller discards a result that it does not publish. A part
+    that an earlier attempt has made before its session ended or its process died is not made again;
+    a clean-up removes those that are no longer wanted.
 
-    `run` gives each job's outcome when it ends; `staged` is what the outcome left in its directory,
-    or why nothing.
+    `run` yields the outcome of each job when it ends; `staged` turns an outcome into the staged
+    part, or the error.
 
-    Between the look at the queue and here SYSTEM STOP may have been said. It sets its mark first,
-    then asks what it finds in the directories of jobs; we make the directory first, then look at
-    the mark. So one of the two sees the other.
+    SYSTEM STOP may come between the look at the queue and this. It sets its mark first, then asks
+    the jobs whose directories it finds to stop; we make the directory first, then look at the mark.
+    So at least one of the two notices the other.
     """
     wanted: Mapping[PartName, Making[JobT]] = {one.part: one for one in makings}
     kept = replica.store.adopt(kind, {part: one.is_made for part, one in wanted.items()})
@@ -74,7 +74,7 @@ def make_here(
                     held.enter_context(replica.store.pin(making.sources))
                     job, staging = making.prepare()
                     _require_not_stopped(replica, making, staging)
-                except RmtError as error:  # the others can be made all the same
+                except RmtError as error:  # the other parts can still be made
                     yield part, error
                     suspect(replica, error)
                     continue
@@ -87,7 +87,7 @@ def make_here(
                     yield PartName.parse(outcome.job.result), staged(outcome, staging)
                     if isinstance(outcome, MergeFailure | MutateFailure) and outcome.part:
                         check_part(replica, PartName.parse(outcome.part))
-        except RmtError as error:  # nobody to compute: none of the rest is done
+        except RmtError as error:  # the engine is not available: the rest is not made
             for result, staging in stagings.items():
                 staging.abandon()
                 yield PartName.parse(result), error
@@ -98,7 +98,9 @@ def make_here(
 
 
 def _require_not_stopped(replica: Replica, making: Making[JobT], staging: Staging) -> None:
-    """Raises Conflict when it was stopped by hand; then the directory is gone."""
+    """Raises Conflict if this kind of work was stopped by hand; the staging directory is removed
+    then.
+    """
     stopped = first_stopped(replica.store.marks.stopped(), *making.background)
     if stopped is not None:
         staging.abandon()
@@ -106,7 +108,7 @@ def _require_not_stopped(replica: Replica, making: Making[JobT], staging: Stagin
 
 
 def require_room(replica: Replica, sources: Iterable[Manifest], what: str) -> None:
-    """Raises DiskFull unless there is room for the sources' bytes once more, and some."""
+    """Raises DiskFull unless there is free disk for the sources' bytes once more, and some."""
     needed = int(DISK_RESERVED_FACTOR * sum(one.bytes_on_disk for one in sources))
     free = replica.store.disk.free_bytes()
     if free < needed:

@@ -1,4 +1,6 @@
-"""A merge entry: made here from its sources, or its result fetched from who has it (spec §5.3)."""
+"""Carrying out a merge entry: the result is made here from its sources, or fetched from a replica
+that has it (spec §5.3).
+"""
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
@@ -43,7 +45,7 @@ class MergeHere:
 
 @dataclass(frozen=True, slots=True)
 class FetchResult:
-    """Not merged here; `reason` says why."""
+    """The result is fetched and not made here; `reason` says why."""
 
     reason: str
 
@@ -51,7 +53,9 @@ class FetchResult:
 def fetch_or_merge(
     replica: Replica, view: QueueView, entry: LogEntry
 ) -> MergeHere | FetchResult:
-    """The original's order of questions (spec §5.3 `prepare`)."""
+    """Whether the merge is made here, or its result fetched. The conditions are checked in the
+    original's order (spec §5.3 `prepare`).
+    """
     if not isinstance(entry, MergeParts):
         return FetchResult("it is not a merge")
     settings = replica.settings
@@ -81,7 +85,7 @@ def fetch_or_merge(
 
 
 def somebody_has(replica: Replica, part: PartName) -> bool:
-    """Whether another active replica has just this part."""
+    """Whether another active replica has a part of exactly this name."""
     keeper, table = replica.keeper, replica.table
     names = [
         name
@@ -114,13 +118,17 @@ def merge_here(
 
 
 def _background(entry: MergeParts) -> tuple[Background, ...]:
-    """What it must not be stopped for."""
+    """The kinds of background work that the merge belongs to: it is not made while one is
+    stopped.
+    """
     regular = entry.merge_type == MERGE_REGULAR
     return (Background.MERGES,) if regular else (Background.MERGES, Background.TTL_MERGES)
 
 
 def _is_made(replica: Replica, entry: MergeParts, manifest: Manifest) -> bool:
-    """Whether this is what the entry wants: of the same parts, for the table as it is now."""
+    """Whether a part with this manifest is what the entry wants: made of the same parts, for the
+    table's current structure.
+    """
     return (
         manifest.sources == tuple(map(str, entry.sources))
         and manifest.created_s == entry.create_time
@@ -132,14 +140,14 @@ def _staged(outcome: MergeOutcome, staging: Staging) -> StagedPart | RmtError:
     if isinstance(outcome, MergeDone):
         try:
             return staging.seal(outcome.manifest)
-        except RmtError as error:  # its directory was swept; the others' were not
+        except RmtError as error:  # a clean-up removed this one's directory
             return error
     staging.abandon()
     return outcome.error
 
 
 def _prepare(replica: Replica, entry: MergeParts) -> tuple[MergeJob, Staging]:
-    """Raises DiskFull, MissingPart, Corruption."""
+    """Begin the job and its staging directory. Raises DiskFull, MissingPart, Corruption."""
     store = replica.store
     sources = tuple(
         SourcePart(str(source), store.directory(source), store.manifest(source))

@@ -1,4 +1,6 @@
-"""A MUTATE_PART entry: made here from its source, or its result fetched from who has it (§5.7)."""
+"""Carrying out a MUTATE_PART entry: the result is made here from its source, or fetched from a
+replica that has it (§5.7).
+"""
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
@@ -42,7 +44,9 @@ class MutateHere:
 def fetch_or_mutate(
     replica: Replica, view: QueueView, entry: MutatePart
 ) -> MutateHere | FetchResult:
-    """The original's order of questions, as for merges (spec §5.7 `prepare`)."""
+    """Whether the mutation is made here, or its result fetched. The conditions are checked in the
+    original's order, as for merges (spec §5.7 `prepare`).
+    """
     settings = replica.settings
     if entry.result in replica.memory.fetch_instead:
         return FetchResult("our own result differed from another replica's")
@@ -60,7 +64,9 @@ def fetch_or_mutate(
 def mutate_here(
     replica: Replica, mutator: Mutator, tasks: Sequence[MutateHere]
 ) -> Generator[tuple[PartName, StagedPart | RmtError], None, None]:
-    """Mutate parts as one job, see `make_here`. A kill stops those that it is about."""
+    """Mutate parts as one job, see `make_here`. When a mutation is killed, the parts that it is
+    about are stopped.
+    """
     mutations, kills = load_mutations(replica), replica.memory.kills
     makings = [
         Making(
@@ -85,8 +91,8 @@ def mutate_here(
 def _is_made(
     replica: Replica, mutations: Mutations, entry: MutatePart, manifest: Manifest
 ) -> bool:
-    """Whether this is what the entry wants: of that part, by the mutations that are there now, for
-    the table as it is now. Raises Corruption.
+    """Whether a part with this manifest is what the entry wants: made of that source, by the
+    mutations that exist now, for the table's current structure. Raises Corruption.
     """
     before = replica.store.manifest(entry.source).mutations
     found = mutations.between(entry.source, entry.result.data_version)
@@ -115,14 +121,14 @@ def _staged(
                 staging.abandon()
                 return outcome.error
     except Corruption as error:
-        # Of this one alone: its directory was swept, or its source lost a file.
+        # Only this part fails: a clean-up removed its directory, or its source lost a file.
         suspect(replica, error)
         return error
 
 
 def _killed(replica: Replica, job: MutateJob) -> Conflict | None:
-    """A kill takes hold of every part that is not published yet, also of one that is just made:
-    the next try does what is left to do.
+    """The error if one of the job's mutations was killed. A kill affects every part that is not
+    published yet, even one that has just been made: the next try does what is left to do.
     """
     nodes = [replica.table.mutation(one) for one in job.mutations]
     stats = replica.keeper.exists_many(nodes)
@@ -138,11 +144,11 @@ def _killed(replica: Replica, job: MutateJob) -> Conflict | None:
 def _prepare(
     replica: Replica, mutations: Mutations, entry: MutatePart
 ) -> tuple[MutateJob, Staging]:
-    """Raises DiskFull, MissingPart, Corruption.
+    """Begin the job and its staging directory. Raises DiskFull, MissingPart, Corruption.
 
-    A mutation that was killed since the entry was written is not among those that are carried
-    out. Another replica may have been faster than the kill: then its part differs from ours,
-    and is fetched (spec §5.7, §7.8).
+    A mutation that was killed since the entry was written is not among those that are carried out.
+    If another replica has made its part before the kill, ours differs, and theirs is fetched (spec
+    §5.7, §7.8).
     """
     store = replica.store
     source = SourcePart(

@@ -1,8 +1,9 @@
-"""What is looked at in case a watch was missed: of all tables of a process together.
+"""The safety net: looks for changes in case a watch was missed, for all tables of a process
+together.
 
-A loop that has looked at everything needs to look again only if something has changed since. What
-changed is told by what a few nodes count, of 20 tables in one request. So a thousand loops at rest
-cost a request now and then, and not each of them some.
+A loop that has looked at everything needs to look again only if something has changed since. The
+counters of a few nodes tell whether anything has, and one request reads those of 20 tables. So a
+thousand idle loops share a request now and then, instead of each of them making several.
 """
 
 import threading
@@ -14,11 +15,11 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.system import Clock
 from rmt_pipeline.zookeeper.known import NodeCounts, node_counts
 
-VALID_S = 120.0  # what was read is told to loops whose time comes soon after
-FORGET_S = 1200.0  # a table that nobody asks about any more
+VALID_S = 120.0  # one reading serves all loops that look within this time
+FORGET_S = 1200.0  # then a table that no loop asks about is no longer read
 
 Counts = tuple[NodeCounts | None, ...]
-"""What its nodes counted; equal when none of them has changed."""
+"""The counters of a replica's nodes; equal if none of the nodes has changed."""
 
 
 @dataclass(slots=True)
@@ -30,8 +31,8 @@ class _Member:
 
 
 class SafetyNet:
-    """Looks for changes that no watch told of, for all loops of one process together: they share a
-    session, and one request asks for many tables. Thread-safe.
+    """Looks for changes that no watch reported, for all loops of one process together: they share a
+    session, and one request reads many tables. Thread-safe.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -40,8 +41,8 @@ class SafetyNet:
         self._members: dict[str, _Member] = {}
 
     def look(self, replica: Replica) -> Counts:
-        """What the replica's nodes counted a moment ago, at most `VALID_S`. A loop that compares it
-        with what it got before it looked at everything the last time misses nothing.
+        """The counters of the replica's nodes, at most `VALID_S` old. A loop misses nothing if it
+        compares them with those that it got before it last looked at everything.
         """
         root, now_s = replica.paths.root, self._clock.monotonic_s()
         with self._lock:
@@ -54,9 +55,9 @@ class SafetyNet:
             others = {} if known is None else self._others(now_s)
         try:
             found = _read(replica, own | others)
-        except RmtError:  # perhaps because of one of the others
+        except RmtError:  # perhaps because of another table
             found = _read(replica, own)
-        with self._lock:  # not while it is read: who simulates threads would wait for ever
+        with self._lock:  # not held while reading: simulated threads would block for ever
             for other, seen in found.items():
                 member = self._members.get(other)
                 asked_s = now_s if member is None else member.asked_s
@@ -65,7 +66,7 @@ class SafetyNet:
         return found[root]
 
     def _others(self, now_s: float) -> dict[str, tuple[str, ...]]:
-        """All that somebody has asked about not too long ago."""
+        """The nodes of all replicas that a loop has asked about within FORGET_S."""
         self._members = {
             root: one for root, one in self._members.items() if now_s < one.asked_s + FORGET_S
         }
@@ -80,7 +81,7 @@ def _read(replica: Replica, asked: Mapping[str, tuple[str, ...]]) -> dict[str, C
 
 
 def _nodes_of(replica: Replica) -> tuple[str, ...]:
-    """What watches tell of, and what is weighed when a merge is looked for."""
+    """The nodes that watches are set on, and those that are weighed when a merge is looked for."""
     table, own = replica.table, replica.paths
     return (
         table.log,

@@ -1,4 +1,6 @@
-"""The pools of workers of a replica: whose an entry of its queue is, and what each may run now."""
+"""The pools of workers of a replica: to which one a queue entry belongs, and what each may
+run now.
+"""
 
 from collections.abc import (
     Callable,
@@ -34,7 +36,7 @@ LANES: Mapping[Pool, frozenset[Lane]] = {
 
 
 def pool_of(entry: LogEntry) -> Pool:
-    """Merges and mutations compute; everything else is quick (spec §4.10)."""
+    """The pool of an entry: merges and mutations compute; everything else is quick (spec §4.10)."""
     return "merge" if isinstance(entry, MergeParts | MutatePart) else "fetch"
 
 
@@ -45,11 +47,12 @@ def queue_facts(
     *,
     merging: bool = True,
 ) -> Facts:
-    """What is known here beside the queue: how large the parts are that its merges and mutations
-    read, as far as they can be read, looked at in the queue's order; which slots claimed entries
-    take; which merges others make.
+    """What this replica knows that is not in the queue itself: the sizes of the parts that its
+    merges and mutations read, as far as they can be read, in the queue's order; the slots that
+    claimed entries take; which merges other replicas make.
 
-    `merging=False` spares the question who makes them: no merge will be planned.
+    `manifest_here` is the usual `look`. With `merging=False` it is not asked which replica makes a
+    merge, since no merge will be planned.
     """
     computed = dict(sorted(view.of_lanes(*COMPUTING).items()))
     claimed = [view.entries[node] for node in view.claims if node in view.entries]
@@ -76,10 +79,10 @@ def queue_facts(
 
 
 def plan_of_pool(view: QueueView, facts: Facts, pool: Pool) -> Plan:
-    """The plan for workers of this pool; what others can run is in it too.
+    """The plan for workers of this pool; it also has entries that other pools can run.
 
-    Merges wait for fetches that come before them, but no fetch for a merge that has not begun:
-    the merge may lack the very part that is to be fetched again.
+    Merges wait for fetches that come before them, but no fetch waits for a merge that has not
+    begun: the merge may lack the very part that is to be fetched again.
     """
     skip = frozenset(view.of_lanes(*COMPUTING)) if pool == "fetch" else frozenset()
     return view.plan(facts, limits.ENTRIES_PER_STEP_MAX, skip)
@@ -88,8 +91,8 @@ def plan_of_pool(view: QueueView, facts: Facts, pool: Pool) -> Plan:
 def choose_of_pool(
     view: QueueView, facts: Facts, pool: Pool, later: Collection[str] = ()
 ) -> Plan:
-    """What `plan_of_pool` runs and finds done, for who carries it out: it does not ask why each of
-    the others waits. `later` as for `QueueView.plan`.
+    """The entries that `plan_of_pool` would run or finds done, for a worker that carries them out:
+    why each of the others waits is not worked out. `later` is as for `QueueView.plan`.
     """
     skip = COMPUTING if pool == "fetch" else frozenset()
     return view.choose(facts, limits.ENTRIES_PER_STEP_MAX, skip, later)

@@ -1,4 +1,4 @@
-"""What a replica's queue has to do, without doing any of it: for those who start workers."""
+"""What a replica's queue has to do, without doing any of it: for processes that start workers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from rmt_pipeline.zookeeper.snapshot import queue_snapshot
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An entry that may not run now, and why, for people."""
+    """An entry that may not run now, with the reason for people."""
 
     pool: Pool
     node: str
@@ -27,11 +27,12 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
-    """`ready`: entries that a worker of the pool could take now. All others are in `waiting`.
+    """The state of a queue. `ready`: how many entries a worker of each pool could take now. All
+    others are in `waiting`.
 
     `done`: entries, by queue node, whose part is here already. They need no worker, only
-    `finish_entries`; any pool does that, and they count as ready for the fetch pool.
-    `oldest_s` is when the oldest entry was made, in seconds since the epoch; None without any.
+    `finish_entries`, which any pool calls; they count as ready for the fetch pool. `oldest_s` is
+    when the oldest entry was made, in seconds since the epoch; None for an empty queue.
     """
 
     ready: Mapping[Pool, int]
@@ -40,16 +41,16 @@ class QueueStatus:
     oldest_s: int | None
 
     def without_done(self) -> Self:
-        """How it is once the `done` entries are finished."""
+        """The status once the `done` entries are finished."""
         fetches = self.ready["fetch"] - len(self.done)
         return replace(self, ready={**self.ready, "fetch": fetches}, done={})
 
 
 def queue_status(replica: Replica, watch: Watch | None = None) -> QueueStatus:
-    """One look at the queue as it is in ZooKeeper. The watch fires when the queue changes.
+    """Look at the queue once, as it is in ZooKeeper. The watch fires when the queue changes.
 
-    Sizes of parts and free slots are left to the worker that claims. Raises TableIsReadOnly while
-    the replica is being cloned, ReplicaRetired when it was dropped.
+    Sizes of parts and free slots are not considered; that is left to the worker that claims. Raises
+    TableIsReadOnly while the replica is being cloned, ReplicaRetired when it was dropped.
     """
     snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue, watch)
     if snapshot.is_lost:

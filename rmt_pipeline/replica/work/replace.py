@@ -1,18 +1,18 @@
-"""A replacement entry, carried out by one replica (spec §5.6).
+"""Carrying out a replacement entry on one replica (spec §5.6).
 
     queue entries inside go ──► new parts: linked from the own copy of their source, or fetched ──►
     they get their names ──► one multi: they are promised, what they replace is not ──► that leaves
     the disk
 
-1. As for a drop (`work.drop`), the queue first: whoever carries out an entry inside can't publish
-   any more, so nothing else appears in the range.
-2. New parts and old ones change places in the multi that ends the entry: whoever reads here sees
-   the ones or the others. Only when there are so many of both that they fit into no packet do the
-   old ones go first.
-3. The own copy of a source serves only if it has the very bytes that the entry names. It may go at
-   any time, merged away or dropped: then the part is fetched, or a larger one that contains it.
-   Nor does it serve if the part was lost meanwhile, and is an empty one elsewhere: a part has the
-   same rows on all replicas.
+1. As for a drop (`work.drop`), the queue entries inside the range are removed first: workers that
+   are carrying them out can't publish any more, so no other part appears in the range.
+2. New and old parts change places in the multi that ends the entry, so a reader here sees either
+   the new ones or the old ones. Only if there are so many of both that they do not fit into one
+   packet are the old ones removed before.
+3. A source of which this replica has its own copy is linked only if that has exactly the bytes that
+   the entry names. The copy may go at any time, merged away or dropped: then the part is fetched,
+   or a larger one that contains it. Nor is it linked if the new part was lost meanwhile, and is an
+   empty one elsewhere: a part has the same rows on all replicas.
 """
 
 from collections.abc import Mapping, Sequence
@@ -62,7 +62,7 @@ from rmt_pipeline.zookeeper.keeper import Check, Op, Refused
 from rmt_pipeline.zookeeper.partition_transactions import Dropping, cut_deletions
 from rmt_pipeline.zookeeper.snapshot import queue_snapshot, sweep_snapshot
 
-PEERS_ASKED_MAX = 3  # one after another for a part that does not arrive, in one try
+PEERS_ASKED_MAX = 3  # peers that one try asks, one after another, for the same part
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +73,15 @@ class ReplaceHere:
 
     @property
     def part(self) -> PartName:
-        """The range, or what stands for none."""
+        """The range that is replaced, or the name that stands for no range."""
         return self.entry.range
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What there is to do: queue entries to remove, new parts that are missing, parts that go."""
+    """What there is to do: `pointless` are queue entries to remove, `missing` are new parts that
+    this replica lacks, `inside` are the parts that go.
+    """
 
     dropping: Dropping
     view: QueueView
@@ -89,7 +91,7 @@ class _Found:
 
 
 def sweep_of(entry: LogEntry) -> DropHere | ReplaceHere | None:
-    """How an entry is carried out that is about a range; None for others."""
+    """How to carry out an entry about a range; None for other entries."""
     match entry:
         case DropRange() | DropPart():
             return DropHere(entry)
@@ -100,11 +102,11 @@ def sweep_of(entry: LogEntry) -> DropHere | ReplaceHere | None:
 
 
 def replace_here(replica: Replica, node: str, here: ReplaceHere, peers: Peers) -> Swept:
-    """Carry out the claimed entry at `node`. Idempotent; may die anywhere.
+    """Carry out the claimed entry at `node`. May be repeated, and may die at any point.
 
     Raises EntryGone when our claim is gone, TableIsReadOnly when the replica is lost, Conflict when
-    others keep changing the range, NoReplicaHasPart and what a fetch raises: then nothing was
-    replaced.
+    other processes keep changing the range, NoReplicaHasPart and what a fetch raises: then nothing
+    was replaced.
     """
     work = _Work(replica, node, here.entry, peers)
     try:
@@ -120,9 +122,9 @@ class _Work:
     entry: ReplaceRange
     peers: Peers
     staged: dict[PartName, StagedPart] = field(default_factory=dict)
-    """Each new part that is not here, or a larger one that contains it."""
+    """Staged parts, by name: each new part that is not here, or a larger one that contains it."""
     none_lost: tuple[Op, ...] = ()
-    """No part was lost since we looked, before any was linked."""
+    """The operation that asserts that no part was lost since we looked, before we linked any."""
 
     def done(self) -> Swept:
         for _ in range(limits.LOOK_ROUNDS_MAX):
@@ -141,7 +143,7 @@ class _Work:
                         f"{self.replica}: our claim of {self.node} is gone ({refused})"
                     ) from refused
                 if refused.path == self.replica.table.lost_part_count:
-                    self.discard()  # perhaps what was linked
+                    self.discard()  # a linked part may be the one that was lost
                 continue
             self.staged.clear()
             remove_unpromised(self.replica, found.inside)
@@ -158,7 +160,9 @@ class _Work:
         self.staged.clear()
 
     def _look(self) -> _Found | None:
-        """None when the entry is gone. As for a drop: `is_lost`, the queue, the parts."""
+        """Read what there is to do; None if the entry is gone. As for a drop, `is_lost` is read
+        first, then the queue, then the parts.
+        """
         replica, entry = self.replica, self.entry
         snapshot = sweep_snapshot(replica.keeper, replica.paths, replica.memory.queue)
         if snapshot.is_lost:
@@ -184,7 +188,7 @@ class _Work:
     def _empty_queue(self, found: _Found) -> None:
         dropped = drop_range_of(self.entry)
         assert dropped is not None, "without a range nothing is pointless"
-        # Another disk may have what was to come here (`replica.work.drop`).
+        # Another replica's disk may have what was to come here (see `replica.work.drop`).
         self.replica.store.drops.note(dropped)
         queue = self.replica.paths.queue_entry
         for nodes in cut_deletions(found.pointless, queue):
@@ -198,7 +202,9 @@ class _Work:
         return [part for part in found.missing if staged.containing(part) is None]
 
     def _get(self, found: _Found) -> None:
-        """All that is missing is staged afterwards."""
+        """Stage every new part that is missing: link it, or fetch it. Raises the last error if some
+        parts did not arrive.
+        """
         self._link(self._lacking(found))
         failed: dict[PartName, set[str]] = {}
         problem: RmtError | None = None
@@ -221,13 +227,14 @@ class _Work:
     def _sources(
         self, wanted: Sequence[PartName], failed: Mapping[PartName, set[str]]
     ) -> dict[FetchRequest, PartSource]:
-        """Whom to ask for what. Raises NoReplicaHasPart; Conflict for what may not be taken yet;
-        Corruption when nobody has a part, and nor has this disk, which has had it.
+        """Which replica to ask for which part. Raises NoReplicaHasPart; Conflict if a larger part
+        may not be taken yet; Corruption if no replica has a part and what this disk has left of it
+        is not whole.
         """
         hint = self.entry.source_replica
         sources = find_sources(self.replica, [(part, hint) for part in wanted], failed)
         nowhere = [part for part in wanted if not isinstance(sources[part], PartSource)]
-        # All of those, before one fails: until then no replica may take any of them for lost.
+        # All of them, before one raises: while one is not looked for, none may count as lost.
         for part in nowhere:
             if is_unseen(self.replica, part):
                 self.staged[part] = stage_what_is_left(self.replica, self.node, part)
@@ -244,7 +251,9 @@ class _Work:
         return {one.request: one for part, one in chosen.items() if part in maximal}
 
     def _require_known(self, part: PartName) -> None:
-        """A larger part, made elsewhere of new ones, may be taken once its own entry is here."""
+        """Raises Conflict if `part` is a larger part that another replica has made of new parts,
+        and may not be taken before its own entry is here.
+        """
         if part in self.entry.new_parts:
             return
         replica = self.replica
@@ -257,7 +266,7 @@ class _Work:
             )
 
     def _arrived(self, source: PartSource, outcome: StagedPart | RmtError) -> RmtError | None:
-        """What is wrong with it, if it is not what its sender has promised."""
+        """Keep a fetched part if it is what ZooKeeper promises; otherwise return the error."""
         if isinstance(outcome, RmtError):
             return outcome
         store = self.replica.store
@@ -272,7 +281,9 @@ class _Work:
         )
 
     def _link(self, wanted: Sequence[PartName]) -> None:
-        """From this replica's copy of the table that the parts are from."""
+        """Link parts from this server's own copy of the table that they come from, as far as it has
+        them.
+        """
         entry = self.entry
         if not wanted or not entry.from_table:
             return
@@ -289,14 +300,14 @@ class _Work:
         ):
             source = PartName.try_parse(name)
             if part in wanted_here and source is not None and store.has(source):
-                with suppress(Corruption):  # gone, or broken: others have it
+                with suppress(Corruption):  # gone or broken here: other replicas have it
                     self._link_one(store, source, part, checksum)
 
     def _link_one(
         self, store: PartStore, source: PartName, part: PartName, checksum: str
     ) -> None:
-        """Nothing when the own copy has other bytes: the same name may be another part's, in a
-        table that is not replicated.
+        """Link one part, unless the own copy has other bytes: in a table that is not replicated the
+        same name may be another part's.
         """
         with store.pin([source]):
             manifest = store.verify_changed(source)
@@ -315,7 +326,9 @@ class _Work:
     # --- publishing them
 
     def _publish(self, found: _Found) -> Swept:
-        """Raises Refused: look again; nothing was promised then."""
+        """Publish the new parts and remove the old ones. Raises Refused when the caller must look
+        again; then nothing was promised.
+        """
         replica, entry, dropped = self.replica, self.entry, drop_range_of(self.entry)
         arrivals = [
             (part, self.staged[part])
@@ -332,7 +345,8 @@ class _Work:
                     replica, Moved.of(zip(entry.source_parts, entry.new_parts, strict=True))
                 )
             elif entry.source_replica == replica.name:
-                # Not at its end: there is the record of a replacement that brought no row.
+                # Not of the range's last block: there a replacement that brought no row has its
+                # record.
                 forget(replica, [drop_range(dropped.partition, dropped.block_max)])
         headers = [(part, staged.manifest.header().encode()) for part, staged in arrivals]
         going = self._first_those_covered(found, headers)
@@ -359,7 +373,9 @@ class _Work:
     def _has_landed(
         self, refused: Refused, arrivals: Sequence[tuple[PartName, StagedPart]]
     ) -> bool:
-        """A try without an answer was carried out: the entry is gone, what it brings is there."""
+        """Whether an earlier try that got no answer was carried out after all: the entry is gone,
+        and all new parts are promised.
+        """
         if refused.path != self.replica.paths.queue_entry(self.node) or not arrivals:
             return False
         promised = [self.replica.paths.part(part) for part, _ in arrivals]
@@ -369,7 +385,7 @@ class _Work:
         gone = tuple(PartSet(found.inside))
         rows_gone = bytes_gone = 0
         for part in gone:
-            with suppress(Corruption):  # what can't be read is replaced all the same
+            with suppress(Corruption):  # a part that can't be read is replaced, but not counted
                 counts = self.replica.store.counts(part)
                 rows_gone, bytes_gone = rows_gone + counts[0], bytes_gone + counts[1]
         return Swept(
@@ -383,8 +399,9 @@ class _Work:
     def _first_those_covered(
         self, found: _Found, headers: Sequence[tuple[PartName, bytes]]
     ) -> tuple[PartName, ...]:
-        """What goes in the last multi: all that goes, if it fits in; else the active parts, and
-        those that they cover, which nobody reads, before; or nothing, if even these are too many.
+        """Which old parts go in the last multi: all, if they fit into it. Otherwise the parts that
+        others cover, which no reader reads, are removed here before, and the active ones go in the
+        last multi; if even these are too many, all are removed before.
         """
         if _fits(found.dropping, found.inside, headers):
             return found.inside

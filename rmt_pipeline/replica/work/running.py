@@ -1,6 +1,6 @@
-"""The merges and mutations that run now, in whichever process: how far they are, and their end.
+"""The merges and mutations that run now, in any process: their progress, and how to stop them.
 
-Which ones run is in ZooKeeper: a claim is there while its worker lives (design §4). What they have
+Which ones run is in ZooKeeper: a claim exists while its worker lives (design §4). What they have
 done is in the staging directories beside the replica's parts, where their units write it.
 """
 
@@ -55,15 +55,15 @@ class RunningMerge:
 
     @property
     def share_done(self) -> float:
-        """Of the sources' rows, how many have been read: 0 to 1."""
+        """The share of the sources' rows that have been read, 0 to 1."""
         return min(1.0, self.done.rows_read / self.rows) if self.rows else 0.0
 
 
 def running_merges(replica: Replica) -> list[RunningMerge]:
-    """Those that this replica's workers have begun, oldest claim first.
+    """The merges and mutations that this replica's workers have begun, oldest claim first.
 
-    An entry whose result is fetched instead of made is none, nor one whose worker has died: its
-    claim goes with its session. Raises ReplicaRetired.
+    Entries whose result is fetched are not among them, nor are those whose worker has died: its
+    claims end with its session. Raises ReplicaRetired.
     """
     snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
     entries = snapshot.entries
@@ -84,7 +84,7 @@ def running_merges(replica: Replica) -> list[RunningMerge]:
             continue  # it has just ended; or its result is fetched
         since_s = read[1].created_ms / 1000
         if at[0] < since_s - SKEW_MAX_S:
-            continue  # what is on disk is of an attempt that died
+            continue  # the directory is of an attempt that died
         worker = snapshot.claims[node].worker
         merge = _running(replica, entry, worker, max(0.0, now_s - since_s), at[1])
         if merge is not None:
@@ -93,7 +93,9 @@ def running_merges(replica: Replica) -> list[RunningMerge]:
 
 
 def _staged_by_result(replica: Replica) -> dict[str, tuple[float, str]]:
-    """Of the directories that are staged for each result: the one that changed last, and when."""
+    """For each result, when its staging directory changed last, and where that is. If there are
+    several directories, the one that changed last.
+    """
     found: dict[str, tuple[float, str]] = {}
     for name in replica.store.staged():
         staged = layout.parse_staged(name)
@@ -112,7 +114,7 @@ def _running(
     elapsed_s: float,
     directory: str,
 ) -> RunningMerge | None:
-    """None when a source is gone: then the merge has just been published."""
+    """None if a source is gone: then the merge has just been published."""
     try:
         manifests: list[Manifest] = [
             replica.store.manifest(source) for source in sources_of(entry)
@@ -133,13 +135,13 @@ def _running(
 
 
 def stop_by_hand(store: PartStore, what: Background, replica: Callable[[], Replica]) -> None:
-    """Nothing of that kind is begun for the table any more, by any process of this host, and what
-    runs ends within seconds: merges and mutations between two batches of rows; fetches and sends,
-    which look at the mark themselves, between two chunks. What they have made is thrown away, and
-    their entries stay in the queue.
+    """Let no process of this host begin work of this kind for the table, and make what runs end
+    within seconds: merges and mutations between two batches of rows; fetches and sends, which look
+    at the mark themselves, between two chunks. What they have made is thrown away, and their
+    entries stay in the queue.
 
-    Only to know which merges are for TTL the queue is looked at, in a session of `replica`. Raises
-    what that raises; then nothing is begun all the same.
+    The queue is read, in the session of `replica`, only to know which merges are for TTL. Raises
+    what that raises; even then nothing new is begun.
     """
     store.marks.stop(what)  # first of all: see `make_here`
     for result, directory in _to_stop(store, what, replica):
@@ -150,7 +152,7 @@ def stop_by_hand(store: PartStore, what: Background, replica: Callable[[], Repli
 def _to_stop(
     store: PartStore, what: Background, replica: Callable[[], Replica]
 ) -> Iterator[tuple[str, str]]:
-    """Of what runs and is to end: its result, and the directory that it writes to."""
+    """The work that is to end: its result, and the directory that it writes to."""
     if what is Background.MERGES:
         for name in store.staged():
             staged, where = layout.parse_staged(name), store.staged_at(name)

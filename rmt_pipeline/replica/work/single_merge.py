@@ -1,5 +1,5 @@
-"""`execute_merges_on_single_replica_time_threshold`: one replica merges, the others fetch what it
-made; when it has not made it in time, everybody merges (spec §5.3.6).
+"""`execute_merges_on_single_replica_time_threshold`: one replica merges, and the others fetch its
+result; if it has not made it in time, every replica merges (spec §5.3.6).
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ ACTIVE_VALID_S = 3.0  # how long a list of active replicas is believed
 
 
 def merger_elsewhere(replica: Replica, entry: MergeParts) -> str | None:
-    """The other replica that was chosen to carry out this merge; None when it is done here."""
+    """The other replica that was chosen to carry out this merge; None if it is done here."""
     threshold_s = replica.settings.execute_merges_on_single_replica_time_threshold
     if not threshold_s or replica.clock.now_s() - entry.create_time >= threshold_s:
         return None
@@ -23,7 +23,9 @@ def merger_elsewhere(replica: Replica, entry: MergeParts) -> str | None:
 
 
 def merges_awaited(replica: Replica, entries: Iterable[LogEntry]) -> dict[PartName, str]:
-    """Results that another replica has been chosen to merge and has not published yet, by whom."""
+    """Results that another replica was chosen to merge and has not published yet, each with that
+    replica.
+    """
     if not replica.settings.execute_merges_on_single_replica_time_threshold:
         return {}
     elsewhere = {

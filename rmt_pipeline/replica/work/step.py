@@ -1,4 +1,4 @@
-"""What one look at the queue, and what was claimed by it, came to."""
+"""The results of looking at the queue and of carrying out what was claimed."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from rmt_pipeline.store.part_log import PartEvent, PartEventType
 
 @dataclass(frozen=True, slots=True)
 class PartDone:
-    """One queue entry carried out, or tried in vain (`error`). Times in seconds. Of a drop
-    `part` is the range, and `sources` are the active parts that went.
+    """One queue entry that was carried out, or tried in vain (`error`). Times are in seconds. For a
+    drop `part` is the range, and `sources` are the active parts that were removed.
 
     `came`: the parts that a replacement brings to all replicas, by their first names. `about`:
-    those that a command was about, and that neither came nor went: frozen ones, say. `detaches`:
-    what went is in `detached/` now.
+    parts that a command was about and that were neither added nor removed, such as frozen ones.
+    `detaches`: the removed parts are in `detached/` now.
 
     `rows` and `size_bytes` are the part's; `rows_in` and `bytes_in` those of the sources that it
-    was made of here. `asked_by`: the account that asked for a command. `differs`: what was
+    was made of here. `asked_by`: the account that asked for a command. `differs`: the part that was
     made is not what another replica has published.
     """
 
@@ -48,12 +48,12 @@ _EVENTS: Mapping[str, PartEventType] = {
     "MERGE_PARTS": "MergeParts",
     "MUTATE_PART": "MutatePart",
 }
-"""By what was done; an entry that failed is called as it is in the log."""
+"""The part log's events by the kind of work. A failed entry has the kind that it has in the log."""
 
 
 def events_of(parts: Iterable[PartDone], now_s: float, run_id: str = "") -> Iterator[PartEvent]:
-    """What was done to parts, by this Dagster run, as rows of `system.part_log`; a drop gives one
-    for each part that went.
+    """Rows of `system.part_log` for these entries, done by this Dagster run; a drop gives one for
+    each part that was removed.
     """
     for done in parts:
         kind = _EVENTS.get(done.kind)
@@ -78,9 +78,9 @@ def events_of(parts: Iterable[PartDone], now_s: float, run_id: str = "") -> Iter
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What an entry about a range did: the active parts that went, with their rows and bytes; and
-    those of what came in their place. `is_claimed`: the entry was gone already, and our claim of
-    it is held still.
+    """What an entry about a range did: the active parts that were removed, with their rows and
+    bytes, and the rows and bytes that came in their place. `is_claimed`: the entry was gone
+    already, and our claim of it may still exist.
     """
 
     gone: tuple[PartName, ...] = ()
@@ -93,10 +93,11 @@ class Swept:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one cycle did; `waiting` are (queue node, reason) of entries that do not run yet.
+    """What one cycle did; `waiting` are pairs (queue node, reason) of entries that do not run yet.
 
-    `next_retry_s` is when what failed may be tried again. `left` are entries that wait for anything
-    else: for what others are at, for slots, for time. No watch may tell when they can run.
+    `next_retry_s` is the number of seconds until a failed entry may be tried again. `left` counts
+    entries that wait for anything else: for entries that others are carrying out, for slots, for
+    time. No watch may tell when they can run.
     """
 
     done: tuple[PartDone, ...] = ()

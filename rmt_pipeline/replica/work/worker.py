@@ -1,8 +1,10 @@
-"""Work one pool of one replica: pull, have it carried out, linger on the watch (design §6).
+"""The loop that works one pool of one replica: pull the log, have entries carried out, wait for
+watches (design §6).
 
-The same loop for Dagster's runs (which linger some seconds), `rmt worker` and `rmt serve --work`
-(which never end by themselves). The loop looks, claims, assigns and tells what was done; what takes
-long is done beside it, by its hands. So nothing waits for what is large but what needs it.
+The same loop serves Dagster's runs (which end after some idle seconds), `rmt worker` and `rmt serve
+--work` (which never end by themselves). The loop looks, claims, assigns and reports; everything
+that takes long is done beside it, by its hands. So a large entry holds up only entries that need
+it.
 """
 
 import math
@@ -40,20 +42,20 @@ from rmt_pipeline.zookeeper.keeper import Keeper
 
 BATCHES_MAX = 64  # at once, of one pool; slots are a closer limit unless batches are tiny
 SAFETY_NET_S = 300.0  # a watch that was missed costs at most this
-PATIENCE_FIRST_S = 1.0  # before a look for what no watch tells of, and twice as long each time
-PATIENCE_MAX_S = 8.0  # that it was in vain
-WAIT_MIN_S = 0.001  # a clock may not be able to tell less
-STOP_LOOK_S = 1.0  # between looks at `should_stop`, by who ends when nothing is left to do
-REST_MAX_S = 1.0  # between looks that find something, while hands are busy
-HANDS_WAIT_S = 1.0  # they wake us when something is done
-OWN_CHANGES_S = 0.5  # a queue that we have emptied is listed again no sooner, if no log came
+PATIENCE_FIRST_S = 1.0  # before a look for what no watch reports; doubles after each
+PATIENCE_MAX_S = 8.0  # look that finds nothing
+WAIT_MIN_S = 0.001  # a clock may not measure shorter times
+STOP_LOOK_S = 1.0  # between looks at `should_stop`, if the loop ends when it is idle
+REST_MAX_S = 1.0  # between looks that find something, while the hands are busy
+HANDS_WAIT_S = 1.0  # at most; the hands wake the loop when something is done
+OWN_CHANGES_S = 0.5  # before a queue that we emptied is listed again without a new log entry
 OWN_INSERTS_REST_S = 0.02  # after a look at the log that found only what was inserted here
-TROUBLE_WAIT_S = 0.5  # and twice as long each time that there is trouble again
+TROUBLE_WAIT_S = 0.5  # after an error; doubles each time that there is one again
 TROUBLE_WAIT_MAX_S = 8.0
 MERGE_LOOK_EVERY_S = (
-    0.2  # a busy log wakes the merge pool at most this often, and half as often
+    0.2  # a busy log wakes the merge pool at most this often; the pause doubles
 )
-MERGE_LOOK_EVERY_MAX_S = 0.8  # each time that it has found nothing
+MERGE_LOOK_EVERY_MAX_S = 0.8  # each time that nothing was found
 
 
 Stop = Literal["", "idle", "deadline", "asked", "detached"]
@@ -71,14 +73,14 @@ class Flush:
 
 @dataclass(slots=True)
 class WorkSummary:
-    """What one call of `work` did, and the reasons of what still waited when it ended."""
+    """What one call of `work` did, and why the entries that still waited at its end did so."""
 
     parts: int = 0
     rows: int = 0
     size_bytes: int = 0
     failures: int = 0
     differed: int = 0
-    """Results that were not what another replica had published; theirs were fetched."""
+    """How many results were not what another replica had published; theirs were fetched."""
     assigned: int = 0
     finished_without_work: int = 0
     stopped: Stop = ""
@@ -100,10 +102,12 @@ class WorkSummary:
 
 
 class Hands:
-    """Batches that are carried out beside the loop, each in what `spawn` begins. Thread-safe."""
+    """Carries out batches beside the loop, each in its own thread or task (`spawn`).
+    Thread-safe.
+    """
 
     def __init__(self, tools: Tools, waker: Waker) -> None:
-        """The waker is woken whenever an entry is done: others may be possible now."""
+        """The waker is woken whenever an entry is done: others may be possible then."""
         self._spawn = tools.spawn
         self._waker = waker
         self._lock = threading.Lock()
@@ -114,13 +118,13 @@ class Hands:
 
     @property
     def count(self) -> int:
-        """Batches that are being carried out."""
+        """How many batches are being carried out."""
         with self._lock:
             return len(self._running)
 
     @property
     def ended(self) -> int:
-        """Batches that have come to their end, whatever became of them."""
+        """How many batches have ended, whatever became of them."""
         with self._lock:
             return self._ended
 
@@ -130,7 +134,7 @@ class Hands:
 
     @property
     def have_done(self) -> bool:
-        """Whether results are there that `taken` has not handed over yet."""
+        """Whether there are results that `taken` has not returned yet."""
         with self._lock:
             return bool(self._done)
 
@@ -158,7 +162,8 @@ class Hands:
 
     def made_elsewhere(self, session: Keeper) -> frozenset[PartName]:
         """The parts that batches of earlier sessions are still making. Their claims ended with
-        those sessions, so the entries may be claimed again; who does finds the finished part.
+        those sessions, so the entries may be claimed again; the worker that does so then finds the
+        finished part.
         """
         with self._lock:
             others = [one for one in self._running if one.holder.replica.session is not session]
@@ -172,7 +177,7 @@ class Hands:
                         self._done.append(done)
                     self._waker.wake()
         except RmtError:
-            pass  # the session is over, or nobody answers; the loop finds out by itself
+            pass  # the session is over or ZooKeeper is silent; the loop finds out by itself
         except Exception as error:  # noqa: BLE001  raised in the loop
             with self._lock:
                 self._broke = error
@@ -184,13 +189,13 @@ class Hands:
 
 
 class Worker:
-    """One pool of one replica, bound to its session. `turn` looks at what may have changed.
+    """Works one pool of one replica, bound to its session. `turn` looks at what may have changed.
 
-    Watches tell what changed: of the log, which the fetch pool pulls; of the queue; and of claims,
-    while entries are left that wait for those of others. What no watch tells of is looked at when
-    it is due. When nothing is left, nothing is asked but for a look every few minutes
-    (`SAFETY_NET_S`), in case that somebody is wrong about all this. With a `net`, that of its
-    process, a loop looks then only if something has changed since it looked last.
+    Watches tell what changed: the log, which the fetch pool pulls; the queue; and claims, while
+    there are entries that wait for those of other workers. What no watch reports is looked at when
+    it is due. When nothing is left to do, everything is looked at once every few minutes
+    (`SAFETY_NET_S`), in case a watch was missed. With a `net`, which its process shares, it is then
+    looked at only if something has changed since the last time.
     """
 
     def __init__(
@@ -204,9 +209,9 @@ class Worker:
         is_endless: bool = False,
         net: SafetyNet | None = None,
     ) -> None:
-        """With `select`, the merge pool also proposes merges and pieces of mutations (a leader's
-        duty, spec §6.1), and notes which mutations are finished. One that `is_endless` may put off
-        what nobody waits for.
+        """With `select`, the merge pool also assigns merges and mutations of parts (a leader's
+        duty, spec §6.1), and notes which mutations are finished. A worker that `is_endless` may put
+        off what no client waits for.
         """
         self.replica = replica
         self.pool = pool
@@ -227,17 +232,18 @@ class Worker:
         self._all_next_s = -math.inf
         self._net = net
         self._seen: Counts = ()
-        """By the net, before all was looked at the last time."""
+        """The counts of `net` from before everything was last looked at."""
 
     def turn(
         self, *, progress: bool = False, elsewhere: Collection[PartName] = ()
     ) -> tuple[Look, list[Assigned]]:
-        """The fetch pool pulls the log; the merge pool follows the queue that this fills.
+        """The fetch pool pulls the log; the merge pool follows the queue that this fills. Returns
+        the look, with the batches that it claimed for the caller to carry out, and what was
+        assigned.
 
-        `progress`: something was done since the last turn. What was claimed is in the look, for the
-        caller to have it carried out; if this raises, nothing is claimed, and the next turn looks
-        at everything. A part that can't be read stops nobody: it is fetched again, and the next
-        turn goes on without it.
+        `progress`: something was done since the last turn. If this raises, nothing is claimed, and
+        the next turn looks at everything. A part that can't be read stops nothing else: it is
+        fetched again, and the next turn goes on without it.
         """
         look = Look(Step())
         try:
@@ -259,8 +265,9 @@ class Worker:
             return Look(Step(done=(PartDone(error.part, "CHECK_PART", error=problem),))), []
 
     def _look_at_net(self) -> None:
-        """Have all looked at, unless nothing has changed; and set the time of the next look that no
-        watch asks for. It differs between tables, so that they don't all look at once.
+        """Look at everything in this turn, unless the net says that nothing has changed; and set
+        the time of the next look that no watch asks for. That time differs between tables, so that
+        they do not all look at once.
         """
         before = self._seen
         self._seen = () if self._net is None else self._net.look(self.replica)
@@ -269,7 +276,7 @@ class Worker:
         else:
             self._log.renew()
             self._mutations.look_again()
-            if self._net is not None:  # else it is not known, and believed for an hour
+            if self._net is not None:  # without one, `MergeDuty` trusts its view for an hour
                 self._merges.look_again()
             self._retry_s = 0.0
         name = f"{self.replica.paths.root} {self.pool}".encode()
@@ -277,11 +284,11 @@ class Worker:
         self._all_next_s = self._now_s() + most_s * (0.6 + 0.4 * crc32(name) / 2**32)
 
     def _pull(self) -> bool:
-        """Pull the log if its watch fired, or what was put off is due. Returns whether the queue
-        got entries: from us, or from another loop that was faster.
+        """Pull the log if its watch fired, or if entries that were put off are due. Returns whether
+        the queue got entries, from us or from another loop that was faster.
         """
         if self._is_pulling_stopped():
-            return False  # what the log's watch has told is kept until then
+            return False  # the log's watch stays fired until pulling goes on
         if self._now_s() < self._pull_due_s():
             return False
         self._log.take()
@@ -292,9 +299,9 @@ class Worker:
         return pulled.queued > 0 or pulled.pointer - pulled.entries != before
 
     def _pull_due_s(self) -> float:
-        """When the log is to be read next. A replica into which somebody inserts reads of each
-        insert, only to put it off. So when there was nothing else, it rests before it looks again:
-        then one look finds several of them.
+        """When the log is to be read next. A replica that takes inserts reads an entry for each
+        insert, only to put it off. So after a look that found nothing else, it rests before it
+        looks again: then one look finds several of them.
         """
         due_s = math.inf if self._put_off is None else self._put_off.due_s
         return min(due_s, self._rested_s) if self._log.is_fired else due_s
@@ -307,9 +314,9 @@ class Worker:
     ) -> Look:
         """Look at the queue if it changed, if something was done, or if a retry is due.
 
-        What was fetched left the queue by our own hand, and its watch fired for that. Nearly always
-        it is empty then, and what fills it is the log: so if somebody else has put something in
-        just then, it may wait for a moment.
+        A part that was fetched left the queue by our own action, for which the watch fired as well.
+        Nearly always the queue is empty then, and only the log fills it: so if another process has
+        added an entry just then, that may wait for a moment.
         """
         is_due = self._now_s() >= self._retry_s
         if self._queue.take() or is_filled or progress:
@@ -351,9 +358,9 @@ class Worker:
         waits = [self._retry_s - now_s, self._all_next_s - now_s]
         stopped = self.replica.store.marks.stopped()
         if stopped:
-            waits.append(PATIENCE_MAX_S)  # no watch tells when it goes on
+            waits.append(PATIENCE_MAX_S)  # no watch reports when it is started again
         if Background.PULLING_REPLICATION_LOG in stopped:
-            return max(0.0, min(waits))  # for the rest we do not look then
+            return max(0.0, min(waits))  # nothing is pulled or assigned then
         if self.pool == "fetch":
             waits.append(self._pull_due_s() - now_s)
         if self._select:
@@ -378,11 +385,11 @@ def work(
     should_stop: Callable[[], bool],
 ) -> WorkSummary:
     """Work until idle for `linger_s` seconds (None: for ever), at most `max_s` seconds, or until
-    the table is detached; and until what was begun by then is done.
+    the table is detached; then wait until what was begun is done.
 
-    Who lets it work for ever and changes its mind about `should_stop` wakes it.
-    `replica` gives one with a living session: when a session ends, the next one is asked for.
-    Raises ZooKeeperUnreachable when there is none to be had, ReplicaDropped.
+    With `linger_s` None the caller must wake the `waker` when `should_stop` changes its answer.
+    `replica` returns a Replica with a living session: when a session ends, it is asked for the next
+    one. Raises ZooKeeperUnreachable when there is none, and ReplicaDropped.
     """
     loop = _Loop(
         replica,
@@ -409,7 +416,7 @@ def work(
             )
             if not loop.summary.stopped:
                 lingers_s = math.inf
-                if linger_s is not None:  # then nobody wakes us to ask whether to stop
+                if linger_s is not None:  # then nothing wakes us when `should_stop` changes
                     lingers_s = min(linger_s - idle_s, STOP_LOOK_S)
                 goes_on_s = math.inf if max_s is None else started_s + max_s - now_s
                 try:
@@ -424,7 +431,7 @@ def work(
 
 
 class _Loop:
-    """Looks, has done what it finds, and waits for more."""
+    """Looks, has its hands carry out what it finds, and waits for more."""
 
     def __init__(
         self,
@@ -440,7 +447,7 @@ class _Loop:
     ) -> None:
         self.summary = WorkSummary()
         self.busy_s = 0.0
-        """When there was something to do last."""
+        """When there was something to do last, on the monotonic clock."""
         self._replica = replica
         self._tools = tools
         self._pool: Pool = pool
@@ -456,15 +463,15 @@ class _Loop:
         self._rest_s = MERGE_LOOK_EVERY_S
 
     def idle_s(self, now_s: float) -> float:
-        """For how many seconds there has been nothing to do. While a batch is being carried out,
-        there is.
+        """For how many seconds there has been nothing to do; 0 while a batch is being carried
+        out.
         """
         if self._hands.are_busy or self._hands.have_done:
             self.busy_s = now_s
         return now_s - self.busy_s
 
     def turn(self, longest_s: float) -> None:
-        """Look, begin what was found, and wait for something to do, so long at most."""
+        """Look, begin what was found, and wait for something to do, at most `longest_s` seconds."""
         living = self._replica()
         if self._worker is None or self._worker.replica is not living:
             self._worker = Worker(
@@ -492,8 +499,8 @@ class _Loop:
         except (ReplicaRetired, Unavailable, OutcomeUnknown) as error:
             if isinstance(error, ReplicaDropped) and self._is_dropped(living):
                 raise
-            # Nothing is held: what had no answer either is settled by the session itself, or is
-            # found when we look again.
+            # No claim is held: requests without an answer are settled by the session itself, or
+            # their effect is found when we look again.
             self._pause(error)
             return
         self._trouble_s = 0.0
@@ -512,7 +519,7 @@ class _Loop:
             self._wait(worker, longest_s)
         elif (
             self._hands.are_busy
-        ):  # half of our time is enough: the next look finds more at once
+        ):  # half of the time is enough for looking: the next look finds more at once
             clock.sleep_s(min(now_s - began_s, REST_MAX_S))
 
     def _begin(self, worker: Worker, look: Look) -> None:
@@ -531,7 +538,9 @@ class _Loop:
             self._rest_s = min(2 * self._rest_s, MERGE_LOOK_EVERY_MAX_S)
 
     def finish(self) -> None:
-        """Wait for what was begun, and tell what became of it. Raises what broke, at the end."""
+        """Wait for what was begun, and report it. Raises the first error that belongs to no entry,
+        at the end.
+        """
         broke: Exception | None = None
         is_over = False
         while not is_over:
@@ -566,8 +575,8 @@ class _Loop:
             return False  # ask again later
 
     def _pause(self, error: RmtError) -> None:
-        """Wait before the next try, twice as long each time that it fails again. There is no wait
-        before the first try after the end of a session.
+        """Wait before the next try, twice as long each time that it fails again. After the end of a
+        session the first try comes at once.
         """
         if self._trouble_s or not isinstance(error, ReplicaRetired):
             self._waker.wait_s(max(self._trouble_s, TROUBLE_WAIT_S))
