@@ -1,1 +1,1 @@
-"""Trees to DuckDB: expressions and what tables are defined with."""
+"""Compiles parsed expressions and queries to DuckDB SQL."""

@@ -1,4 +1,6 @@
-"""Nodes to typed DuckDB SQL: names are looked up, functions found in the allow-list."""
+"""Compiles the nodes of an expression to typed DuckDB SQL. Only functions of the allow-list
+compile.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -72,7 +74,9 @@ def _literal(node: Literal) -> Typed:
 
 
 def literal_string(text: str) -> str:
-    """A string, also one of bytes that are no text: that fits FixedString alone."""
+    """Return SQL of a string literal. Bytes that are not UTF-8 become a BLOB, which only
+    FixedString takes.
+    """
     try:
         return string_sql(text)
     except UserError:
@@ -81,7 +85,9 @@ def literal_string(text: str) -> str:
 
 
 def integer_type(value: int) -> DataType:
-    """The narrowest type that holds a number, as the original gives to literals."""
+    """Return the narrowest type that holds the number, which is the type of a literal in the
+    original.
+    """
     for bits in (8, 16, 32, 64):
         if 0 <= value < 1 << bits:
             return DataType(f"UInt{bits}")
@@ -94,14 +100,16 @@ Lookup = Callable[[tuple[str, ...]], Typed]
 
 
 class Queries(Protocol):
-    """What compiles the queries inside of expressions."""
+    """Compiles the subqueries of an expression."""
 
     def scalar(self, query: Query) -> Typed:
-        """The one value of a query of one column and at most one row."""
+        """Return a query of one column and at most one row as a value."""
         ...
 
     def members(self, query: Query) -> tuple[str, list[DataType]]:
-        """SQL of a query whose rows are members of a set, and its columns' types."""
+        """Return SQL of a query whose rows are the members of a set, and the types of
+        its columns.
+        """
         ...
 
     def exists(self, query: Query) -> str: ...
@@ -109,13 +117,14 @@ class Queries(Protocol):
 
 @dataclass(frozen=True)
 class Compiler:
-    """How to compile one expression. Immutable: what goes inwards is a changed copy.
+    """Compiles one expression. Immutable: an inner expression is compiled by a changed copy.
 
-    `aggregates` is why aggregate functions are refused, or empty when they are allowed;
-    `windows` the same of functions OVER a window.
-    `inside` looks up names inside of them. `named_windows` are those of the WINDOW clause,
-    `variables` the parameters of lambdas, `bound` the parts that are known already, `session`
-    what functions about the session answer, by their names.
+    `aggregates` is the reason why aggregate functions are refused, "" if they are allowed;
+    `windows` is the same for functions OVER a window. `bound` has the values of nodes that need not
+    be compiled, such as the keys of GROUP BY. `inside` and `inside_bound` take the place of
+    `lookup` and `bound` in the arguments of aggregate functions. `named_windows` are those of the
+    WINDOW clause, `variables` the parameters of lambdas, `session` the answers of functions about
+    the session, by their names.
     """
 
     lookup: Lookup
@@ -131,7 +140,9 @@ class Compiler:
     inside_bound: Mapping[Node, Typed] = field(default_factory=dict)
 
     def compile(self, node: Node) -> Typed:
-        """Raises a UserError that names the part of the expression it is about."""
+        """Compile a node. Raises a UserError, which names the part of the expression
+        that is wrong.
+        """
         known = self.bound.get(node) if self.bound else None
         if known is not None:
             return known
@@ -246,7 +257,7 @@ class Compiler:
             return member_of_value(value, self.compile(members))
         elements = [self.compile(each) for each in members.arguments]
         if value.plain.family == "Tuple" and not all_tuples(elements):
-            elements = [self.compile(members)]  # `(a, b) IN (1, 2)` asks for one pair
+            elements = [self.compile(members)]  # in `(a, b) IN (1, 2)` the list is one pair
         return member_of_list(value, elements)
 
     # Aggregates and windows.
@@ -309,13 +320,17 @@ class Compiler:
 
 
 class NotDeterministic(UserError):
-    """An expression that is stored must give the same answer on every replica, at any time."""
+    """The function gives another answer each time, but a stored expression must give the same
+    answer on every replica, at any time.
+    """
 
     code = "BAD_ARGUMENTS"
 
 
 def located(call: Call, build: Callable[[], Typed]) -> Typed:
-    """What `build` gives; a refusal gets the part of the expression that it is about."""
+    """Return what `build` returns. Its UserError gets the text of the call, unless it
+    names a part.
+    """
     try:
         return build()
     except UserError as problem:

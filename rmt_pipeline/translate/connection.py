@@ -1,8 +1,8 @@
-"""A DuckDB connection that can reach no network and no files but those it is given.
+"""A DuckDB connection without access to the network, and to no files but those it is given.
 
 Expressions come from users and from ZooKeeper. They are compiled from an allow-list, so that
-nothing else ever reaches DuckDB; this is the second wall: external access is off, extensions
-cannot be loaded, Python variables cannot be read, and the configuration is locked.
+nothing else reaches DuckDB. The connection is a second barrier: external access is off, extensions
+can't be loaded, Python variables can't be read, and the configuration is locked.
 """
 
 import threading
@@ -16,8 +16,8 @@ from rmt_pipeline.protocol.errors import BadValue, UserError
 from rmt_pipeline.system import uninterrupted
 from rmt_pipeline.types.escapes import duckdb_text
 
-with uninterrupted():  # else Ctrl-C ends the process there, with a core dump
-    import duckdb as duckdb  # noqa: PLC0414  others have it from here
+with uninterrupted():  # a Ctrl-C during this import would end the process with a core dump
+    import duckdb as duckdb  # noqa: PLC0414  other modules import it from here
 
 MEMORY_BYTES = 512 * 1024 * 1024
 THREADS = 2
@@ -28,20 +28,20 @@ _local = threading.local()
 
 
 class OutOfMemory(UserError):
-    """The query needs more memory than it may have."""
+    """The query needs more memory than it may use."""
 
     code = "MEMORY_LIMIT_EXCEEDED"
 
 
 class Thrown(UserError):
-    """The query's own `throwIf`."""
+    """The condition of a `throwIf` in the query was true."""
 
     code = "FUNCTION_THROW_IF_VALUE_IS_NON_ZERO"
     MARK = "throwIf: "
 
 
 class TooSlow(UserError):
-    """The query would sleep for longer than it may."""
+    """The query would sleep longer than allowed."""
 
     code = "TOO_SLOW"
     MARK = "sleepEachRow: "
@@ -55,11 +55,11 @@ def open_connection(
     threads: int = THREADS,
     spill_directory: Path | None = None,
 ) -> duckdb.DuckDBPyConnection:
-    """A new in-memory database; the caller closes it.
+    """Open a new in-memory database, which the caller closes.
 
-    It may read the `files` and what is under the `directories`, and spill to disk under
-    `spill_directory`; without one a query that needs more than `memory_bytes` fails. Times are
-    UTC, NULLs sort last, division by zero of whole numbers is an error: as in the original.
+    It may read `files` and the files under `directories`, and spill to disk under
+    `spill_directory`; with None a query that needs more than `memory_bytes` fails. As in the
+    original, times are UTC, NULLs sort last, and dividing a whole number by zero is an error.
     """
     connection = duckdb.connect(":memory:")
     settings = {
@@ -68,7 +68,7 @@ def open_connection(
         "allow_community_extensions": "false",
         "allow_persistent_secrets": "false",
         "python_enable_replacements": "false",
-        "enable_progress_bar": "true",  # it is asked how far it is
+        "enable_progress_bar": "true",  # needed to ask for the progress of a query
         "enable_progress_bar_print": "false",
         "threads": str(threads),
         "memory_limit": duckdb_text(f"{memory_bytes // 1024}KiB"),
@@ -80,7 +80,7 @@ def open_connection(
         "allowed_directories": _list(
             [*directories, *([spill_directory] if spill_directory else [])]
         ),
-        "enable_external_access": "false",  # after the paths: it freezes them
+        "enable_external_access": "false",  # set after the paths, which it freezes
         "lock_configuration": "true",
     }
     for name, value in settings.items():
@@ -93,7 +93,7 @@ def open_connection(
 
 
 def _sleep(seconds: pa.ChunkedArray) -> pa.Array:
-    """Once for a block of rows; they are all the same constant."""
+    """Sleep once for a block of rows, which all have the same constant."""
     time.sleep(seconds[0].as_py())
     return pa.repeat(pa.scalar(0, pa.uint8()), len(seconds))
 
@@ -110,7 +110,9 @@ def _sleep_each_row(seconds: pa.ChunkedArray) -> pa.Array:
 
 
 def thread_connection() -> duckdb.DuckDBPyConnection:
-    """This thread's own connection without any files, kept for its next expression."""
+    """Return this thread's own connection, which can read no files and is kept for later
+    expressions.
+    """
     connection: duckdb.DuckDBPyConnection | None = getattr(_local, "connection", None)
     if connection is None:
         connection = open_connection()
@@ -119,9 +121,9 @@ def thread_connection() -> duckdb.DuckDBPyConnection:
 
 
 def user_error(problem: duckdb.Error, what: str) -> UserError:
-    """What DuckDB refused while it computed, as the user's mistake that it is.
+    """Return the UserError for an error of DuckDB during a computation.
 
-    The SQL is compiled from a checked expression, so what remains are values: text that is no
+    The SQL was compiled from a checked expression, so only values can be wrong: text that is no
     number, an overflow, a division by zero. `what` is the expression or query, for the message.
     """
     shown = what if len(what) <= 300 else f"{what[:300]}..."

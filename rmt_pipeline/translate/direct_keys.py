@@ -1,5 +1,6 @@
-"""Forms of keys that are so common that DuckDB's fixed cost of about a millisecond is worth
-avoiding: Arrow computes them over a block of one row in 0.03 ms, with DuckDB's answers.
+"""Common forms of keys that Arrow computes without DuckDB, with the same answers.
+
+For a block of one row Arrow takes 0.03 ms, DuckDB about a millisecond.
 """
 
 from collections.abc import Callable
@@ -9,7 +10,9 @@ import pyarrow.compute as pc
 
 
 def _floor(unit: str) -> Callable[[pa.ChunkedArray], pa.ChunkedArray]:
-    """The first day of a period; of those that began before 1970 it is the first day there is."""
+    """Return a function for the first day of a period, which is 1970-01-01 for periods that began
+    before it.
+    """
 
     def floor(array: pa.ChunkedArray) -> pa.ChunkedArray:
         days = pc.floor_temporal(array, unit=unit).cast(pa.date32())

@@ -1,4 +1,4 @@
-"""Expressions over Arrow tables."""
+"""Evaluates compiled expressions over Arrow tables."""
 
 from collections.abc import Sequence
 
@@ -14,11 +14,12 @@ _RELATION = "rmt_rows"
 
 
 def evaluate(expressions: Sequence[Expression], table: pa.Table) -> list[pa.Array]:
-    """Each expression's value for each row, as arrays of exactly `expression.type.arrow`.
+    """Return an array with the value for each row, of type `expression.type.arrow`, for each of the
+    expressions.
 
-    `table` has the stored forms of the columns that the expressions use; others are not looked
-    at. A plain column is the column itself. Raises BadValue when a value cannot be computed:
-    text that is no number, a whole number divided by zero.
+    `table` has the stored forms of the columns that the expressions use; other columns are ignored.
+    The value of a plain column is the column itself. Raises BadValue when a value can't be
+    computed: text that is no number, a whole number divided by zero.
     """
     results: dict[int, pa.Array] = {}
     rest: list[int] = []
@@ -35,10 +36,12 @@ def evaluate(expressions: Sequence[Expression], table: pa.Table) -> list[pa.Arra
 
 
 def in_stored_form(array: pa.Array | pa.ChunkedArray, data_type: DataType) -> pa.Array:
-    """One array of exactly `data_type.arrow`, from what DuckDB gives for its stored form."""
+    """Return one array of type `data_type.arrow` from the array that DuckDB gives for the stored
+    form.
+    """
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-        if isinstance(array, pa.ChunkedArray):  # of no or several chunks
+        if isinstance(array, pa.ChunkedArray):  # there were no chunks, or several
             array = (
                 pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
             )

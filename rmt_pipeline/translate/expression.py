@@ -1,5 +1,5 @@
-"""ClickHouse expressions over a table's columns → checked DuckDB SQL with ClickHouse types: for
-what is stored, keys, defaults, TTL and mutations.
+"""Compiles ClickHouse expressions over a table's columns to DuckDB SQL with ClickHouse types: keys,
+defaults, TTL and mutations.
 """
 
 from collections.abc import Sequence
@@ -19,17 +19,17 @@ from rmt_pipeline.translate.names import unknown_column, with_elements
 from rmt_pipeline.types.data_type import DataType
 
 SessionValues = tuple[tuple[str, str], ...]
-"""Functions about the session, and their answers."""
+"""The names of functions about the session, and their answers."""
 
 
 @dataclass(frozen=True)
 class Expression:
     """A checked expression over the columns of a table.
 
-    `duckdb_sql` gives the stored form of `type` (see `data_type`) over a relation whose columns
-    have the stored forms of theirs, by name. `condition_sql` is the same as a BOOLEAN, for
-    WHERE, and "" when the expression is no condition. `canonical` is its canonical ClickHouse
-    text; compiling that gives an equal Expression. `node` is its parsed form.
+    `duckdb_sql` gives the stored form of `type` (see `data_type`) over a relation with the table's
+    columns by name, in their stored forms. `condition_sql` is the same as a BOOLEAN, for WHERE, and
+    "" if the expression is no condition. `canonical` is its canonical ClickHouse text; compiling
+    that gives an equal Expression. `node` is its parsed form.
     """
 
     duckdb_sql: str
@@ -40,7 +40,7 @@ class Expression:
     is_plain_column: bool
     is_constant: bool
     node: Node
-    source_zone: str | None  # of the one column used, when that is a Date or DateTime
+    source_zone: str | None  # the zone of the only column used, if that is a Date or DateTime
 
     def __str__(self) -> str:
         return self.canonical
@@ -49,7 +49,9 @@ class Expression:
 def compile_expression(
     text: str, columns: Sequence[NamedType], *, allow_nondeterministic: bool = False
 ) -> Expression:
-    """`compile_node` of what `text` says: for definitions, which are texts."""
+    """Parse `text` and compile it as `compile_node` does. For definitions, which are stored as
+    text.
+    """
     known = tuple((each.name, each.type) for each in columns)
     try:
         return _compiled_text(text, known, allow_nondeterministic)
@@ -64,8 +66,8 @@ def compile_node(
     allow_nondeterministic: bool = False,
     session: SessionValues = (),
 ) -> Expression:
-    """Checks an expression against the columns and the allow-list. `session` is what functions
-    about it answer; nothing that is stored has one.
+    """Compile an expression after checking it against the columns and the allow-list. `session` has
+    the answers of functions about the session, which stored expressions can't have.
 
     Raises a UserError: SyntaxProblem, UnknownColumn (with close names), UnknownFunction,
     NotImplementedStatement (subqueries), or what is wrong with types and arguments. Nothing is
@@ -80,7 +82,7 @@ def compile_node(
 
 @lru_cache(maxsize=2048)
 def is_deterministic(text: str) -> bool:
-    """Whether an expression gives the same answer each time, from the same columns."""
+    """Whether an expression gives the same answer each time for the same row."""
     calls = (node for node in walk(parse_expression(text)) if isinstance(node, Call))
     found = (find_function(call.name) for call in calls)
     return all(function is None or function.deterministic for function in found)

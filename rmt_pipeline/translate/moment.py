@@ -1,7 +1,7 @@
-"""The clock's functions in an expression → the moment at which it is computed.
+"""Replaces the functions of the clock in an expression by constants.
 
-An insert computes its defaults batch by batch, on Spark in several tasks: `now()` is one time in
-all of them.
+An insert computes its defaults batch by batch, and on Spark in several tasks; `now()` must be the
+same time in all of them.
 """
 
 from dataclasses import replace
@@ -16,7 +16,9 @@ _DAYS_AGO = {"today": 0, "yesterday": 1}
 
 
 def at(text: str, now_s: float) -> str:
-    """The expression as it is at this moment, with the same type."""
+    """Return the canonical text of the expression with `now()` and the like as constants of the
+    same type. `now_s` is in seconds since the epoch.
+    """
     return canonical(_at(parse_expression(text), datetime.fromtimestamp(now_s, UTC)))
 
 

@@ -1,4 +1,4 @@
-"""What a mutation may not do is refused before it is in the log (spec §7.1, §16.8)."""
+"""The checks that refuse a mutation before it is written to ZooKeeper (spec §7.1, §16.8)."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -36,19 +36,21 @@ from rmt_pipeline.translate.expression import (
 
 
 class CannotUpdateColumn(UserError):
-    """A column that says where a row belongs, or is computed, gets no values from UPDATE."""
+    """UPDATE can't assign to a column that is computed, or that decides where or how a
+    row is kept.
+    """
 
     code = "CANNOT_UPDATE_COLUMN"
 
 
 class BadCondition(UserError):
-    """The WHERE of a mutation is no condition: its type is neither a number nor Bool."""
+    """The WHERE of a mutation is no condition, because its type is neither a number nor Bool."""
 
     code = "ILLEGAL_TYPE_OF_COLUMN_FOR_FILTER"
 
 
 class InvalidPartition(UserError):
-    """Text that can't be the id of a partition: no mutation of it would ever find one."""
+    """The text can't be the id of a partition, so a mutation of it would never find any rows."""
 
     code = "INVALID_PARTITION_VALUE"
 
@@ -58,7 +60,7 @@ _PARTITION_ID = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """What the columns of a table are to an UPDATE."""
+    """The table and its stored columns, against which the commands are checked."""
 
     definition: TableDefinition
     columns: tuple[Column, ...]
@@ -76,10 +78,11 @@ def check_commands(
     *,
     allow_nondeterministic: bool = False,
 ) -> None:
-    """Raises a UserError that names the command, the column or function, and the reason.
+    """Check the commands of a mutation. Raises a UserError that names the command, the column or
+    function, and the reason.
 
-    Checked are columns, functions, types and constants; whether each other value can be computed
-    shows when the rows are read.
+    Columns, functions, types and constants are checked. Whether other values can be computed is
+    only known when the rows are read.
     """
     stored = tuple(column for column in definition.columns if column.is_stored)
     rules = _Rules(definition, stored, allow_nondeterministic)
@@ -104,7 +107,7 @@ def check_commands(
 
 
 def check_partition(partition: str, command: object) -> None:
-    """Raises InvalidPartition for an id that no partition can have; `command` names it."""
+    """Raise InvalidPartition for an id that no partition can have. `command` is for the message."""
     if _PARTITION_ID.fullmatch(partition) is None:
         raise InvalidPartition(
             f"{partition!r} can't be the id of a partition: ids are of letters, digits and '-', "
@@ -147,7 +150,7 @@ def _check_assignment(assignment: Assignment, rules: _Rules) -> None:
                 f"{name}, and is {place}"
             )
     value = rules.compile(cast_to(assignment.value, column))
-    if value.is_constant:  # it can be computed, or never
+    if value.is_constant:  # if it can't be computed now, it never can
         try:
             evaluate([value], pa.table({"": pa.nulls(1, pa.int8())}))
         except UserError as problem:
@@ -155,13 +158,13 @@ def _check_assignment(assignment: Assignment, rules: _Rules) -> None:
 
 
 def cast_to(value: Node, column: Column) -> Call:
-    """An assignment's value as the column's type."""
+    """Return an assignment's value, cast to the column's type."""
     return cast_node(value, parse_type(column.type))
 
 
 def affected(name: str, columns: Sequence[Column]) -> list[Column]:
-    """MATERIALIZED columns that change when column `name` does, in an order in which they can
-    be computed.
+    """Return the MATERIALIZED columns that change when column `name` does, in an order in which
+    they can be computed.
     """
     changed, found = {name}, list[Column]()
     waiting = [column for column in columns if column.default_kind == "MATERIALIZED"]
@@ -182,7 +185,9 @@ def affected(name: str, columns: Sequence[Column]) -> list[Column]:
 def _used_later(
     column: Column, waiting: Iterable[Column], columns: Sequence[Column], changed: set[str]
 ) -> bool:
-    """Whether it is computed from another one that changes too and comes first."""
+    """Whether `column` is computed from another waiting column that changes too, and so must be
+    computed first.
+    """
     inputs = set(_used(column.default, columns))
     return any(
         other is not column
@@ -197,7 +202,9 @@ def _used(text: str, columns: Sequence[Column]) -> tuple[str, ...]:
 
 
 def _place_of(name: str, definition: TableDefinition) -> str | None:
-    """Why the column can't get other values, in words; None for an ordinary one."""
+    """Return what the column is used for, in words, if its values must not change; None if they
+    may.
+    """
     if name == definition.engine.version_column:
         return "the engine's version column"
     if name == definition.engine.sign_column:

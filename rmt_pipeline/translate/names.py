@@ -1,4 +1,4 @@
-"""Names: elements of tuples, and refusals with what is close."""
+"""Names of columns: elements of named tuples, and the error for unknown names."""
 
 import difflib
 from collections.abc import Iterable
@@ -9,15 +9,17 @@ from rmt_pipeline.translate.functions.array import tuple_element
 
 
 def with_elements(value: Typed, names: Iterable[str]) -> Typed:
-    """`t.a.b`: elements of named tuples."""
+    """Return the element that the names lead to: `t.a.b` is element b of element a of
+    the tuple t.
+    """
     for name in names:
         value = tuple_element([value, Typed(string_sql(name), STRING, Constant(name))])
     return value
 
 
 def unknown_column(parts: tuple[str, ...], known: Iterable[str]) -> UnknownColumn:
-    """What to raise for a name that is no column: it names those that are close, or all
-    when few.
+    """Return the error for a name that is no column. It suggests similar names, or else lists the
+    first columns.
     """
     name = ".".join(parts)
     names = list(dict.fromkeys(known))

@@ -1,4 +1,4 @@
-"""ORDER BY as the original orders: NaN and NULL last in both directions, enums by number, UUIDs by
+"""ORDER BY in the original's order: NaN and NULL last in both directions, enums by number, UUIDs by
 their second half.
 """
 
@@ -8,7 +8,9 @@ from rmt_pipeline.translate.base.typed import Typed, TypeProblem
 
 
 def order_terms(value: Typed, item: OrderItem) -> list[str]:
-    """The terms of DuckDB's ORDER BY that stand for one of the original's."""
+    """Return the terms of DuckDB's ORDER BY for one of the original's, none for a constant. Raises
+    TypeProblem for a Map.
+    """
     direction = "DESC" if item.descending else "ASC"
     nulls = "NULLS FIRST" if item.nulls_first else "NULLS LAST"
     if value.plain.family == "Map":
@@ -18,10 +20,10 @@ def order_terms(value: Typed, item: OrderItem) -> list[str]:
         return [f"{own} {direction} {nulls}"]
     value = plain_condition(value)
     if value.constant is not None:
-        return []  # a constant orders nothing, and DuckDB would take a number for a place
+        return []  # DuckDB would take a constant number for a place in the list
     terms = [f"{value.sql} {direction} {nulls}"]
     if value.type.is_float and item.descending != item.nulls_first:
-        # DuckDB has NaN above all numbers; here it stands with the NULLs.
+        # DuckDB sorts NaN above all numbers; in the original it is next to the NULLs.
         where_nan = "DESC" if item.nulls_first else "ASC"
         terms.insert(0, f"isnan({value.sql}) {where_nan} {nulls}")
     return terms

@@ -1,4 +1,5 @@
-"""TTL clauses, of tables and of columns: read, checked, and in the original's own text (§0.4.11).
+"""Checks the TTL clauses of tables and columns, and makes rules and the original's text of them
+(§0.4.11).
 
 TTL d + INTERVAL 1 MONTH [DELETE] [WHERE condition], d + INTERVAL 1 DAY RECOMPRESS CODEC(ZSTD(9))
 """
@@ -28,10 +29,11 @@ _LEVELS = {"ZSTD": range(1, 23), "LZ4HC": range(1, 13), "LZ4": range(0), "NONE":
 def table_ttl(
     elements: Sequence[TtlElement], columns: Sequence[NamedType]
 ) -> tuple[TtlRule, ...]:
-    """What follows TTL in CREATE TABLE or MODIFY TTL; `ttl_text` gives its canonical text.
+    """Return the rules for the elements of a table's TTL; `ttl_text` gives their canonical text.
 
-    `columns` are the stored ones. Raises SyntaxProblem, UnknownColumn, UnknownFunction, BadTtl
-    for an expression that gives no time or a codec that there is not, NotImplementedStatement.
+    `columns` are the stored ones. Raises SyntaxProblem, UnknownColumn, UnknownFunction,
+    NotImplementedStatement, or BadTtl: for an expression that gives no time, an unknown codec, or
+    rules that contradict each other.
     """
     rules = tuple(_rule(element, columns) for element in elements)
     deletes = [rule.text for rule in rules if rule.kind == "delete"]
@@ -48,15 +50,15 @@ def table_ttl(
 
 
 def ttl_text(rules: Sequence[TtlRule]) -> str:
-    """The rules of a table as its metadata has them; "" when there is none."""
+    """Return the text of a table's rules as its metadata has it; "" if there are none."""
     return ", ".join(rule.text for rule in rules)
 
 
 def column_ttl(
     name: str, time: Node, columns: Sequence[NamedType], key_columns: frozenset[str]
 ) -> TtlRule:
-    """The TTL of one column. `key_columns` are those that the table's keys use and those that its
-    engine works with: they have none. Raises as `table_ttl`, and IllegalColumn.
+    """Return the rule for the TTL of one column. Raises as `table_ttl`, and IllegalColumn for one
+    of the `key_columns`, which the table's keys or its engine use and which can have no TTL.
     """
     if name in key_columns:
         raise IllegalColumn(
@@ -66,7 +68,7 @@ def column_ttl(
 
 
 def rules_of(definition: TableDefinition) -> tuple[TtlRule, ...]:
-    """The rules of a table that is defined: its own, then those of its columns."""
+    """Return the rules of a table: its own, then those of its columns."""
     if not definition.ttl and not any(column.ttl for column in definition.columns):
         return ()
     return _rules_of(definition.ttl, definition.columns)
@@ -109,7 +111,7 @@ def _time(time: Node, columns: Sequence[NamedType]) -> Expression:
 
 
 def _codec(text: str) -> str:
-    """What stands in CODEC(…), as the original writes it."""
+    """Return the codec of CODEC(…) as the original writes it. Raises BadTtl."""
     match = _CODEC.fullmatch(text)
     name = match[1].upper() if match is not None else ""
     levels = _LEVELS.get(name)

@@ -1,1 +1,1 @@
-"""What translations stand on: typed SQL, casts, argument checks."""
+"""The basis of all translations: typed SQL, casts, and checks of arguments."""

@@ -1,7 +1,7 @@
-"""Conversions between types, as `CAST` and the `to...` functions of the original do them.
+"""Conversions between types, as the original's `CAST` and `to...` functions do them.
 
-Integers wrap, fractions are cut off, dates are held inside their range, text must be a value of
-the type from its first character to its last. NULL stays NULL.
+Integers wrap, fractions are cut off, dates are clamped to their range, and a text must be a value
+of the type as a whole. NULL stays NULL.
 """
 
 from collections.abc import Callable
@@ -54,7 +54,7 @@ from rmt_pipeline.types.from_text import parse_value
 
 
 class CannotConvertType(TypeProblem):
-    """Values of the one type mean something else in the other one."""
+    """A value of the source type would mean another value in the target type."""
 
     code = "CANNOT_CONVERT_TYPE"
 
@@ -63,7 +63,9 @@ class CannotConvertType(TypeProblem):
 
 
 def _otherwise(sql: str, plain: DataType, *, lenient: bool) -> str:
-    """What stands where text is no value: an error, or nothing (DuckDB's TRY takes no error())."""
+    """Return the branch of a CASE for text that is no value: an error, or "" if `lenient`, since
+    DuckDB's TRY does not catch error().
+    """
     if lenient:
         return ""
     name = duckdb_text(f" as {plain.text}")
@@ -71,7 +73,9 @@ def _otherwise(sql: str, plain: DataType, *, lenient: bool) -> str:
 
 
 def from_text(sql: str, plain: DataType, *, lenient: bool = False) -> str:
-    """SQL of `plain`'s working form from SQL of VARCHAR. `lenient`: for use inside of TRY."""
+    """Return SQL that reads the VARCHAR `sql` as a value of `plain` in the working form. `lenient`
+    is for use inside TRY. Raises TypeProblem for types that text can't be cast to.
+    """
     if plain.is_integer:
         return _integer_from_text(sql, plain, lenient=lenient)
     if plain.is_enum:
@@ -89,7 +93,7 @@ def _integer_from_text(sql: str, plain: DataType, *, lenient: bool) -> str:
         raise TypeProblem(f"text cannot become {plain.text}, unless it is a constant")
     pattern = "[-+]?[0-9]+" if plain.is_signed else "[+]?[0-9]+"
     number = f"CAST(v AS {'UHUGEINT' if plain.family == 'UInt128' else 'HUGEINT'})"
-    if lenient:  # what does not fit shows as an overflow, which TRY turns into NULL
+    if lenient:  # a number that does not fit overflows, and TRY makes NULL of it
         number = f"CAST({number} AS {working_type(plain)})"
     elif not plain.wide_bytes:
         number = wrap(number, plain)
@@ -131,7 +135,7 @@ def _time_from_text(sql: str, plain: DataType, lenient: bool) -> str:
     clock = f"epoch_us({instant('CAST(v AS TIMESTAMP)', plain.zone)})"
     if digits == 0 and plain.family == "DateTime":
         clock = f"({clamp_seconds(f'({clock} // 1000000)')} * 1000000)"
-    # A tick of the clock that a Date has, too: 20200101.
+    # Eight digits are a day and not seconds since the epoch: 20200101.
     day = "CAST(v[1:4] || '-' || v[5:6] || '-' || v[7:8] AS TIMESTAMP)"
     body = (
         f"CASE WHEN regexp_full_match(v, '[0-9]{{8}}') THEN epoch_us({instant(day, plain.zone)}) "
@@ -185,7 +189,9 @@ _TEXT_READERS: dict[str, Callable[[str, DataType, bool], str]] = {
 
 
 def cast(value: Typed, target: DataType) -> Typed:
-    """CAST(value AS target). A NULL that `target` cannot hold is an error when it is met."""
+    """Return CAST(value AS target). A NULL that `target` can't hold is an error when the row is
+    computed.
+    """
     converted = convert(value, target)
     if value.nullable and not target.nullable and target.plain.family != "Nothing":
         message = string_sql(f"NULL does not fit {target.text}, which is not Nullable")
@@ -194,7 +200,9 @@ def cast(value: Typed, target: DataType) -> Typed:
 
 
 def convert(value: Typed, target: DataType) -> Typed:
-    """`value` as `target`, which becomes Nullable when `value` is."""
+    """Return `value` as `target`, which becomes Nullable if `value` is. Raises TypeProblem,
+    BadValue.
+    """
     plain = target.plain
     result = nullable_type(plain, value.nullable)
     if value.is_null_literal:
@@ -209,7 +217,7 @@ def convert(value: Typed, target: DataType) -> Typed:
 
 
 def plain_condition(value: Typed) -> Typed:
-    """A condition as the UInt8 that it is."""
+    """Return a condition as its UInt8, and other values as they are."""
     if value.is_condition:
         return Typed(f"CAST({value.sql} AS UTINYINT)", value.type)
     return value
@@ -220,7 +228,7 @@ def _from_constant_text(value: Typed, plain: DataType) -> Typed:
     if not isinstance(value.constant.value, str):
         return Typed(constant_sql(None, plain), nullable_type(plain), Constant(None))
     if plain.date_like or plain.is_integer:
-        return Typed(from_text(value.sql, plain), plain)  # they wrap and clamp
+        return Typed(from_text(value.sql, plain), plain)  # which wraps and clamps
     try:
         read = parse_value(plain, value.constant.value)
     except ValueError as problem:
@@ -249,7 +257,9 @@ def _convert(value: Typed, plain: DataType) -> str:
 
 
 def text_or_null(value: Typed, target: DataType) -> Typed:
-    """A String as `target`, NULL when it is none: the ...OrNull functions."""
+    """Return a String as `target`, and NULL if it is no such value, as the ...OrNull
+    functions do.
+    """
     plain = target.plain
     if plain.family in {"String", "FixedString"}:
         return convert(value, target)
@@ -283,7 +293,7 @@ def _to_date(value: Typed, plain: DataType) -> str | None:
         )
     if source.is_integer or source.is_float or source.is_decimal:
         number = whole_number(value)[0]
-        # Up to 65,535 a number is days since the epoch, above it seconds.
+        # Numbers up to 65,535 are days since the epoch, larger ones seconds.
         days = f"CAST({within(number, '0', '65535')} AS INTEGER)"
         moment = f"CAST({clamp_seconds(number)} AS BIGINT) // 86400"
         days = f"(CASE WHEN {number} > 65535 THEN CAST({moment} AS INTEGER) ELSE {days} END)"
@@ -325,7 +335,7 @@ def _cut_nanoseconds(sql: str, digits: int) -> str:
 
 
 def enum_number(value: Typed) -> str:
-    """An enum's number: what the original compares and sorts by."""
+    """Return SQL of an enum's number, by which the original compares and sorts."""
     cases = " ".join(
         f"WHEN {string_sql(name)} THEN {number}"
         if number >= 0
@@ -336,8 +346,8 @@ def enum_number(value: Typed) -> str:
 
 
 def sort_sql(value: Typed) -> str | None:
-    """What values are sorted and compared by, where that is not what DuckDB has of them; NULL of
-    a NULL. An enum's number; a UUID's second half, then its first.
+    """Return SQL of the value that the original sorts and compares by: an enum's number; a UUID's
+    second half, then its first. None if that is the value itself. A NULL stays NULL.
     """
     if value.type.is_enum:
         return enum_number(value)
@@ -347,8 +357,8 @@ def sort_sql(value: Typed) -> str | None:
 
 
 def uuid_halves(sql: str) -> str:
-    """A text that sorts as the original sorts the UUID; behind its `UUID_HALF`th character stands
-    the UUID.
+    """Return SQL of a text that sorts as the original sorts the UUID, which follows after the first
+    `UUID_HALF` characters.
     """
     return f"(substring({sql}, 20) || {sql})"
 
@@ -422,12 +432,12 @@ def _to_map(value: Typed, plain: DataType) -> str | None:
 
 
 def unify(values: list[Typed], common: DataType) -> list[Typed]:
-    """Each value as the type that all of them have in common."""
+    """Return each value as `common`, the type that holds them all."""
     return [convert(value, common) for value in values]
 
 
 def nullable_like(data_type: DataType, *values: Typed) -> DataType:
-    """`data_type`, Nullable when one of `values` is: what most functions give."""
+    """Return `data_type`, Nullable if one of `values` is: the type of most functions' results."""
     return nullable_type(data_type, any_nullable(values))
 
 

@@ -1,4 +1,4 @@
-"""Numbers as numbers of other types: integers wrap, fractions are cut off, as in the original."""
+"""Casts to numbers, as in the original: integers wrap, and fractions are cut off."""
 
 from rmt_pipeline.translate.base.temporal import (
     is_nanoseconds,
@@ -13,7 +13,7 @@ FLOAT32_MAX = "3.4028235677973366e38"  # from here on a Float64 rounds to infini
 
 
 def wrap(sql: str, plain: DataType) -> str:
-    """A HUGEINT cut to the bits of `plain`, an integer of at most 64 bits."""
+    """Return SQL that cuts a HUGEINT to the bits of `plain`, an integer type of at most 64 bits."""
     mask = (1 << plain.bits) - 1
     if not plain.is_signed:
         return f"CAST(({sql} & {mask}::HUGEINT) AS {plain.duckdb})"
@@ -23,19 +23,21 @@ def wrap(sql: str, plain: DataType) -> str:
 
 
 def fits(source: DataType, target: DataType) -> bool:
-    """Whether each integer of `source` is one of `target`."""
+    """Whether `target` holds each integer of `source`."""
     return target.integer_min <= source.integer_min and source.integer_max <= target.integer_max
 
 
 def to_integer(value: Typed, plain: DataType) -> str:
-    """SQL that casts a value to an integer type. Raises TypeProblem when there is no such cast."""
+    """Return SQL that casts a value to an integer type. Raises TypeProblem when there is no such
+    cast.
+    """
     source = value.plain
     if plain.wide_bytes == 32 or source.wide_bytes == 32:
         raise TypeProblem(f"{source.text} cannot become {plain.text}: 256 bits are only stored")
     target = working_type(plain)
     if source.family == "Bool":
         return f"CAST({value.sql} AS {target})"
-    if source.family == "DateTime64":  # towards zero; what does not fit is refused, as there
+    if source.family == "DateTime64":  # towards zero; too large is an error, as there
         ticks = nanoseconds(value) if is_nanoseconds(source) else microseconds(value)
         unit = 10**9 if is_nanoseconds(source) else 10**6
         return f"CAST(({ticks} // {unit}) AS {target})"
@@ -66,7 +68,9 @@ def _to_wide(sql: str, plain: DataType, *, negative: bool) -> str:
 
 
 def whole_number(value: Typed) -> tuple[str, DataType | None]:
-    """SQL of an integer and the type whose range it keeps, if known."""
+    """Return SQL of the value as an integer, and an integer type that holds its range, None if
+    unknown. Raises TypeProblem.
+    """
     plain = value.plain
     if plain.is_integer:
         return value.sql, plain
@@ -84,7 +88,7 @@ def whole_number(value: Typed) -> tuple[str, DataType | None]:
 
 
 def to_float(value: Typed, plain: DataType) -> str | None:
-    """SQL that casts a value to Float32 or Float64; None when there is no such cast."""
+    """Return SQL that casts a value to Float32 or Float64; None when there is no such cast."""
     source = value.plain
     if source.family == "DateTime64":
         scale = 1e9 if is_nanoseconds(source) else 1e6
@@ -93,7 +97,7 @@ def to_float(value: Typed, plain: DataType) -> str | None:
     if source.date_like or source.family == "IPv4":
         return f"CAST({whole_number(value)[0]} AS {plain.duckdb})"
     if plain.family == "Float32" and source.family == "Float64":
-        # What is too large becomes infinite; DuckDB would refuse it.
+        # A number that is too large becomes infinite; DuckDB would refuse it.
         infinite = f"CASE WHEN {value.sql} > 0 THEN 'inf' ELSE '-inf' END"
         too_large = f"isfinite({value.sql}) AND abs({value.sql}) > {FLOAT32_MAX}"
         kept = f"CAST({value.sql} AS FLOAT)"
@@ -104,8 +108,8 @@ def to_float(value: Typed, plain: DataType) -> str | None:
 
 
 def to_decimal(value: Typed, plain: DataType) -> str | None:
-    """SQL that casts a value to a Decimal, cutting digits off as the original does; None when there
-    is no such cast, or it is of more than 128 bits.
+    """Return SQL that casts a value to a Decimal and cuts digits off as the original does; None
+    when there is no such cast, or when it needs more than 128 bits.
     """
     source = value.plain
     if plain.wide_bytes or source.wide_bytes == 32:
@@ -124,7 +128,9 @@ def to_decimal(value: Typed, plain: DataType) -> str | None:
 
 
 def unscaled_to_decimal(sql: str, plain: DataType) -> str:
-    """The decimal whose digits are the HUGEINT `sql`. By text: exact at every width."""
+    """Return SQL of the decimal whose digits are the HUGEINT `sql`. It goes through text, which is
+    exact at every width.
+    """
     scale = plain.numbers[1]
     if scale == 0:
         return f"CAST({sql} AS {plain.duckdb})"
@@ -136,11 +142,11 @@ def unscaled_to_decimal(sql: str, plain: DataType) -> str:
 
 
 def unscaled(value: Typed) -> str:
-    """A decimal's digits as a HUGEINT."""
+    """Return SQL of a decimal's digits as a HUGEINT."""
     return f"CAST(replace(CAST({value.sql} AS VARCHAR), '.', '') AS HUGEINT)"
 
 
 def to_bool(value: Typed, plain: DataType) -> str | None:
-    """A number as Bool: true when it is not 0. None when the value is no number."""
+    """Return SQL of a number as Bool: true if it is not 0. None if the value is no number."""
     del plain
     return f"({value.sql} <> 0)" if value.type.is_computable else None

@@ -1,4 +1,4 @@
-"""What the allow-list is made of: a function's description, and builders of DuckDB SQL."""
+"""The entries of the allow-list: a function's description, and builders of its DuckDB SQL."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ ArgumentSql = Callable[[Typed], str]
 
 
 class WrongArguments(UserError):
-    """A function was called with too few, too many, or other arguments than it takes."""
+    """A function was called with too few or too many arguments, or with others than it takes."""
 
     code = "NUMBER_OF_ARGUMENTS_DOESNT_MATCH"
 
@@ -31,9 +31,9 @@ class WrongArguments(UserError):
 class Function:
     """One entry of the allow-list.
 
-    `build` turns typed arguments into a typed call; the number of arguments is checked before.
-    `differs` says how the answer differs from the original's, when it does. `windowed` is a
-    function that has its place where functions OVER a window have theirs.
+    `build` makes a typed call of typed arguments, whose number was checked before. `differs` says
+    how the answer differs from the original's, "" if it does not. A `windowed` function is allowed
+    only where functions OVER a window are.
     """
 
     name: str
@@ -58,16 +58,17 @@ def function(
     differs: str = "",
     windowed: bool = False,
 ) -> Function:
-    """A Function with `least` to `most` arguments, just `least` when `most` is None."""
+    """Return a Function with `least` to `most` arguments, exactly `least` if `most` is None."""
     most = least if most is None else most
     return Function(name, build, least, most, deterministic, differs, windowed)
 
 
-# Readers: an argument as the SQL that a template wants. Each refuses what it cannot take.
+# Readers: they return the SQL of an argument for a template. Each raises TypeProblem for types that
+# it does not take.
 
 
 def text(value: Typed) -> str:
-    """A String as it is; a FixedString with its zero bytes."""
+    """Return SQL of a String or enum as it is, of a FixedString with its zero bytes."""
     plain = value.plain
     if plain.family == "String" or value.is_null_literal or value.type.is_enum:
         return value.sql
@@ -77,24 +78,24 @@ def text(value: Typed) -> str:
 
 
 def any_text(value: Typed) -> str:
-    """Anything, as its text."""
+    """Return SQL of the text of any value."""
     return text(value) if value.type.is_string else text_of(value)
 
 
 def blob(value: Typed) -> str:
-    """The bytes of a String or a FixedString."""
+    """Return SQL of the bytes of a String or a FixedString."""
     return value.sql if value.plain.family == "FixedString" else f"encode({text(value)})"
 
 
 def integer(value: Typed) -> str:
-    """A BIGINT."""
+    """Return SQL of an integer as BIGINT."""
     if not (value.type.is_integer or value.is_null_literal) or value.plain.wide_bytes:
         raise TypeProblem(f"expected an integer, not {value.type.text}")
     return f"CAST({value.sql} AS BIGINT)"
 
 
 def floating(value: Typed) -> str:
-    """A DOUBLE."""
+    """Return SQL of a number as DOUBLE."""
     if value.is_null_literal:
         return "CAST(NULL AS DOUBLE)"
     if not (value.type.is_computable or value.plain.family == "Bool"):
@@ -103,7 +104,7 @@ def floating(value: Typed) -> str:
 
 
 def condition(value: Typed) -> str:
-    """A BOOLEAN: a number is true when it is not zero."""
+    """Return SQL of a condition as BOOLEAN. A number is true if it is not zero."""
     if value.is_condition or value.plain.family == "Bool":
         return value.sql
     if value.is_null_literal:
@@ -119,12 +120,14 @@ _RISKY = re.compile(
 
 
 def may_fail(sql: str) -> bool:
-    """Whether computing this for some row may be an error: reading text, dividing, ..."""
+    """Whether computing this may fail for some row: it reads text, divides, ..."""
     return _RISKY.search(sql) is not None
 
 
 def constant_integer(value: Typed, what: str) -> int:
-    """An argument that must be a whole number known before any row is read."""
+    """Return an argument that must be a constant whole number. `what` names it in the
+    TypeProblem.
+    """
     found = value.constant.value if value.constant else None
     if not isinstance(found, int) or isinstance(found, bool):
         raise TypeProblem(f"{what} must be a constant whole number")
@@ -132,9 +135,7 @@ def constant_integer(value: Typed, what: str) -> int:
 
 
 def constant_text(value: Typed, what: str) -> str:
-    """An argument that must be a string known before any row is read. `what` names it in the
-    message. Raises TypeProblem.
-    """
+    """Return an argument that must be a constant string. `what` names it in the TypeProblem."""
     found = value.constant.value if value.constant else None
     if not isinstance(found, str):
         raise TypeProblem(f"{what} must be a constant string")
@@ -145,8 +146,9 @@ def constant_text(value: Typed, what: str) -> str:
 
 
 def template(sql: str, result: DataType, *readers: ArgumentSql) -> Build:
-    """`sql` with {0}, {1}, ... for the arguments, each read by its reader (the last one repeats).
-    NULL in gives NULL out, so the result is Nullable when an argument is.
+    """Return the builder of `sql`, in which {0}, {1}, ... are the arguments. Each argument has its
+    reader; the last reader is used for all further ones. The SQL must give NULL for NULL: the
+    result is Nullable if an argument is.
     """
 
     def build(arguments: list[Typed]) -> Typed:
@@ -160,7 +162,7 @@ def template(sql: str, result: DataType, *readers: ArgumentSql) -> Build:
 
 
 def predicate(sql: str, *readers: ArgumentSql) -> Build:
-    """A template that gives a condition."""
+    """Return the builder of a `template` that gives a condition."""
     inner = template(sql, UINT8, *readers)
 
     def build(arguments: list[Typed]) -> Typed:
@@ -171,27 +173,27 @@ def predicate(sql: str, *readers: ArgumentSql) -> Build:
 
 
 def true_or_false(sql: str, *arguments: Typed) -> Typed:
-    """A condition that is Nullable when one of `arguments` is."""
+    """Return a condition that is Nullable if one of `arguments` is."""
     return Typed(sql, nullable_like(UINT8, *arguments), is_condition=True)
 
 
 def always(sql: str, result: DataType, constant: Constant | None = None) -> Build:
-    """The same, whatever it is called with."""
+    """Return a builder of the same value for all arguments."""
     return lambda _: Typed(sql, result, constant)
 
 
 def mathematical(sql: str) -> Build:
-    """Float64 in, Float64 out."""
+    """Return the builder of a function from Float64 to Float64."""
     return template(sql, FLOAT64, floating)
 
 
 def null() -> Typed:
-    """NULL, which has a type of its own."""
+    """Return the literal NULL, which has a type of its own."""
     return Typed("NULL", NULL_TYPE, Constant(None))
 
 
 def named(functions: Sequence[Function]) -> dict[str, Function]:
-    """The functions by their names, of which no two may be the same."""
+    """Return the functions by their names, which must be different."""
     found = {each.name: each for each in functions}
     assert len(found) == len(functions), "two functions have one name"
     return found

@@ -1,4 +1,4 @@
-"""The least type that holds the values of several types, as the original finds it."""
+"""The least type that holds the values of several types, by the original's rules."""
 
 from collections.abc import Sequence
 
@@ -17,15 +17,17 @@ from rmt_pipeline.types.data_type import DataType
 
 
 class NoCommonType(TypeProblem):
-    """Values of several types meet (in an array, `if`, UNION) and no type holds them all. Cast one
-    of them.
+    """No type holds all the values that meet in an array, `if` or UNION. One of them must be
+    cast.
     """
 
     code = "NO_COMMON_TYPE"
 
 
 def least_supertype(types: Sequence[DataType]) -> DataType:
-    """Raises NoCommonType naming the types."""
+    """Return the least type that holds values of all `types`, Nullable if one of them is. Raises
+    NoCommonType, which names them.
+    """
     known = [each for each in types if each.plain.family != "Nothing"]
     if not known:
         return NULL_TYPE if types else DataType("Nothing")
@@ -85,7 +87,7 @@ def _numbers(plains: list[DataType]) -> DataType | None:
         return parse_type(f"UInt{unsigned}")
     bits = max(signed, unsigned * 2)
     if unsigned == 64 and signed <= 64:
-        return None  # the original refuses, too: no signed type of 64 bits holds them
+        return None  # refused as in the original: no signed type of 64 bits holds both
     return parse_type(f"Int{bits}") if bits <= 256 else None
 
 

@@ -1,4 +1,4 @@
-"""`toString`: any value as the text that ClickHouse prints, in SQL."""
+"""`toString`: SQL of a value's text as ClickHouse prints it."""
 
 from rmt_pipeline.translate.base.temporal import digits_of, fraction_text, local
 from rmt_pipeline.translate.base.typed import (
@@ -13,7 +13,9 @@ from rmt_pipeline.types.data_type import DataType
 
 
 def text_of(value: Typed) -> str:
-    """VARCHAR; NULL stays NULL."""
+    """Return SQL of a value's text, a VARCHAR. NULL stays NULL. Raises TypeProblem for numbers of
+    256 bits and IPv6.
+    """
     plain = value.plain
     if value.is_condition:
         return f"CAST(CAST({value.sql} AS UTINYINT) AS VARCHAR)"
@@ -41,12 +43,12 @@ def text_of(value: Typed) -> str:
 
 
 def trimmed_blob(sql: str) -> str:
-    """A FixedString without the zero bytes at its end."""
+    """Return SQL of a FixedString without the zero bytes at its end."""
     return f"unhex(regexp_replace(hex({sql}), '(00)+$', ''))"
 
 
 def ipv4_text(sql: str) -> str:
-    """SQL for an address such as 192.0.2.1, from SQL for its 32 bits."""
+    """Return SQL of an address such as 192.0.2.1 from SQL of its 32 bits."""
     return let(
         f"CAST({sql} AS BIGINT)",
         "v",
@@ -56,7 +58,9 @@ def ipv4_text(sql: str) -> str:
 
 
 def _float_text(sql: str) -> str:
-    """DuckDB writes `100.0`, `1e+16` and `1e-05`; the original `100`, 17 digits and `0.00001`."""
+    """Return SQL of a float's text. DuckDB writes `100.0`, `1e+16` and `1e-05`; the original writes
+    `100`, 17 digits and `0.00001`.
+    """
     mantissa = "split_part(v, 'e', 1)"
     exponent = "CAST(split_part(v, 'e', 2) AS INTEGER)"
     digits = f"replace(replace({mantissa}, '.', ''), '-', '')"
@@ -111,7 +115,9 @@ def _joined(sql: str, element: DataType) -> str:
 
 
 def _quoted(value: Typed) -> str:
-    """A value inside an array, tuple or map: NULL by name, text in quotes."""
+    """Return SQL of the text of a value inside an array, tuple or map: NULL by name, text in
+    quotes.
+    """
     plain = value.plain
     if plain.family == "Nothing":
         return "'NULL'"

@@ -1,11 +1,11 @@
-"""A piece of DuckDB SQL together with the ClickHouse type of what it gives.
+"""Pieces of DuckDB SQL with the ClickHouse types of their values.
 
-*Working form*: inside an expression a value is what DuckDB computes with. It is the stored form
-of `data_type`, but for two things: Int128 and UInt128 are HUGEINT and UHUGEINT, and a condition
-(the UInt8 of a comparison) may be a BOOLEAN (`is_condition`).
+*Working form*: the form of a value inside an expression, in which DuckDB computes. It is the stored
+form of `data_type` with two exceptions: Int128 and UInt128 are HUGEINT and UHUGEINT, and a
+condition (the UInt8 of a comparison) may be a BOOLEAN (`is_condition`).
 
-SQL texts are complete operands: anything with an operator stands in parentheses. DuckDB reads
-`%-2` as an operator of its own, so negative numbers do, too.
+Each SQL text is a complete operand: if it has an operator, it is in parentheses. So are negative
+numbers, since DuckDB reads `%-2` as an operator of its own.
 """
 
 import datetime as dt
@@ -19,7 +19,7 @@ from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.types.data_type import EPOCH, DataType
 from rmt_pipeline.types.escapes import duckdb_name, duckdb_text
 
-SQL_CHARACTERS_MAX = 500_000  # expressions repeat their arguments: nesting could explode
+SQL_CHARACTERS_MAX = 500_000  # SQL repeats arguments, so nesting could multiply it
 
 UINT8, UINT16, UINT32, UINT64 = (parse_type(f"UInt{bits}") for bits in (8, 16, 32, 64))
 INT8, INT64 = parse_type("Int8"), parse_type("Int64")
@@ -32,22 +32,22 @@ NULL_TYPE = DataType("Nullable", elements=(NOTHING,))
 
 
 class TypeProblem(UserError):
-    """An expression that has no meaning for the types of its parts."""
+    """An expression has no meaning for the types of its parts."""
 
     code = "ILLEGAL_TYPE_OF_ARGUMENT"
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """The value of a constant expression, in the stored form's Python value."""
+    """The value of a constant expression: the Python value of its stored form."""
 
     value: object
 
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """`sql` gives a value of `type` in the working form. `stored` is its stored form's SQL, when
-    that is at hand (a column) and differs.
+    """SQL with its type: `sql` gives a value of `type` in the working form. `stored` is SQL of the
+    stored form if that is known (for a column) and different, else "".
     """
 
     sql: str
@@ -77,17 +77,17 @@ class Typed:
 
 
 def array_of(element: DataType) -> DataType:
-    """Array(element)."""
+    """Return the type Array(element)."""
     return DataType("Array", elements=(element,))
 
 
 def tuple_of(elements: Iterable[DataType], names: Iterable[str] = ()) -> DataType:
-    """Tuple(…), named when there are names."""
+    """Return the type Tuple(…), with names if there are any."""
     return DataType("Tuple", elements=tuple(elements), names=tuple(names))
 
 
 def nullable_type(data_type: DataType, nullable: bool = True) -> DataType:
-    """`data_type` that may be NULL, where the original has such a type."""
+    """Return `data_type` as Nullable if `nullable` is true and the original has such a type."""
     plain = data_type.plain
     if not nullable or data_type.nullable or plain.family in {"Array", "Tuple", "Map"}:
         return data_type
@@ -95,7 +95,7 @@ def nullable_type(data_type: DataType, nullable: bool = True) -> DataType:
 
 
 def any_nullable(values: Iterable[Typed]) -> bool:
-    """Whether one of them may be NULL: then what is computed from all may be, too."""
+    """Whether one of the values may be NULL, and so a result computed from them too."""
     return any(value.nullable for value in values)
 
 
@@ -103,7 +103,7 @@ def any_nullable(values: Iterable[Typed]) -> bool:
 
 
 def string_sql(text: str) -> str:
-    """A DuckDB string. Raises UserError for bytes that are no UTF-8."""
+    """Return SQL of a string. Raises UserError for bytes that are not UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -119,7 +119,7 @@ def _bytes_sql(data: bytes) -> str:
 
 
 def number_sql(number: float) -> str:
-    """A whole number or a Float64; negative whole numbers in parentheses."""
+    """Return SQL of a whole number or a Float64. Negative whole numbers are in parentheses."""
     if isinstance(number, float):
         text = (
             repr(number) if math.isfinite(number) else str(number).replace("-inf", "-Infinity")
@@ -131,7 +131,9 @@ def number_sql(number: float) -> str:
 
 
 def constant_sql(value: object, data_type: DataType) -> str:
-    """The working form of a Python value (the stored form's) of `data_type`."""
+    """Return SQL of a value of `data_type` in the working form, from the Python value of the stored
+    form.
+    """
     plain = data_type.plain
     if value is None:
         return (
@@ -194,53 +196,59 @@ def _nested_sql(value: object, plain: DataType) -> str:
 
 
 def stored_sql(value: object, data_type: DataType) -> str:
-    """The stored form of a Python value: what stands inside arrays, tuples and maps."""
+    """Return SQL of a value in the stored form, which values inside arrays, tuples and
+    maps have.
+    """
     plain = data_type.plain
     if isinstance(value, bytes) and plain.wide_bytes:
         return _bytes_sql(value)
     return constant_sql(value, data_type)
 
 
-# Parameters of DuckDB's lambdas hide columns of their name. Where a lambda's body has anything
-# from outside in it, they are these, which nobody calls a column.
+# A parameter of a DuckDB lambda hides a column of its name. Where the lambda's body contains SQL
+# from outside, the parameter has one of these names, which no column has.
 ELEMENT = '"\u00b7element"'
 PLACE = '"\u00b7place"'
 
 
 def parameter(depth: int) -> str:
-    """What a parameter of the reader's own lambda is called inside so many others."""
+    """Return the name in SQL for the parameter of a user's lambda that is inside `depth` others."""
     return f'"\u00b7parameter {depth}"'
 
 
 def let(sql: str, name: str, body: str) -> str:
-    """`body` with `name` standing for `sql`, which is then written and computed once.
+    """Return SQL of `body`, in which `name` stands for `sql`, so that `sql` is written and computed
+    only once.
 
-    `name` hides a column of that name: `body` has nothing in it but `name` and constants.
+    `name` hides a column of that name, so `body` must contain only `name` and constants.
     """
     return f"list_transform([{sql}], lambda {name}: {body})[1]"
 
 
 def attempt(sql: str, name: str, body: str) -> str:
-    """`body`, or NULL where it fails; where `sql` fails, that still is an error.
+    """Return SQL of `body`, in which `name` stands for `sql`, or of NULL where `body` fails. An
+    error in `sql` remains an error.
 
-    TRY stands inside of the lambda: DuckDB computes what stands twice only once, before TRY and
-    outside of it, and it takes no TRY around error().
+    TRY is inside the lambda for two reasons. DuckDB computes an expression that is written twice
+    only once, before the TRY and outside it; and it accepts no TRY around error().
     """
     return let(sql, name, f"TRY({body})")
 
 
 def struct_sql(fields: Iterable[tuple[str, str]]) -> str:
-    """DuckDB's literal of a struct, from names and SQL: `{'a': 1}`."""
+    """Return SQL of a struct from names and SQL: `{'a': 1}`."""
     return "{" + ", ".join(f"{string_sql(name)}: {sql}" for name, sql in fields) + "}"
 
 
 def nanoseconds_sql(sql: str) -> str:
-    """An instant with nine digits of the second, from nanoseconds since the epoch."""
+    """Return SQL of an instant with nine digits of the second, from nanoseconds since the epoch."""
     return f"CAST(make_timestamp_ns(CAST({sql} AS BIGINT)) AS TIMESTAMPTZ_NS)"
 
 
 def working_type(data_type: DataType) -> str:
-    """The DuckDB type in which such values are computed: numbers, also where bytes are stored."""
+    """Return the DuckDB type of the working form: a number also where bytes are stored, if there is
+    one.
+    """
     plain = data_type.plain
     if plain.is_integer and plain.wide_bytes == 16:
         return "HUGEINT" if plain.is_signed else "UHUGEINT"
@@ -255,13 +263,13 @@ _HALF = "CAST('0x' || substr(hex({0}), {1}, 16) AS UBIGINT)"
 
 
 def column(name: str, data_type: DataType, sql: str = "") -> Typed:
-    """A column as a value; `sql` when it is not simply its name."""
+    """Return a column as a value. `sql` is its SQL, "" if that is its name."""
     stored = sql or duckdb_name(name)
     return from_stored(stored, data_type)
 
 
 def from_stored(stored: str, data_type: DataType) -> Typed:
-    """A value in the working form, of SQL that gives its stored form."""
+    """Return a value in the working form from SQL of its stored form."""
     plain = data_type.plain
     if not (plain.is_integer and plain.wide_bytes == 16):
         return Typed(stored, data_type)
@@ -269,8 +277,8 @@ def from_stored(stored: str, data_type: DataType) -> Typed:
     unsigned = f"({high}::UHUGEINT * 18446744073709551616::UHUGEINT + {low}::UHUGEINT)"
     if not plain.is_signed:
         return Typed(unsigned, data_type, stored=stored)
-    # The sign bit is flipped: the high half gives it back when 2^63 is taken off. Towards the
-    # least number in steps that never leave HUGEINT's range.
+    # The stored sign bit is flipped, so 2^63 is subtracted from the high half. The steps for
+    # negative numbers never leave HUGEINT's range, down to the least number.
     top = f"(CAST({high} AS HUGEINT) - 9223372036854775808)"
     shift = "18446744073709551616::HUGEINT"
     signed = (
@@ -281,14 +289,14 @@ def from_stored(stored: str, data_type: DataType) -> Typed:
 
 
 def to_stored(value: Typed) -> str:
-    """SQL of the stored form, exactly of the type `value.type.duckdb`."""
+    """Return SQL of the stored form, of exactly the DuckDB type `value.type.duckdb`."""
     plain = value.plain
     if value.stored:
         return value.stored
     if plain.is_integer and plain.wide_bytes == 16:
         return _wide_stored(f"CAST({value.sql} AS {working_type(plain)})", plain)
     if value.sql.startswith('"') and value.sql.count('"') == 2:
-        return value.sql  # a column: it has its type already
+        return value.sql  # a column, which has this type already
     return f"CAST({value.sql} AS {plain.duckdb})"
 
 

@@ -1,1 +1,1 @@
-"""Functions and operators of the original, a module for each group of its manual."""
+"""The original's functions and operators, one module for each group of its manual."""

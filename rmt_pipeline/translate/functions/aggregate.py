@@ -1,8 +1,8 @@
 """Aggregate and window functions, for SELECT only.
 
-Of no rows the original gives a type's default where others give NULL: `max` of an empty column
-of numbers is 0. A combinator at the end of a name changes the function: `sumIf(x, condition)`,
-`sumDistinct(x)`, `maxOrNull(x)`.
+For no rows the original gives a type's default where other databases give NULL: `max` of an empty
+column of numbers is 0. A combinator at the end of a name changes the function: `sumIf(x,
+condition)`, `sumDistinct(x)`, `maxOrNull(x)`.
 """
 
 from dataclasses import replace
@@ -53,11 +53,11 @@ from rmt_pipeline.translate.functions.arithmetic import as_number
 from rmt_pipeline.translate.functions.state import build_merge, build_state
 from rmt_pipeline.types.data_type import DataType
 
-# Of windows alone.
+# Functions that need a window.
 
 
 def rank(function: str) -> AggregateBuild:
-    """`row_number()`, `rank()` and their kin: a number from 1 on."""
+    """Return the builder of `row_number()`, `rank()` and the like, which count from 1."""
 
     def build(call: AggregateCall) -> Typed:
         return Typed(f"CAST({call.sql(function)} AS UBIGINT)", UINT64)
@@ -70,13 +70,13 @@ def _ratio(function: str) -> AggregateBuild:
 
 
 def ntile(call: AggregateCall) -> Typed:
-    """`ntile(n)`: which of n groups of equal size a row is in, from 1 on."""
+    """`ntile(n)`: the number, from 1, of the one of n groups of equal size that a row is in."""
     return Typed(f"CAST({call.sql('ntile', integer(call.arguments[0]))} AS UBIGINT)", UINT64)
 
 
 def neighbour(function: str) -> AggregateBuild:
-    """`lagInFrame`, `leadInFrame`: the value so many rows before or behind, else the third argument
-    or the type's default.
+    """Return the builder of `lagInFrame` or `leadInFrame`: the value that many rows before or
+    after. Where there is no such row it is the third argument, or the type's default.
     """
 
     def build(call: AggregateCall) -> Typed:
@@ -92,8 +92,8 @@ def neighbour(function: str) -> AggregateBuild:
 
 
 def nth_value(call: AggregateCall) -> Typed:
-    """`nth_value(x, n)`: x of the n-th row of the frame; the type's default when there
-    are fewer.
+    """`nth_value(x, n)`: x of the n-th row of the frame; the type's default if it has
+    fewer rows.
     """
     value = call.first()
     sql = call.sql("nth_value", value.sql, integer(call.arguments[1]))
@@ -123,7 +123,7 @@ def _quantile(call: AggregateCall) -> Typed:
 
 
 def quantiles(call: AggregateCall) -> Typed:
-    """`quantiles(level, …)(x)`, interpolated. Raises WrongArguments."""
+    """`quantiles(level, …)(x)`: an array of interpolated quantiles. Raises WrongArguments."""
     value = convert(_number(call), FLOAT64)
     pieces = [
         call.sql("quantile_cont", value.sql, str(level))
@@ -141,7 +141,7 @@ def _quantile_exact(call: AggregateCall) -> Typed:
 
 
 def moments(function: str) -> AggregateBuild:
-    """Variance and its kin: Float64, NaN where too few rows."""
+    """Return the builder of a variance or the like: a Float64, NaN if there are too few rows."""
 
     def build(call: AggregateCall) -> Typed:
         values = [convert(as_number(each), FLOAT64) for each in call.arguments]
@@ -210,7 +210,7 @@ def _extreme(function: str) -> AggregateBuild:
         own = sort_sql(value)
         if own is not None:
             sql = call.sql(f"arg_{function}", value.sql, own)
-        elif value.type.is_float:  # NaN is beyond all numbers for DuckDB, and left out there
+        elif value.type.is_float:  # NaN is ignored; to DuckDB it is the largest number
             known = f"(CASE WHEN NOT isnan({value.sql}) THEN {value.sql} END)"
             sql = f"coalesce({call.sql(function, known)}, {call.sql(function, value.sql)})"
         else:
@@ -373,7 +373,9 @@ _COMBINATORS = ("Distinct", "OrNull", "OrDefault", "If", "State", "Merge")
 
 
 def find_aggregate(name: str) -> tuple[Aggregate, tuple[str, ...]] | None:
-    """The aggregate of that name and its combinators, the last one first. None: no aggregate."""
+    """Return the aggregate function of that name and its combinators, the last one first; None if
+    there is none.
+    """
     combinators: list[str] = []
     while True:
         found = AGGREGATES.get(name) or AGGREGATES.get(_BY_LOWER.get(name.lower(), ""))
@@ -389,7 +391,9 @@ def find_aggregate(name: str) -> tuple[Aggregate, tuple[str, ...]] | None:
 def build_aggregate(
     aggregate: Aggregate, combinators: tuple[str, ...], call: AggregateCall
 ) -> Typed:
-    """Applies the combinators and checks the number of arguments."""
+    """Compile a call with its combinators. Raises WrongArguments, TypeProblem,
+    NotImplementedStatement.
+    """
     if {"State", "Merge"} <= set(combinators):
         raise NotImplementedStatement(
             f"{call.name}: states of states are not supported; INSERT the states, and let a "

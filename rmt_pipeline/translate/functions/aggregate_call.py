@@ -1,4 +1,4 @@
-"""What an aggregate function is given, and how it becomes SQL."""
+"""A call of an aggregate function, and how it becomes SQL."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ NAN_SQL = "CAST('nan' AS DOUBLE)"
 
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
-    """A call with its arguments typed. `filters` are conditions that rows must meet; `over` is
-    the text of OVER (...), or empty.
+    """A call with compiled arguments. `filters` are conditions that rows must meet; `over` is the
+    SQL of OVER (...), or "".
     """
 
     name: str
@@ -26,7 +26,7 @@ class AggregateCall:
     or_null: bool = False
 
     def sql(self, function: str, *arguments: str, extra_filter: str = "") -> str:
-        """`function(DISTINCT arguments) FILTER (...) OVER (...)`."""
+        """Return `function(DISTINCT arguments) FILTER (...) OVER (...)`."""
         filters = [*self.filters, *([extra_filter] if extra_filter else [])]
         distinct = "DISTINCT " if self.distinct else ""
         filtered = f" FILTER (WHERE {' AND '.join(filters)})" if filters else ""
@@ -41,7 +41,7 @@ AggregateBuild = Callable[[AggregateCall], Typed]
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """One entry of the allow-list. `windows_only`: it needs OVER."""
+    """One entry of the allow-list. With `windows_only` the function needs OVER."""
 
     name: str
     build: AggregateBuild
@@ -52,7 +52,9 @@ class Aggregate:
 
 
 def or_default(call: AggregateCall, sql: str, data_type: DataType, value: Typed) -> Typed:
-    """NULL stays for a Nullable argument, else the default stands for "no rows"."""
+    """Return `sql`, which is NULL for no rows, with the type's default in place of the NULL. For a
+    Nullable argument and OrNull it stays NULL.
+    """
     if value.nullable or call.or_null:
         return Typed(sql, nullable_type(data_type))
     return Typed(
@@ -61,12 +63,12 @@ def or_default(call: AggregateCall, sql: str, data_type: DataType, value: Typed)
 
 
 def quantile_level(name: str, parameters: Sequence[Typed]) -> float:
-    """The level in `quantile(level)(x)`, or a half. Raises WrongArguments."""
+    """Return the level of `quantile(level)(x)`, 0.5 without one. Raises WrongArguments."""
     return quantile_levels(name, parameters[:1])[0] if parameters else 0.5
 
 
 def quantile_levels(name: str, parameters: Sequence[Typed]) -> list[float]:
-    """The levels in `quantiles(level, …)(x)`. Raises WrongArguments."""
+    """Return the levels of `quantiles(level, …)(x)`. Raises WrongArguments."""
     if not parameters:
         raise WrongArguments(f"{name} takes levels, as in {name}(0.5, 0.9)(x)")
     values = [each.constant.value if each.constant else None for each in parameters]
@@ -77,7 +79,9 @@ def quantile_levels(name: str, parameters: Sequence[Typed]) -> list[float]:
 
 
 def exact_quantile(call: AggregateCall, listed: str, value: Typed) -> Typed:
-    """One of the values of `listed`, a list in the stored form; `value` has their type."""
+    """Return the quantile of `call`, one of the values of the list `listed`. They are in the stored
+    form and of the type of `value`.
+    """
     level = quantile_level(call.name, call.parameters)
     place = f"least(CAST(floor({level} * len({listed})) AS BIGINT) + 1, len({listed}))"
     sql = f"list_extract(list_sort({listed}), {place})"

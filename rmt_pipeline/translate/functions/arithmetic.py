@@ -1,4 +1,6 @@
-"""`+ - * / %` and their kin, with the original's result types: integers widen, then wrap."""
+"""`+ - * / %` and similar functions, with the original's result types: integers widen,
+then wrap.
+"""
 
 from rmt_pipeline.translate.base.casts import convert, nullable_like, plain_condition
 from rmt_pipeline.translate.base.casts_number import unscaled, unscaled_to_decimal, wrap
@@ -23,7 +25,9 @@ SYMBOLS = {"plus": "+", "minus": "-", "multiply": "*"}
 
 
 def arithmetic(name: str) -> Build:
-    """plus, minus or multiply of numbers; plus and minus of dates with numbers and intervals."""
+    """Return the builder of plus, minus or multiply of numbers; plus and minus also take dates with
+    numbers and intervals.
+    """
 
     def build(arguments: list[Typed]) -> Typed:
         left, right = (as_number(each) for each in arguments)
@@ -46,7 +50,7 @@ def arithmetic(name: str) -> Build:
 
 
 def as_number(value: Typed) -> Typed:
-    """A condition or a Bool as the 0 or 1 that arithmetic sees."""
+    """Return a condition or a Bool as the number 0 or 1, and other values as they are."""
     if value.plain.family == "Bool":
         return Typed(f"CAST({value.sql} AS UTINYINT)", nullable_like(DataType("UInt8"), value))
     return plain_condition(value)
@@ -77,7 +81,9 @@ def _integer(bits: int, *, signed: bool) -> DataType:
 
 
 def result_integer(name: str, a: DataType, b: DataType) -> DataType:
-    """The type that holds the result: the next wider one up to 64 bits."""
+    """Return the result's type: twice as wide as the wider argument, but as wide from
+    64 bits on.
+    """
     widest = max(a.bits, b.bits)
     bits = widest if widest >= 64 else widest * 2
     return _integer(bits, signed=name == "minus" or a.is_signed or b.is_signed)
@@ -88,7 +94,7 @@ def _of_integers(name: str, left: Typed, right: Typed) -> Typed:
     result = result_integer(name, a, b)
     symbol = SYMBOLS[name]
     if result.bits < 64 or max(a.bits, b.bits) < 64:
-        width = result.duckdb  # twice as wide as both: nothing can overflow
+        width = result.duckdb  # twice as wide as both, so it can't overflow
         sql = f"(CAST({left.sql} AS {width}) {symbol} CAST({right.sql} AS {width}))"
     elif result.bits == 64:
         unsigned = not (a.is_signed or b.is_signed) and name == "multiply"
@@ -104,7 +110,9 @@ def _of_integers(name: str, left: Typed, right: Typed) -> Typed:
 
 
 def _digits(plain: DataType) -> int:
-    """The widths that the original's decimals come in."""
+    """Return the digits of the smallest of the original's decimals that holds a decimal type, and
+    9 for an integer.
+    """
     if plain.is_integer:
         return 9
     return next(width for width in (9, 18, 38, 76) if plain.numbers[0] <= width)
@@ -123,7 +131,7 @@ def _of_decimals(name: str, left: Typed, right: Typed) -> Typed:
     result = DataType("Decimal", (digits, scale))
     symbol = SYMBOLS[name]
     if name == "multiply":
-        # DuckDB multiplies at most 38 digits in all; wider values than these are refused.
+        # DuckDB multiplies at most 38 digits in all and refuses values wider than these.
         room = {9: 19, 18: 19, 38: 38}[min(digits, 38)]
         first = f"CAST({left.sql} AS DECIMAL({min(room, 19)},{_scale(a)}))"
         second = f"CAST({right.sql} AS DECIMAL(19,{_scale(b)}))"
@@ -136,7 +144,9 @@ def _of_decimals(name: str, left: Typed, right: Typed) -> Typed:
 
 
 def divide(arguments: list[Typed]) -> Typed:
-    """Float64, by zero too; decimals stay decimals and lose what does not fit."""
+    """`divide(a, b)`: a Float64, also for a division by zero. The quotient of decimals is a
+    decimal, whose further digits are cut off.
+    """
     left, right = (as_number(each) for each in arguments)
     _check_numbers("divide", left, right)
     a, b = left.plain, right.plain
@@ -163,7 +173,9 @@ def _divide_decimals(left: Typed, right: Typed) -> Typed:
 
 
 def int_div(*, or_zero: bool) -> Build:
-    """Whole division, rounding towards zero; the result is as wide as the dividend."""
+    """Return the builder of whole division, which rounds towards zero. The result is as wide as the
+    dividend.
+    """
 
     def build(arguments: list[Typed]) -> Typed:
         left, right = (as_number(each) for each in arguments)
@@ -192,12 +204,14 @@ def _whole_quotient(left: Typed, right: Typed, *, or_zero: bool) -> str:
     wide = _wide_enough(left, right)
     top, bottom = f"CAST({_truncated(left)} AS {wide})", f"CAST({_truncated(right)} AS {wide})"
     if not or_zero:
-        return f"({top} // {bottom})"  # DuckDB refuses zero, as the original does
+        return f"({top} // {bottom})"  # division by zero is an error, as in the original
     return f"(CASE WHEN {bottom} = 0 THEN 0 ELSE {top} // {bottom} END)"
 
 
 def _wide_enough(left: Typed, right: Typed) -> str:
-    """DuckDB's type that holds both; UInt128 with a signed number must be below 2^127."""
+    """Return DuckDB's type that holds both. A UInt128 beside a signed number must be
+    below 2^127.
+    """
     plains = (left.plain, right.plain)
     unsigned = all(each.is_integer and not each.is_signed for each in plains)
     is_128 = any(each.family == "UInt128" for each in plains)
@@ -209,7 +223,9 @@ def _truncated(value: Typed) -> str:
 
 
 def modulo(*, or_zero: bool = False, positive: bool = False) -> Build:
-    """The remainder, with the dividend's sign; `positive` with none."""
+    """Return the builder of the remainder. It has the dividend's sign, and with `positive` is never
+    negative.
+    """
 
     def build(arguments: list[Typed]) -> Typed:
         left, right = (as_number(each) for each in arguments)
@@ -244,8 +260,8 @@ def _integer_modulo(left: Typed, right: Typed, *, or_zero: bool, positive: bool)
 
 
 def negate(arguments: list[Typed]) -> Typed:
-    """Unary minus, in a type that has every result: of unsigned integers a wider one, where there
-    is one.
+    """`-x`, of a type that holds every result: for unsigned integers of less than 64 bits a wider
+    one.
     """
     value = as_number(arguments[0])
     if interval_unit(value.type):
@@ -266,7 +282,7 @@ def negate(arguments: list[Typed]) -> Typed:
 
 
 def absolute(arguments: list[Typed]) -> Typed:
-    """`abs`: of signed integers the unsigned type, which has every result."""
+    """`abs(x)`: for signed integers of the unsigned type, which holds every result."""
     value = as_number(arguments[0])
     _check_numbers("abs", value, value)
     plain = value.plain
@@ -278,7 +294,7 @@ def absolute(arguments: list[Typed]) -> Typed:
 
 
 def _two_integers(what: str, arguments: list[Typed]) -> tuple[Typed, Typed]:
-    """Raises TypeProblem for anything else."""
+    """Return two integers of up to 64 bits. Raises TypeProblem for other arguments."""
     left, right = (as_number(each) for each in arguments)
     a, b = left.plain, right.plain
     if not (a.is_integer and b.is_integer and max(a.bits, b.bits) <= 64):
@@ -287,7 +303,7 @@ def _two_integers(what: str, arguments: list[Typed]) -> tuple[Typed, Typed]:
 
 
 def bitwise(symbol: str) -> Build:
-    """`&`, `|` and xor of integers, as wide as the wider one."""
+    """Return the builder of `&`, `|` or xor of integers. The result is as wide as the wider one."""
 
     def build(arguments: list[Typed]) -> Typed:
         left, right = _two_integers("bits", arguments)
@@ -305,7 +321,9 @@ def bitwise(symbol: str) -> Build:
 
 
 def shift_bits(*, to_left: bool) -> Build:
-    """Bits that leave the dividend's type are lost."""
+    """Return the builder of bitShiftLeft or bitShiftRight. Bits that leave the type of the first
+    argument are lost.
+    """
 
     def build(arguments: list[Typed]) -> Typed:
         left, right = _two_integers("bits", arguments)
@@ -314,7 +332,7 @@ def shift_bits(*, to_left: bool) -> Build:
         count = f"CAST({right.sql} AS HUGEINT)"
         number = f"CAST({left.sql} AS HUGEINT)"
         if to_left:
-            # Only the bits that stay are moved, so that nothing leaves 128 bits.
+            # Only the bits that stay in the type are moved, so that 128 bits are enough.
             kept = f"({number} & {(1 << 64) - 1}::HUGEINT)"
             low = f"({kept} % CAST(pow(2, {a.bits} - CAST({count} AS INTEGER)) AS HUGEINT))"
             moved = f"({low} * CAST(pow(2, CAST({count} AS INTEGER)) AS HUGEINT))"
@@ -330,7 +348,7 @@ def shift_bits(*, to_left: bool) -> Build:
 
 
 def bit_not(arguments: list[Typed]) -> Typed:
-    """`bitNot(n)`: every bit turned over, in the type of n. Raises TypeProblem."""
+    """`bitNot(n)`: n with every bit inverted, of the same type. Raises TypeProblem."""
     value = as_number(arguments[0])
     if not value.type.is_integer or value.plain.wide_bytes:
         raise TypeProblem(f"bitNot of {value.type.text}: expected an integer up to 64 bits")
@@ -338,7 +356,7 @@ def bit_not(arguments: list[Typed]) -> Typed:
 
 
 def common_divisor(name: str) -> Build:
-    """gcd and lcm."""
+    """Return the builder of gcd or lcm."""
 
     def build(arguments: list[Typed]) -> Typed:
         left, right = _two_integers(name, arguments)

@@ -1,4 +1,4 @@
-"""Arrays, tuples and maps. Functions that take a lambda are in `lambdas`."""
+"""Functions of arrays, tuples and maps. Those that take a lambda are in `lambdas`."""
 
 from rmt_pipeline.translate.base.casts import UUID_HALF, convert, unify, uuid_halves
 from rmt_pipeline.translate.base.casts_number import wrap
@@ -37,7 +37,7 @@ from rmt_pipeline.types.data_type import DataType
 
 
 def array(value: Typed, name: str) -> Typed:
-    """The value, which must be an Array. Raises TypeProblem in the name of the function `name`."""
+    """Return the value if it is an Array. Raises TypeProblem, which names the function `name`."""
     if value.plain.family != "Array":
         raise TypeProblem(f"{name} takes an Array, not {value.type.text}")
     return value
@@ -48,14 +48,14 @@ def _element_of(value: Typed) -> DataType:
 
 
 def known_element(value: Typed, name: str) -> DataType:
-    """The type of an array's elements; an empty `[]` has none to compute with."""
+    """Return the type of an array's elements. Raises TypeProblem for `[]`, which has none."""
     if _element_of(value).plain.family == "Nothing":
         raise TypeProblem(f"{name}: the array [] has no type; cast it")
     return _element_of(value)
 
 
 def make_array(arguments: list[Typed]) -> Typed:
-    """`array(…)`, `[…]`: the elements get the least type that has them all."""
+    """`array(…)`, `[…]`: an array of the least type that holds all elements."""
     element = least_supertype([each.type for each in arguments])
     values = unify(arguments, element)
     result = array_of(element)
@@ -101,7 +101,7 @@ def make_map(arguments: list[Typed]) -> Typed:
 
 
 def array_element(arguments: list[Typed]) -> Typed:
-    """`a[1]`, `a[-1]`, `m['key']`: what is not there is the type's default."""
+    """`a[1]`, `a[-1]`, `m['key']`: an element, or the type's default if there is none."""
     value, place = arguments
     if value.plain.family == "Map":
         key, element = value.plain.elements
@@ -121,9 +121,7 @@ def array_element(arguments: list[Typed]) -> Typed:
 
 
 def stored_default(data_type: DataType) -> str:
-    """SQL for the default of a type as elements of arrays store it: NULL of a Nullable, else 0, '',
-    …
-    """
+    """Return SQL of a type's default in the stored form: NULL for a Nullable, else 0, '', …"""
     plain = data_type.plain
     if data_type.nullable:
         return f"CAST(NULL AS {plain.duckdb})"
@@ -131,7 +129,9 @@ def stored_default(data_type: DataType) -> str:
 
 
 def tuple_element(arguments: list[Typed]) -> Typed:
-    """Of an array of tuples: the array of their elements."""
+    """`t.1`, `t.name`: an element of a tuple; for an array of tuples, the array of
+    their elements.
+    """
     value, place = arguments
     if value.plain.family == "Array" and _element_of(value).family == "Tuple":
         inside = tuple_element([from_stored(ELEMENT, _element_of(value)), place])
@@ -154,7 +154,9 @@ def tuple_element(arguments: list[Typed]) -> Typed:
 
 
 def has(arguments: list[Typed]) -> Typed:
-    """`has(array, x)`: whether x is among the elements. NULL finds NULL."""
+    """`has(array, x)`: whether x is one of the elements. A literal NULL is found if one of them is
+    NULL.
+    """
     value, wanted = array(arguments[0], "has"), arguments[1]
     if wanted.is_null_literal:
         found = f"(len({value.sql}) > list_count({value.sql}))"
@@ -200,7 +202,7 @@ def _has_any_or_all(name: str) -> Build:
 
 
 def concat(arguments: list[Typed]) -> Typed:
-    """`arrayConcat(a, b, …)`: their elements, one array's after the other's, in the least type that
+    """`arrayConcat(a, b, …)`: the elements of the arrays one after another, of the least type that
     holds all.
     """
     common = least_supertype([array(each, "arrayConcat").type for each in arguments])
@@ -265,7 +267,7 @@ def _sort(*, descending: bool) -> Build:
 
 
 def _simple(sql: str, name: str) -> Build:
-    """An array in, an array of the same type out."""
+    """Return the builder of a function from an array to an array of the same type."""
 
     def build(arguments: list[Typed]) -> Typed:
         value = array(arguments[0], name)
@@ -275,7 +277,9 @@ def _simple(sql: str, name: str) -> Build:
 
 
 def _distinct(arguments: list[Typed]) -> Typed:
-    """First occurrences in their order; DuckDB's list_distinct has none."""
+    """`arrayDistinct(a)`: the first occurrences in their order, which DuckDB's list_distinct does
+    not keep, without NULLs.
+    """
     value = array(arguments[0], "arrayDistinct")
     first = f"{ELEMENT} IS NOT NULL AND list_position({value.sql}, {ELEMENT}) = {PLACE}"
     kept = f"list_filter({value.sql}, lambda {ELEMENT}, {PLACE}: {first})"
@@ -289,7 +293,7 @@ def _unique_count(arguments: list[Typed]) -> Typed:
 
 
 def _reduce(name: str) -> Build:
-    """arraySum, arrayAvg, arrayMin, arrayMax without a lambda."""
+    """Return the builder of arraySum, arrayAvg, arrayMin or arrayMax without a lambda."""
 
     def build(arguments: list[Typed]) -> Typed:
         return reduced(name, array(arguments[0], name))
@@ -298,8 +302,8 @@ def _reduce(name: str) -> Build:
 
 
 def reduced(name: str, value: Typed) -> Typed:
-    """arrayMin, arrayMax, arraySum and arrayAvg, with the original's types of results. Raises
-    TypeProblem.
+    """Return arrayMin, arrayMax, arraySum or arrayAvg of an array, with the original's result type.
+    Raises TypeProblem.
     """
     element = known_element(value, name).plain
     if name in {"arrayMin", "arrayMax"}:

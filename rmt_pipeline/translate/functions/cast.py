@@ -1,4 +1,4 @@
-"""`toInt8`, `toString`, `toDate`, ... and their OrNull and OrZero kin."""
+"""`toInt8`, `toString`, `toDate`, ..., also with OrNull and OrZero."""
 
 import re
 
@@ -86,7 +86,9 @@ def _to_time_64(mode: str) -> Build:
 
 
 def zone_argument(value: Typed) -> str:
-    """A time zone given to a function. Raises UnknownType when there is none of that name."""
+    """Return the time zone that an argument names. Raises UnknownType or TypeProblem if there is
+    none of that name.
+    """
     name = constant_text(value, "the time zone")
     if not re.fullmatch(r"[A-Za-z0-9_+/-]{1,64}", name):
         raise TypeProblem(f"there is no time zone {name[:60]!r}")
@@ -108,7 +110,9 @@ def _to_date(family: str, mode: str) -> Build:
 
 
 def in_zone(value: Typed, zone: Typed) -> Typed:
-    """A time of that zone: the same moment. Raises UnknownType when there is none of that name."""
+    """Return the same moment as a time of that zone. Raises UnknownType if there is no
+    such zone.
+    """
     zoned = DataType(value.plain.family, value.plain.numbers, zone_argument(zone))
     return Typed(value.sql, nullable_type(zoned, value.nullable))
 
@@ -195,19 +199,21 @@ FUNCTIONS = (
 )
 
 
-# Dates and times among the arguments.
+# Dates and times as arguments.
 
 
 def moment(value: Typed, name: str) -> Typed:
-    """A Date, DateTime or DateTime64."""
+    """Return the value if it is a date or time. Raises TypeProblem, which names the function
+    `name`.
+    """
     if not value.type.date_like:
         raise TypeProblem(f"{name} takes a Date or a DateTime, not {value.type.text}")
     return value
 
 
 def zone_of_call(arguments: list[Typed], place: int) -> str | None:
-    """The time zone that a function got as its argument number `place` (from 0), None when there is
-    none. Raises TypeProblem unless the first argument is a time.
+    """Return the time zone that is a function's argument number `place` (from 0), None if it was
+    not given. Raises TypeProblem if it was given and the first argument is no time.
     """
     if len(arguments) <= place:
         return None

@@ -1,6 +1,7 @@
-"""Times from and to numbers and text, time zones, and the present.
+"""Times from and to numbers and text, time zones, and the current time.
 
-The present is DuckDB's clock: one moment for a whole query, and never in stored expressions.
+The current time is that of DuckDB's clock, the same for a whole query. Stored expressions can't use
+it.
 """
 
 from rmt_pipeline.translate.base.casts import convert, nullable_like
@@ -41,9 +42,9 @@ from rmt_pipeline.translate.base.typed import (
 from rmt_pipeline.translate.functions.cast import in_zone, moment, zone_argument, zone_of_call
 from rmt_pipeline.types.data_type import DataType
 
-# Patterns of formatDateTime.
+# The patterns of formatDateTime.
 
-# The original's letter → DuckDB's pattern for the same text.
+# The original's letters with DuckDB's pattern for the same text.
 _SAME = {
     "Y": "%Y",
     "y": "%y",
@@ -86,8 +87,8 @@ _COMPUTED = {
 
 
 def formatted(value: Typed, pattern: str, zone: str | None) -> Typed:
-    """`formatDateTime`: the pattern's letters as the original reads them. `zone` overrides the
-    type's.
+    """`formatDateTime`: the time in the original's pattern. `zone` overrides the type's zone.
+    Raises TypeProblem for an unknown letter.
     """
     clock = local(value, zone)
     pieces: list[str] = []

@@ -1,4 +1,4 @@
-"""Comparing values of any two types, with the original's rules for NaN, NULL and constants."""
+"""Comparisons of values of any two types, with the original's rules for NaN, NULL and constants."""
 
 import math
 
@@ -31,7 +31,9 @@ OPERATORS = {
 
 
 def compare(function: str, left: Typed, right: Typed) -> Typed:
-    """`left OPERATOR right` as a condition. Raises TypeProblem when they cannot be compared."""
+    """Return `left OPERATOR right` as a condition. Raises TypeProblem if the types can't be
+    compared, and BadValue for a constant string that is no value of the other type.
+    """
     if left.is_null_literal or right.is_null_literal:
         return true_or_false("CAST(NULL AS BOOLEAN)", left, right)
     if left.plain.family == "Tuple" and right.plain.family == "Tuple":
@@ -45,10 +47,12 @@ def compare(function: str, left: Typed, right: Typed) -> Typed:
 
 
 def _without_nan(function: str, sql: str, left: Typed, right: Typed) -> str:
-    """DuckDB takes NaN for the greatest number, equal to itself; here nothing compares to it."""
+    """Return the comparison `sql` with NaN as in the original, where only `!=` is true for it. For
+    DuckDB NaN is the greatest number, and equal to itself.
+    """
     if function == "notEquals":
         checked = [each for each in (left, right) if _may_be_nan(each)]
-        if len(checked) < 2:  # NaN differs from a number for DuckDB, too
+        if len(checked) < 2:  # DuckDB, too, takes NaN and a number for different
             return sql
         return f"({sql} OR isnan({checked[0].sql}))"
     risky = {
@@ -73,7 +77,7 @@ def _may_be_nan(value: Typed) -> bool:
 
 
 def _aligned(left: Typed, right: Typed) -> tuple[Typed, Typed]:
-    """Both in forms that DuckDB compares as the original does."""
+    """Return both values in forms that DuckDB compares as the original does. Raises TypeProblem."""
     if left.is_condition and right.is_condition:
         return left, right
     left, right = plain_condition(left), plain_condition(right)
@@ -94,7 +98,10 @@ def _aligned(left: Typed, right: Typed) -> tuple[Typed, Typed]:
 def _of_kinds(
     left: Typed, right: Typed, *, swapped: bool = False
 ) -> tuple[Typed, Typed] | None:
-    """Two different types that can be compared; None when `left` is not the one to begin with."""
+    """Return values of two different kinds in a form that can be compared; None if there is no rule
+    for them in this order. `swapped` says that the arguments were exchanged, and exchanges the
+    result back.
+    """
     a, b = left.plain, right.plain
     pair: tuple[Typed, Typed] | None = None
     if a.family == "Bool" and b.is_numeric:
@@ -114,7 +121,9 @@ def _of_kinds(
 
 
 def _read_constant(value: Typed, other: DataType) -> Typed:
-    """A constant string next to a date, number, enum, ... is one of those, written in quotes."""
+    """Return a constant string as a value of the other side's type: a date, number, enum, ...
+    Raises BadValue.
+    """
     plain = other.plain
     is_constant_text = value.constant is not None and value.plain.family == "String"
     if not is_constant_text or plain.family in {"String", "Nothing"} or value.constant is None:
@@ -166,7 +175,9 @@ def _as_number(value: Typed) -> Typed:
 
 
 def _strings(left: Typed, right: Typed) -> tuple[Typed, Typed]:
-    """FixedString with anything: zero bytes at the end do not count."""
+    """Return a FixedString and another string without the zero bytes at their ends, which do not
+    count.
+    """
 
     def blob(value: Typed) -> Typed:
         raw = value.sql if value.plain.family == "FixedString" else f"encode({value.sql})"
@@ -176,7 +187,9 @@ def _strings(left: Typed, right: Typed) -> tuple[Typed, Typed]:
 
 
 def _times(left: Typed, right: Typed) -> tuple[Typed, Typed]:
-    """A date next to a time is its midnight in the time's zone."""
+    """Return dates and times that can be compared. A date compared with a time is its midnight in
+    the time's zone.
+    """
     zone = next((each.plain.zone for each in (left, right) if each.type.is_time), "")
     if left.type.is_date and right.type.is_date:
         return left, right

@@ -1,7 +1,7 @@
-"""Dates and times plus numbers and intervals, and the distance between two of them.
+"""Adding numbers and intervals to dates and times, and the distance between two of them.
 
-Beyond the ends of Date (1970 to 2149) and DateTime (1970 to 2106) the original's numbers wrap
-around, so they do here; Date32 and DateTime64 do not.
+As in the original, results beyond the range of Date (1970 to 2149) and DateTime (1970 to 2106) wrap
+around; those of Date32 and DateTime64 do not.
 """
 
 from rmt_pipeline.translate.base.casts import nullable_like
@@ -35,23 +35,25 @@ _DIGITS_NEEDED = {"Millisecond": 3, "Microsecond": 6, "Nanosecond": 9}
 
 
 def interval_type(unit: str) -> DataType:
-    """The type of `INTERVAL 1 DAY`, from `Day`."""
+    """Return the type of an interval of this unit: that of `INTERVAL 1 DAY` for `Day`."""
     return DataType(f"Interval{unit}")
 
 
 def interval_unit(data_type: DataType) -> str:
-    """`Day` of IntervalDay; empty when it is no interval."""
+    """Return the unit of an interval's type, such as `Day`; "" if it is no interval."""
     family = data_type.plain.family
     return family.removeprefix("Interval") if family.startswith("Interval") else ""
 
 
 def is_date_arithmetic(left: Typed, right: Typed) -> bool:
-    """Whether `+` or `-` between these is about dates or times, and not about numbers."""
+    """Whether `+` or `-` of these values is an operation on dates or times, and not on numbers."""
     return left.type.date_like or right.type.date_like
 
 
 def shift(value: Typed, amount: Typed, sign: int) -> Typed:
-    """`value` moved by a number (days of a date, seconds of a time) or by an interval."""
+    """Return `value` moved by an interval or a number (days for a date, seconds for a time),
+    backwards if `sign` is -1. Raises TypeProblem.
+    """
     unit = interval_unit(amount.type)
     if unit:
         return shift_by(value, amount, unit, sign)
@@ -61,8 +63,8 @@ def shift(value: Typed, amount: Typed, sign: int) -> Typed:
 
 
 def shift_by(value: Typed, amount: Typed, unit: str, sign: int) -> Typed:
-    """A date or time, `amount` units (Second, Month, …) later, or with `sign` -1 earlier; a Date
-    becomes a DateTime when the unit is smaller than a day.
+    """Return a date or time moved by `amount` units (Second, Month, …), backwards if `sign` is -1.
+    A Date becomes a DateTime if the unit is smaller than a day.
     """
     count = f"CAST({amount.sql} AS BIGINT)"
     count = f"(-{count})" if sign < 0 else count
@@ -84,7 +86,7 @@ def shift_by(value: Typed, amount: Typed, unit: str, sign: int) -> Typed:
 
 
 def _result_type(plain: DataType, unit: str) -> DataType:
-    """A unit below a second needs digits of the second to show in."""
+    """Return the result's type, which has enough digits of the second for the unit."""
     needed = _DIGITS_NEEDED.get(unit, 0)
     if needed <= digits_of(plain):
         return plain
@@ -107,13 +109,15 @@ def _date(value: Typed, unit: str, count: str) -> str:
     moved = f"CAST(({value.sql} + {_interval_sql(unit, count)}) AS DATE)"
     if value.plain.family != "Date":
         return moved
-    if unit in _MONTHS:  # below the range the original stays at its end, above it wraps
+    if unit in _MONTHS:  # as in the original, clamped below the range and wrapped above it
         moved = at_least(moved, "DATE '1970-01-01'")
     return wrap_date(moved)
 
 
 def _on_the_clock(value: Typed, unit: str, count: str, result: DataType) -> str:
-    """Days and months move the local clock, which is not always 24 hours a day."""
+    """Return SQL of a time moved by days or months on the local clock, on which a day may not have
+    24 hours.
+    """
     clock = f"({local(value)} + {_interval_sql(unit, count)})"
     moved = f"epoch_us({instant(clock, result.zone)})"
     if is_nanoseconds(result):
@@ -131,7 +135,7 @@ def _of_microseconds(sql: str, result: DataType) -> str:
 
 
 def difference(left: Typed, right: Typed) -> Typed:
-    """Days between dates, seconds between times."""
+    """`left - right`: days between dates, seconds between times. Raises TypeProblem."""
     a, b = left.plain, right.plain
     if a.is_date and b.is_date:
         sql = f"date_diff('day', {right.sql}, {left.sql})"
@@ -151,13 +155,15 @@ def difference(left: Typed, right: Typed) -> Typed:
 
 
 def count_of_boundaries(unit: str, left: Typed, right: Typed, zone: str | None) -> str:
-    """dateDiff: how many boundaries of `unit` lie between the two, on the local clock."""
+    """Return SQL of dateDiff: how many boundaries of `unit` lie between the two on the
+    local clock.
+    """
     if unit in {"millisecond", "microsecond", "nanosecond"}:
         ends = [_ticks(each, unit) for each in (left, right)]
         return f"({ends[1]} - {ends[0]})"
     zones = {each.plain.zone for each in (left, right) if each.type.is_time}
     if unit in _SHORT and len(zones) > 1 and zone is None:
-        zone = ""  # clocks of two zones cannot be compared; the moments can
+        zone = ""  # clocks of two zones can't be compared, but in UTC the moments can
     clocks = [local(each, zone) for each in (left, right)]
     if unit == "week":  # DuckDB counts whole weeks, the original Mondays
         mondays = [f"CAST(date_trunc('week', {clock}) AS DATE)" for clock in clocks]

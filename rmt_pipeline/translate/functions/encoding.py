@@ -1,4 +1,4 @@
-"""Strings as digits and back: hex, bin, base64, codes of characters."""
+"""Strings to digits and back: hex, bin, base64, codes of characters."""
 
 from rmt_pipeline.translate.base.casts import convert, nullable_like
 from rmt_pipeline.translate.base.function import MANY, blob, function, integer, template, text

@@ -1,7 +1,7 @@
-"""Hashes that give the original's very bits. Others are not in the allow-list.
+"""Hash functions with exactly the original's results. Others are not in the allow-list.
 
-cityHash64, sipHash64 and xxHash64 of strings have no DuckDB form; a hash that differed from the
-original's would send rows to other partitions than they are in.
+cityHash64, sipHash64 and xxHash64 of strings can't be computed in DuckDB. A hash that differs from
+the original's would put rows into other partitions than those that they are in.
 """
 
 from rmt_pipeline.translate.base.casts import nullable_like
@@ -12,7 +12,7 @@ from rmt_pipeline.types.data_type import DataType
 
 
 def _digest(name: str, width: int) -> Build:
-    """A FixedString of the hash's bytes."""
+    """Return the builder of a hash as a FixedString of its bytes."""
     return template(f"unhex({name}({{0}}))", DataType("FixedString", (width,)), blob)
 
 
@@ -20,7 +20,9 @@ _HALF_MD5 = template("CAST('0x' || substr(md5({0}), 1, 16) AS UBIGINT)", UINT64,
 
 
 def _key(value: Typed, *, own_width: bool = False) -> str:
-    """A number's 64 bits as UBIGINT: with its sign in all of them, or in its own width alone."""
+    """Return SQL of a number's bits as UBIGINT, sign-extended to 64 bits, or zero-extended from its
+    own width with `own_width`. Raises TypeProblem.
+    """
     plain = value.plain
     if plain.is_integer and not plain.wide_bytes:
         number = f"CAST({value.sql} AS HUGEINT)"
@@ -40,7 +42,7 @@ _ONES = 2**64 - 1
 
 
 def _low(sql: str) -> str:
-    """The low 64 bits of a UHUGEINT."""
+    """Return SQL of the low 64 bits of a UHUGEINT."""
     return f"CAST(({sql} & CAST({_ONES} AS UHUGEINT)) AS UBIGINT)"
 
 
@@ -61,14 +63,16 @@ def _rotated(count: int) -> str:
 
 
 def _steps(sql: str, *steps: str) -> str:
-    """Each step takes the last one's result as v."""
+    """Return SQL of the steps one after another. Each step has the result before it as `v`."""
     for step in steps:
         sql = let(sql, "v", step)
     return sql
 
 
 def _finalised(value: Typed, key: str) -> Typed:
-    """MurmurHash3's finaliser, as the original's intHash64 and its cityHash64 of one number."""
+    """Return MurmurHash3's finaliser, which is the original's intHash64 and its cityHash64 of one
+    number.
+    """
     mixed = "xor(v, v >> 33)"
     salted = f"xor({key}, CAST({0x4CF2D2BAAE6DA887} AS UBIGINT))"
     sql = _steps(
@@ -83,7 +87,7 @@ def _finalised(value: Typed, key: str) -> Typed:
 
 
 def _int_hash_32(arguments: list[Typed]) -> Typed:
-    """Thomas Wang's hash of 64 bits to 32, as the original has it."""
+    """`intHash32(n)`: Thomas Wang's hash of 64 bits to 32, as in the original."""
     salted = f"xor({_key(arguments[0])}, CAST({0x75D9543DE018BF45} AS UBIGINT))"
     sql = _steps(
         salted,

@@ -22,8 +22,8 @@ from rmt_pipeline.translate.functions.array import (
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """A lambda over arrays: `body` is typed with its parameters standing for the elements at
-    one place; `each` makes the list of all its values.
+    """A lambda applied to arrays: `body` is its compiled body, in which the parameters are the
+    elements at one place. With `by_place` the `variable` of SQL is that place, else the element.
     """
 
     arrays: list[Typed]
@@ -33,7 +33,9 @@ class Applied:
 
     @property
     def domain(self) -> str:
-        """What the variable runs over: the elements, or the places when there are several."""
+        """SQL of the list that the variable runs over: the elements, or the places if
+        `by_place`.
+        """
         if not self.by_place:
             return self.arrays[0].sql
         return f"range(1, len({self.arrays[0].sql}) + 1)"
@@ -43,13 +45,13 @@ class Applied:
         return Typed(sql, array_of(self.body.type))
 
     def chosen(self) -> str:
-        """The places or elements where the body holds."""
+        """Return SQL of the elements, or places, for which the body is true."""
         when = f"coalesce({condition(self.body)}, false)"
         return f"list_filter({self.domain}, lambda {self.variable}: {when})"
 
 
 def parameters_for(arrays: list[Typed], count: int, variable: str, name: str) -> list[Typed]:
-    """What each parameter of the lambda stands for."""
+    """Return the value of each parameter of the lambda. Raises WrongArguments, TypeProblem."""
     if count != len(arrays):
         raise WrongArguments(
             f"{name}: the lambda has {count} parameters for {len(arrays)} arrays"

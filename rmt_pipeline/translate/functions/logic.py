@@ -1,4 +1,4 @@
-"""Comparisons, logic, NULL, and choosing between values."""
+"""Comparisons, logic, functions for NULL, and choices between values."""
 
 from rmt_pipeline.translate.base.casts import convert, unify
 from rmt_pipeline.translate.base.function import (
@@ -45,8 +45,8 @@ def _connective(word: str) -> Build:
 
 
 def _both(word: str, first: str, second: str) -> str:
-    """`first AND second` where `second` is not looked at when `first` has decided already, as in
-    `isNumber AND toInt32(s) > 1`. DuckDB alone would compute them in any order.
+    """Return SQL of `first AND second`, or OR, that does not compute `second` if `first` decides,
+    as in `isNumber AND toInt32(s) > 1`. DuckDB would compute them in any order.
     """
     decided = "false" if word == "AND" else "true"
     open_still = f"({first}) IS DISTINCT FROM {decided}"
@@ -54,7 +54,7 @@ def _both(word: str, first: str, second: str) -> str:
 
 
 def _logical(sql: str, arguments: list[Typed]) -> Typed:
-    """Bool when one of the arguments is Bool, else the UInt8 of a condition."""
+    """Return the SQL as a Bool if one of the arguments is Bool, else as a condition (UInt8)."""
     if any(each.plain.family == "Bool" for each in arguments):
         return Typed(sql, nullable_type(BOOL, any_nullable(arguments)))
     return true_or_false(sql, *arguments)
@@ -68,16 +68,17 @@ def _xor(arguments: list[Typed]) -> Typed:
 
 
 def _is_condition(sql: str) -> Typed:
-    """A condition that is never NULL, in a form that DuckDB does not hand to its Parquet reader.
+    """Return a condition that is never NULL, in a form that DuckDB does not push down to its
+    Parquet reader.
 
-    The reader of 2.0.0 takes all rows of a row group for NULL when some are and the others are one
-    text, not kept as a dictionary.
+    The reader of DuckDB 2.0.0 has a fault: if some rows of a row group are NULL and all others have
+    one and the same text, not stored as a dictionary, it takes all of them for NULL.
     """
     return Typed(f"coalesce({sql}, false)", UINT8, is_condition=True)
 
 
 def _distinct(word: str) -> Build:
-    """Comparing where NULL is a value like any other."""
+    """Return the builder of IS [NOT] DISTINCT FROM, for which NULL is a value like any other."""
 
     def build(arguments: list[Typed]) -> Typed:
         left, right = arguments
@@ -93,7 +94,9 @@ def _distinct(word: str) -> Build:
 
 
 def case(branches: list[tuple[str, Typed]], otherwise: Typed) -> Typed:
-    """CASE over conditions that count NULL as false; all values become one type."""
+    """Return a CASE, in which a condition that is NULL counts as false. All values
+    become one type.
+    """
     values = [*(value for _, value in branches), otherwise]
     if all(value.is_condition for value in values):
         results, result_type = values, least_supertype([value.type for value in values])
@@ -172,7 +175,9 @@ def _is_zero_or_null(arguments: list[Typed]) -> Typed:
 
 
 def _like(operator: str, *, negated: bool) -> Build:
-    """The original's escape is a backslash. DuckDB is faster when it need not look for one."""
+    """Return the builder of LIKE, ILIKE or their negation. The original's escape is a backslash;
+    ESCAPE is left out if the pattern has none, because DuckDB is faster without.
+    """
 
     def build(arguments: list[Typed]) -> Typed:
         subject, pattern = text(arguments[0]), text(arguments[1])
@@ -189,7 +194,9 @@ def _like(operator: str, *, negated: bool) -> Build:
 
 
 def _kept_backslashes(pattern: str) -> str:
-    """In the original a backslash that escapes nothing is a character like any other."""
+    """Return the pattern with each backslash that escapes nothing doubled: in the original it is a
+    character like any other.
+    """
     pieces: list[str] = []
     place = 0
     while place < len(pattern):
@@ -211,7 +218,9 @@ def _match(arguments: list[Typed]) -> Typed:
 
 
 def checked_pattern(pattern: str) -> str:
-    """A regular expression of a size that its compiler takes in its stride."""
+    """Return the regular expression. Raises WrongArguments if it is too long to be
+    compiled fast.
+    """
     if len(pattern) > 10_000:
         raise WrongArguments(
             f"the regular expression has {len(pattern)} characters; the most is 10000"
@@ -231,7 +240,7 @@ def _least_or_greatest(name: str) -> Build:
         arguments = [as_number(each) for each in arguments]
         common = least_supertype([each.type for each in arguments])
         values = [each.sql for each in unify(arguments, common)]
-        nullable = any(each.nullable for each in arguments)  # a NULL among others is left out
+        nullable = any(each.nullable for each in arguments)  # a NULL among others is ignored
         return Typed(f"{name}({', '.join(values)})", nullable_type(common.plain, nullable))
 
     return build

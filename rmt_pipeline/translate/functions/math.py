@@ -1,4 +1,4 @@
-"""Numbers: arithmetic, bits, rounding, roots and logarithms."""
+"""Functions of numbers: arithmetic, bits, rounding, roots and logarithms."""
 
 import math
 
@@ -46,7 +46,9 @@ _NAN = "CAST('nan' AS DOUBLE)"
 
 
 def _rounding(mode: str) -> Build:
-    """round, floor, ceil, trunc to a number of decimals, which may be negative."""
+    """Return the builder of round, floor, ceil or trunc to a number of decimals, which may be
+    negative.
+    """
 
     def build(arguments: list[Typed]) -> Typed:
         value = as_number(arguments[0])
@@ -82,7 +84,9 @@ def _round_float(mode: str, sql: str, decimals: int) -> str:
 
 
 def _halves(mode: str, number: str, unit: str) -> str:
-    """The multiple of `unit` that `mode` gives for the whole `number`, both HUGEINT."""
+    """Return SQL of the multiple of `unit` that `mode` rounds the whole `number` to. Both are
+    HUGEINT.
+    """
     below = f"({number} - ((({number} % {unit}) + {unit}) % {unit}))"
     if mode == "floor":
         return below
@@ -131,7 +135,9 @@ def _sign(arguments: list[Typed]) -> Typed:
 
 
 def _domain(sql: str, outside: str) -> Build:
-    """DuckDB refuses what lies outside of a function's domain; here it gives NaN."""
+    """Return the builder of a function that is NaN outside its domain, where DuckDB's
+    is an error.
+    """
     return mathematical(f"(CASE WHEN {outside} THEN {_NAN} ELSE {sql} END)")
 
 
@@ -162,7 +168,7 @@ def _bit_test(arguments: list[Typed]) -> Typed:
     return Typed(sql, nullable_like(UINT8, *arguments))
 
 
-# DuckDB's is off by a bit or two; one step of Newton's method puts that right.
+# DuckDB's result is off by a bit or two, which one step of Newton's method corrects.
 _CUBE_ROOT = (
     "(CASE WHEN {0} = 0 OR NOT abs({0}) < 1e100 THEN cbrt({0}) ELSE "
     "cbrt({0}) - (cbrt({0}) * cbrt({0}) * cbrt({0}) - {0}) / (3 * cbrt({0}) * cbrt({0})) END)"

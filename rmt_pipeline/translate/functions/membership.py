@@ -17,8 +17,8 @@ from rmt_pipeline.types.from_text import parse_value
 
 
 def member_constant(value: Typed, element: Typed) -> str | None:
-    """An element of IN as a constant of the value's own type. Empty: no value can be equal to
-    it. None: it must be compared.
+    """Return SQL of an element of IN as a constant of the value's own type; "" if no value can be
+    equal to it, None if it must be compared with `=`. Raises TypeProblem, BadValue.
     """
     known = element.constant.value if element.constant else None
     plain = value.plain
@@ -29,7 +29,7 @@ def member_constant(value: Typed, element: Typed) -> str | None:
             return element.sql
         if plain.family == "FixedString" or element.plain.family != "String":
             return None
-        compare("equals", value, element)  # refuses what cannot be read
+        compare("equals", value, element)  # raises BadValue for text that is no such value
         try:
             return constant_sql(parse_value(plain, known), plain)
         except ValueError as problem:
@@ -41,19 +41,19 @@ def member_constant(value: Typed, element: Typed) -> str | None:
 
 
 def all_tuples(elements: list[Typed]) -> bool:
-    """Whether IN's list is one of tuples, each of which is compared as a whole."""
+    """Whether all elements of IN's list are tuples, each of which is compared as a whole."""
     return all(each.plain.family == "Tuple" for each in elements)
 
 
 def member_of_value(value: Typed, members: Typed) -> Typed:
-    """`x IN array`; anything else is a list of one."""
+    """Return `x IN array`. Another value is taken for a list of one element."""
     if members.plain.family == "Array":
         return has([members, value])
     return member_of_list(value, [members])
 
 
 def member_of_list(value: Typed, elements: list[Typed]) -> Typed:
-    """NULLs among the elements are no members, as in the original by default."""
+    """Return `x IN (…)`. As in the original by default, NULLs in the list are no members."""
     present = [each for each in elements if not each.is_null_literal]
     if value.is_null_literal:
         return true_or_false("CAST(NULL AS BOOLEAN)", value)
@@ -73,7 +73,7 @@ def member_of_list(value: Typed, elements: list[Typed]) -> Typed:
 
 
 def member_of_query(value: Typed, sql: str, types: list[DataType]) -> Typed:
-    """`x IN (SELECT ...)`: rows that have a NULL are no members."""
+    """Return `x IN (SELECT ...)`. Rows that have a NULL are no members. Raises WrongArguments."""
     wanted = list(value.plain.elements) if value.plain.family == "Tuple" else [value.type]
     if len(types) != len(wanted):
         raise WrongArguments(f"IN compares {len(wanted)} values with {len(types)} columns")

@@ -1,7 +1,7 @@
-"""About the session, the server and the running query: what the original's manual calls "other".
+"""Functions about the session, the server and the running query, "other" in the original's manual.
 
-What a session answers is not known here: the compiler is given it (`Compiler.session`), and what
-is stored with a table has no session.
+The compiler gets the answers of functions about the session (`Compiler.session`). Expressions that
+are stored with a table have no session.
 """
 
 from rmt_pipeline.protocol.errors import UserError

@@ -1,4 +1,4 @@
-"""Strings: regular expressions, splitting, counting, formatting."""
+"""Functions of strings: regular expressions, splitting, counting, formatting."""
 
 from rmt_pipeline.translate.base.casts import nullable_like
 from rmt_pipeline.translate.base.function import (
@@ -121,7 +121,9 @@ _COUNTED = (
 
 
 def _substring_index(arguments: list[Typed]) -> Typed:
-    """What is before the n-th separator; behind it, counted from the end, when n is negative."""
+    """`substringIndex(s, separator, n)`: the text before the n-th separator; for a negative n, the
+    text after the n-th separator from the end.
+    """
     separator = constant_text(arguments[1], "the separator")
     count = constant_integer(arguments[2], "the number of pieces")
     if len(separator) != 1:
@@ -144,7 +146,7 @@ def _any_found(arguments: list[Typed]) -> Typed:
         )
     haystack = text(arguments[0])
     found = f"list_transform({needles.sql}, lambda e: contains({haystack}, e))"
-    # Nothing is found in an empty text, not even an empty one.
+    # In an empty text nothing is found, not even an empty needle.
     sql = (
         f"(CASE WHEN {haystack} IS NULL THEN NULL WHEN {haystack} = '' THEN false "
         f"ELSE coalesce(list_bool_or({found}), false) END)"
@@ -159,7 +161,9 @@ def _count_matches(arguments: list[Typed]) -> Typed:
 
 
 def _format(arguments: list[Typed]) -> Typed:
-    """format('{} {1}', a, b): the pattern's places are filled before any row is read."""
+    """`format('{} {1}', a, b)`: the values joined as the constant pattern says. Raises
+    TypeProblem.
+    """
     pattern = constant_text(arguments[0], "the pattern")
     values = [any_text(each) for each in arguments[1:]]
     pieces, literal, place, following = [], "", 0, 0

@@ -1,4 +1,4 @@
-"""Numbers for people: sizes, quantities, lengths of time."""
+"""Numbers as text for people: sizes, quantities, lengths of time."""
 
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.translate.base.casts import nullable_like
@@ -16,8 +16,9 @@ _QUANTITIES = (
 
 
 def _scaled(factor: int, words: tuple[str, ...]) -> Build:
-    """Two digits after the point, of the largest unit that is not above the number. It is divided
-    step by step, as the original does: 1e33 is `1000.00 nonillion` there, too.
+    """Return the builder of a number with two digits after the point in the largest unit that is
+    not above it. The number is divided step by step, as in the original, where 1e33 is `1000.00
+    nonillion`, too.
     """
     first, *_, last = (string_sql(f" {word}" if word else "") for word in words)
     body = f"CASE WHEN isnan(v) THEN 'nan' || {first} "
@@ -71,7 +72,9 @@ def _time_delta(arguments: list[Typed]) -> Typed:
 
 
 def _spelled(units: tuple[str, ...]) -> str:
-    """`v` seconds, as SQL. Where the next second can't be told any more, the largest unit alone."""
+    """Return SQL of the text of `v` seconds. If `v` is so large that a Float64 can't tell it from
+    `v + 1`, it has the largest unit only.
+    """
     first = units[0]
     pieces: list[str] = []
     rest = "CAST(floor(abs(v)) AS BIGINT)"
@@ -105,7 +108,9 @@ def _spelled(units: tuple[str, ...]) -> str:
 
 
 def _piece(count: str, unit: str) -> str:
-    """`2 days`, `1 day`, or NULL for none; what is below a second is `0 seconds`."""
+    """Return SQL of `2 days` or `1 day`; NULL for 0, except `0 seconds` for less than one second in
+    all.
+    """
     none = "floor(abs(v)) = 0" if unit == "seconds" else "false"
     plural = f"{count} || if({count} = 1, ' {unit[:-1]}', ' {unit}')"
     return f"CASE WHEN {count} > 0 OR {none} THEN {plural} END"

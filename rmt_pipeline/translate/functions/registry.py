@@ -1,7 +1,7 @@
 """The allow-list: every function that an expression may call, by the original's name.
 
-Names are case-sensitive, but for those that the original knows from SQL in any case (`LOWER`,
-`Coalesce`). A name that is not here is refused, whatever DuckDB might make of it.
+Names are case-sensitive, except those that the original knows from SQL in any case (`LOWER`,
+`Coalesce`). A name that is not in the list is refused, even if DuckDB has a function of that name.
 """
 
 import difflib
@@ -42,7 +42,7 @@ SCALARS: dict[str, Function] = named(
     ]
 )
 
-# Those that the original knows in any case.
+# Names that the original knows in any case.
 _ANY_CASE_NAMES = """
 abs acos any_value ascii asin atan atan2 avg bin CAST ceil ceiling char CHAR_LENGTH
 char_length character_length coalesce concat concat_ws corr cos count countSubstrings
@@ -55,7 +55,7 @@ replace reverse right round row_number rpad SECOND sign sin space sqrt STDDEV_PO
 STDDEV_SAMP substr substring sum tan timezone today trunc truncate ucase unhex upper
 VAR_POP VAR_SAMP version YEAR
 """
-# Other names for them, also in any case.
+# Other names of functions, also in any case.
 _ALIASES = {
     "bit_and": "groupBitAnd",
     "bit_or": "groupBitOr",
@@ -103,7 +103,7 @@ _ALIASES = {
     "hostname": "hostName",
     "format_bytes": "formatReadableSize",
 }
-# Functions that look at NULL themselves. Of all others a literal NULL makes NULL.
+# Functions that handle NULL themselves. All others give NULL if an argument is a literal NULL.
 SEES_NULL = frozenset(
     {
         *(each.name for each in functions_logic.FUNCTIONS),
@@ -115,20 +115,20 @@ _ANY_CASE = {name.lower(): name for name in _ANY_CASE_NAMES.split()} | _ALIASES
 
 
 def real_name(name: str) -> str:
-    """`name`, or what it is another spelling of."""
+    """Return the name in the allow-list that `name` is another spelling of; else `name` itself."""
     known = name in SCALARS or name in AGGREGATES or name in HIGHER_ORDER
     return name if known else _ANY_CASE.get(name.lower(), name)
 
 
 def find_function(name: str) -> Function | None:
-    """The function of one row's values that goes by this name, also in another case where the
-    original allows it. None when the allow-list has none.
+    """Return the function of this name, also in another case where the original allows it; None if
+    there is none. Aggregate functions and those with a lambda are not among them.
     """
     return SCALARS.get(real_name(name))
 
 
 def unknown_function(name: str) -> UnknownFunction:
-    """The refusal of `name`, with the nearest names that are known."""
+    """Return the error for an unknown function, which suggests similar names."""
     known = {each.lower(): each for each in (*SCALARS, *AGGREGATES, *HIGHER_ORDER)}
     close = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.6)
     hint = f"; close to it: {', '.join(known[each] for each in close)}" if close else ""
@@ -136,7 +136,7 @@ def unknown_function(name: str) -> UnknownFunction:
 
 
 def all_names() -> list[str]:
-    """Every name, sorted; for documentation and tests."""
+    """Return all names of functions, sorted, for documentation and tests."""
     return sorted({*SCALARS, *AGGREGATES, *HIGHER_ORDER})
 
 

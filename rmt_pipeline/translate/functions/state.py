@@ -1,4 +1,4 @@
-"""-State, -Merge and finalizeAggregation: states of aggregate functions in queries."""
+"""States of aggregate functions in queries: -State, -Merge and finalizeAggregation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -43,15 +43,15 @@ from rmt_pipeline.types.aggregate_state import (
 from rmt_pipeline.types.data_type import DataType
 
 Builds = Mapping[str, AggregateBuild]
-"""How each aggregate function is built."""
+"""The builders of the aggregate functions, by name."""
 
 
 def build_state(
     name: str, builds: Builds, call: AggregateCall, typed: Sequence[Typed]
 ) -> Typed:
-    """`nameState(…)`: `name` may end in If, whose condition is the last of `typed`, the arguments
-    that the state's type names; `call` has it as a filter. Raises TypeProblem for what has no
-    state.
+    """Return `nameState(…)`. `name` may end in If: then `call` has the condition as a filter, and
+    it is the last of `typed`, the arguments that the state's type names. Raises TypeProblem if
+    there is no state for the function or its arguments.
     """
     types = [plain_condition(each).type for each in typed]
     parameters = [
@@ -102,7 +102,9 @@ def _struct(state: DataType, **fields: str) -> str:
 
 
 def build_merge(name: str, builds: Builds, call: AggregateCall) -> Typed:
-    """`nameMerge(state)`. Raises TypeProblem for what is not a state of `name`."""
+    """Return `nameMerge(state)`. Raises TypeProblem if the argument is no state of `name`,
+    WrongArguments.
+    """
     if len(call.arguments) != 1:
         raise WrongArguments(
             f"{call.name} takes one state, not {len(call.arguments)} arguments"
@@ -185,7 +187,9 @@ def _field(stored: str, state: DataType, name: str) -> Typed:
 
 
 def _result_type(arguments: list[DataType]) -> DataType:
-    """Of min, max, any, argMin, …: the type of the first argument, without NULL."""
+    """Return the result's type of min, max, any, argMin, …: the first argument's,
+    without Nullable.
+    """
     return arguments[0].plain
 
 
@@ -196,8 +200,8 @@ def _number(text: str) -> Typed:
 
 
 def _of_values(call: AggregateCall, values: str, state: DataType, argument: DataType) -> Typed:
-    """What the function `call.name` gives of the list `values`, which is NULL where there is no
-    state.
+    """Return the result of the function `call.name` for the list `values`, which is NULL if there
+    is no state.
     """
     name, parameters = call.name, call.parameters
     listed = f"CAST(coalesce({values}, []) AS {state.duckdb})"
@@ -231,7 +235,9 @@ def _interpolated(listed: str, level: float) -> str:
 
 
 def _variance(name: str, total: str, squares: str, count: str, argument: DataType) -> Typed:
-    """From the sums of the values and of their squares, as the original does."""
+    """Return a variance or standard deviation from the sums of the values and of their squares, as
+    the original does.
+    """
     less = "1" if name.endswith("Samp") else "0"
     number = f"CAST({count} AS DOUBLE)"
     spread = f"greatest({squares} - {total} * {total} / {number}, 0.0::DOUBLE)"

@@ -1,6 +1,8 @@
-"""Strings. Lengths and places count bytes, as in the original; the ...UTF8 kin count characters.
+"""Functions of strings. As in the original, lengths and places count bytes, and characters in the
+functions whose names end with UTF8.
 
-A piece of a string that cuts through a character would be no text; it is refused when met.
+A piece of a string that cuts through a character would be no text. It is an error when the row is
+computed.
 """
 
 from rmt_pipeline.translate.base.casts import nullable_like
@@ -27,13 +29,15 @@ from rmt_pipeline.translate.base.typed import (
 from rmt_pipeline.translate.functions.array import concat as concat_arrays
 from rmt_pipeline.types.data_type import DataType
 
-LENGTH_MAX = 1_000_000  # of padding and repeating, as in the original
+LENGTH_MAX = 1_000_000  # the longest result of padding and repeating, as in the original
 _UPPER, _LOWER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
 _INT32 = DataType("Int32")
 
 
 def _ascii_case(name: str, source: str, target: str) -> str:
-    """Only ASCII letters change. `translate` alone would take twenty times as long."""
+    """Return SQL that changes the case of ASCII letters only. `translate` alone would take twenty
+    times as long.
+    """
     return (
         f"(CASE WHEN strlen({{0}}) = length({{0}}) THEN {name}({{0}}) "
         f"ELSE translate({{0}}, '{source}', '{target}') END)"
@@ -84,7 +88,7 @@ def _with_separator(arguments: list[Typed]) -> Typed:
     return Typed(f"({sql})", nullable_like(STRING, *arguments))
 
 
-# Pieces of strings. `s` is the string, `o` the place of its first unit, `n` how many.
+# Pieces of strings. `s` is the string, `a` the place of the first unit (from 1), `n` their number.
 
 _PIECE_OF_BYTES = (
     "(CASE WHEN strlen({s}) = length({s}) THEN substring({s}, {a}, {n}) "
@@ -119,7 +123,7 @@ def _substring(*, in_bytes: bool) -> Build:
             )
         first = at_least(start, "1")
         count = at_least(f"({end} - {first})", "0")
-        nothing = f"substring({s}, 1, 0)"  # NULL of a NULL string
+        nothing = f"substring({s}, 1, 0)"  # so that a NULL string gives NULL
         some = piece.format(s=s, a=first, n=f"CAST({count} AS BIGINT)")
         sql = f"(CASE WHEN {offset} = 0 THEN {nothing} ELSE {some} END)"
         return Typed(sql, nullable_like(STRING, *arguments))

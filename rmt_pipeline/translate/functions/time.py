@@ -1,6 +1,6 @@
-"""Dates and times: parts, starts of periods, intervals, distances, formatting.
+"""Functions of dates and times: parts, starts of periods, intervals, distances, formatting.
 
-All of them see the local clock of the type's zone, or of the zone given as the last argument.
+All use the local clock of the type's zone, or of the zone given as the last argument.
 """
 
 from rmt_pipeline.syntax.special_forms import UNIT_SPELLINGS, UNITS, WHOLE_NUMBER
@@ -47,9 +47,9 @@ from rmt_pipeline.translate.functions.date_arithmetic import (
 )
 from rmt_pipeline.types.data_type import DataType
 
-# Beginnings of periods.
+# Starts of periods.
 
-# Days, as DATE, from the local clock {t}.
+# SQL of the day, a DATE, on which a period of the local clock {t} starts or ends.
 _DAYS = {
     "year": "CAST(date_trunc('year', {t}) AS DATE)",
     "quarter": "CAST(date_trunc('quarter', {t}) AS DATE)",
@@ -72,7 +72,9 @@ _UNIT_SECONDS = {"Second": 1, "Minute": 60}
 
 
 def start_of_period(value: Typed, period: str, zone: str | None = None) -> Typed:
-    """A Date for weeks and longer, a DateTime in the value's zone for days and shorter."""
+    """Return the start of a period: a Date for weeks and longer, a DateTime in the zone for days
+    and shorter. `zone` overrides the type's zone. Raises TypeProblem.
+    """
     zone = _zone(value) if zone is None else zone
     clock = local(value, zone)
     if period in _DAYS:
@@ -101,7 +103,9 @@ def _zone(value: Typed) -> str:
 
 
 def _unclamped(value: Typed, period: str, clock: str) -> str:
-    """Only the first days of 1970 have a start before Date's range."""
+    """Return SQL of the start of a period of a Date or DateTime. It need not be clamped to Date's
+    range, except that periods of the first days of 1970 start before it.
+    """
     day = _DAYS[period].format(t=value.sql if value.type.is_date else clock)
     return at_least(day, "DATE '1970-01-01'")
 
@@ -125,15 +129,16 @@ def _floor_seconds(value: Typed, step: int, result: DataType) -> str:
 
 
 def _start_of_hours(clock: str, count: int, zone: str, result: DataType) -> str:
-    """Hours are counted from the local midnight."""
+    """Return SQL of the start of a period of `count` hours, counted from the local midnight."""
     hours = f"(hour({clock}) - hour({clock}) % {count})"
     start = f"(date_trunc('day', {clock}) + to_hours({hours}))"
     return from_microseconds(clamp_microseconds(f"epoch_us({instant(start, zone)})"), result)
 
 
 def start_of_interval(value: Typed, count: int, unit: str, zone: str | None) -> Typed:
-    """Periods of `count` units, counted from the original's origins: 1970 for seconds to days,
-    the Monday 1970-01-05 for weeks, the year 0 for months and years.
+    """Return the start of a period of `count` units. Periods are counted from the original's
+    origins: 1970 for seconds to days (midnight for hours), the Monday 1970-01-05 for weeks, the
+    year 0 for months and years. Raises TypeProblem.
     """
     zone = _zone(value) if zone is None else zone
     clock = local(value, zone)
@@ -166,7 +171,7 @@ def start_of_interval(value: Typed, count: int, unit: str, zone: str | None) -> 
     return Typed(sql, nullable_like(result, value))
 
 
-# Parts. `{d}` is the day, `{t}` the clock.
+# Parts. `{d}` is the day, `{t}` the local clock.
 
 _ALL_DIGITS = (
     "((year({t}) * 10000 + month({t}) * 100 + day({t})) * 1000000 "
@@ -222,7 +227,7 @@ _WEEKS = {0: "((dayofyear({t}) + 6 - dayofweek({t})) // 7)", 3: "weekofyear({t})
 
 
 def _by_mode(name: str, forms: dict[int, str]) -> Build:
-    """Functions of weeks take a mode before the time zone."""
+    """Return the builder of a function of weeks, which takes a mode before the time zone."""
 
     def build(arguments: list[Typed]) -> Typed:
         value, *rest = arguments
@@ -238,7 +243,7 @@ def _by_mode(name: str, forms: dict[int, str]) -> Build:
     return build
 
 
-# Starts of periods.
+# Functions for starts of periods.
 
 
 def _start(name: str, period: str) -> Build:

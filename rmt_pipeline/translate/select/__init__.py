@@ -1,1 +1,1 @@
-"""SELECT to one query of DuckDB."""
+"""Compiles a SELECT to one query of DuckDB, clause by clause."""

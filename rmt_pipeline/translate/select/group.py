@@ -1,4 +1,4 @@
-"""GROUP BY: the keys, and what may be seen after grouping."""
+"""GROUP BY: its keys, and which columns expressions may use after grouping."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,13 +15,15 @@ GroupKeys = list[tuple[Node, Typed]]
 
 
 class NotAnAggregate(UserError):
-    """A column beside aggregates that is not in GROUP BY."""
+    """A column is used beside aggregate functions without being in GROUP BY."""
 
     code = "NOT_AN_AGGREGATE"
 
 
 def aggregated_names(aliases: Mapping[str, Node]) -> frozenset[str]:
-    """The aliases behind which an aggregate function is called, directly or through others."""
+    """Return the aliases whose expressions call an aggregate function, directly or through other
+    aliases.
+    """
     known = {name for name, node in aliases.items() if _calls_aggregate(node)}
     names = {name: _names_in(node) for name, node in aliases.items()}
     while True:
@@ -32,7 +34,9 @@ def aggregated_names(aliases: Mapping[str, Node]) -> frozenset[str]:
 
 
 def is_aggregate(node: Node, aggregated: frozenset[str]) -> bool:
-    """Whether an aggregate function is called in `node`, or behind an alias in it."""
+    """Whether `node` calls an aggregate function, itself or through one of the aliases
+    `aggregated`.
+    """
     return _calls_aggregate(node) or bool(_names_in(node) & aggregated)
 
 
@@ -72,7 +76,9 @@ def _names_in(node: Node) -> set[str]:
 
 
 def named_by_alias(node: Node, aliases: Mapping[str, Node]) -> Node:
-    """What an alias stands for; through at most as many aliases as there are."""
+    """Return the expression that `node` stands for if it is an alias, also through
+    several aliases.
+    """
     for _ in aliases:
         if not isinstance(node, Name) or len(node.parts) > 1:
             break
@@ -84,7 +90,7 @@ def named_by_alias(node: Node, aliases: Mapping[str, Node]) -> Node:
 
 
 def compile_keys(nodes: Sequence[Node], compiler: Compiler) -> GroupKeys:
-    """Each key with its value; a tuple is as many keys as it has elements."""
+    """Return each key with its compiled value. The elements of a tuple are keys of their own."""
     keys: GroupKeys = []
     for node in nodes:
         is_tuple = isinstance(node, Call) and node.name == "tuple"
@@ -94,7 +100,7 @@ def compile_keys(nodes: Sequence[Node], compiler: Compiler) -> GroupKeys:
 
 
 def group_by_sql(keys: GroupKeys, modifier: str) -> str:
-    """The clause GROUP BY; `modifier` is ROLLUP, CUBE or ""."""
+    """Return DuckDB's clause GROUP BY; `modifier` is ROLLUP, CUBE or ""."""
     terms = list(dict.fromkeys(to_stored(value) for _, value in keys))
     inner = ", ".join(terms) or "()"
     if modifier:
@@ -112,10 +118,12 @@ def after_grouping(
     *,
     summed: bool,
 ) -> Compiler:
-    """Sees the keys, and columns only inside of aggregate functions.
+    """Return a compiler for expressions after grouping: they may use the keys, and other columns
+    only inside aggregate functions.
 
-    `alias` compiles an alias with a given compiler, or gives None when the name is none.
-    `summed`: ROLLUP or CUBE makes rows in which a key is summed up.
+    `alias` compiles an alias with a given compiler, and returns None for a name that is no alias.
+    `name_of` gives the name of a column for messages. `summed` is True for ROLLUP and CUBE, which
+    add rows in which a key is summed up.
     """
     grouped = {to_stored(value) for _, value in keys}
 
@@ -146,7 +154,9 @@ def after_grouping(
 
 
 def _grouped(value: Typed, *, summed: bool) -> Typed:
-    """A key as it is after grouping. Where ROLLUP and CUBE sum a key up it is its default."""
+    """Return the value of a key after grouping. In rows in which ROLLUP or CUBE sums it up, a key
+    that can't be NULL has its type's default.
+    """
     stored = to_stored(value)
     if summed and not value.nullable:
         default = stored_default(value.type)

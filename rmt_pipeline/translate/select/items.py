@@ -1,4 +1,6 @@
-"""The list of SELECT: `*` and COLUMNS written out, aliases, titles, names in tables."""
+"""The list of SELECT: `*` and COLUMNS written out, aliases, titles, and the columns that names
+mean.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +26,9 @@ from rmt_pipeline.translate.select.titles import title
 
 @dataclass(slots=True)
 class Starred:
-    """Columns that `*` stands for. Each is named ("", place), which nothing else can be."""
+    """The columns that `*` and COLUMNS stand for. Their nodes are named ("", place), which no name
+    in a query can be.
+    """
 
     fields: list[Field] = field(default_factory=list)
 
@@ -37,7 +41,9 @@ class Starred:
 
 
 def written_out(items: Sequence[Node], source: From, starred: Starred) -> list[Node]:
-    """The list with `*` and COLUMNS as the columns that they are."""
+    """Return the list with `*` and COLUMNS replaced by their columns. Raises UserError if it is
+    empty.
+    """
     found: list[Node] = []
     for item in items:
         match item:
@@ -81,7 +87,9 @@ def _star(star: Star, source: From, starred: Starred) -> list[Node]:
 
 
 def matching(pattern: str, names: list[str]) -> list[bool]:
-    """By the same kind of regular expressions as `match`: they cannot run wild."""
+    """Return which names contain a match of the regular expression. As for the function `match`,
+    its cost is bounded. Raises UserError for a bad pattern.
+    """
     try:
         from pyarrow import compute as pc  # noqa: PLC0415  start-up
 
@@ -92,7 +100,9 @@ def matching(pattern: str, names: list[str]) -> list[bool]:
 
 
 def titles_of(items: Sequence[Node]) -> list[str]:
-    """The columns' names. A second `id`, from another table, is called `u.id`."""
+    """Return the titles of the result's columns. A second `id`, from another table, is called
+    `u.id`.
+    """
     titles: list[str] = []
     for item in items:
         name = title(item)
@@ -103,17 +113,19 @@ def titles_of(items: Sequence[Node]) -> list[str]:
 
 
 def bare(node: Node) -> Node:
-    """An expression of the list without its alias."""
+    """Return an expression of the list without its alias."""
     return node.node if isinstance(node, Aliased) else node
 
 
 def present(*nodes: Node | None) -> tuple[Node, ...]:
-    """Those clauses of a SELECT that were written."""
+    """Return the nodes that are not None: the clauses that a SELECT has."""
     return tuple(node for node in nodes if node is not None)
 
 
 def aliases_in(nodes: Sequence[Node]) -> dict[str, Node]:
-    """Aliases of the list, and those inside of its expressions: `f(x AS y)`."""
+    """Return the aliases of the list, also those inside its expressions, `f(x AS y)`, with what
+    they name.
+    """
     found: dict[str, Node] = {}
     stack = list(nodes)
     while stack:
@@ -127,7 +139,7 @@ def aliases_in(nodes: Sequence[Node]) -> dict[str, Node]:
 
 
 def calls_in(node: Node, name: str) -> Iterator[Call]:
-    """Calls of a function anywhere in an expression."""
+    """Yield the calls of a function in an expression, but not those in subqueries and lambdas."""
     stack = [node]
     while stack:
         each = stack.pop()
@@ -140,7 +152,9 @@ def calls_in(node: Node, name: str) -> Iterator[Call]:
 
 
 def find_column(parts: tuple[str, ...], fields: Sequence[Field]) -> Typed | None:
-    """The column that the parts name, or the element of one. Raises Ambiguous."""
+    """Return the column that the parts name, or the element of a tuple; None if there is none.
+    Raises Ambiguous.
+    """
     for length in range(len(parts), 0, -1):
         *qualifier, name = parts[:length]
         found = [

@@ -1,8 +1,9 @@
-"""One SELECT → DuckDB SQL. Its columns are named c0, c1, ...; titles stand beside.
+"""Compiles one SELECT to DuckDB SQL. Its columns are named c0, c1, ...; their titles are kept
+apart.
 
-Aliases of the list may be used anywhere in their query, also in WHERE; they come before
-columns of the same name. In a query with aggregates the list, HAVING and ORDER BY see only the
-keys of GROUP BY and what aggregate functions give.
+Aliases of the list may be used anywhere in their query, also in WHERE; they take precedence over
+columns of the same name. In a query with aggregate functions the list, HAVING and ORDER BY may use
+only the keys of GROUP BY and the results of aggregate functions.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -76,7 +77,9 @@ _ONE_ROW = Select(items=(Aliased(Literal(0, "0"), "dummy"),))
 
 
 class StatementQueries(Protocol):
-    """What all queries of one statement share. `session` is what its functions answer."""
+    """What all queries of one statement share. `session` has the answers of functions about the
+    session.
+    """
 
     session: Mapping[str, str]
 
@@ -86,8 +89,8 @@ class StatementQueries(Protocol):
 
 
 class SelectCompiler:
-    """Compiles one SELECT. Also answers its FROM (`sources.QueryScope`) and its subqueries
-    (`compiler.Queries`).
+    """Compiles one SELECT. It is also the `sources.QueryScope` for its FROM and the
+    `compiler.Queries` for its subqueries.
     """
 
     def __init__(self, statement: StatementQueries, select: Select, scope: Scope) -> None:
@@ -97,16 +100,16 @@ class SelectCompiler:
         self._source = From("", ())
         self._aliases = {**self._scope.expressions, **aliases_in(select.items)}
         self._aggregated = aggregated_names(self._aliases)
-        self._expanding: tuple[str, ...] = ()  # aliases in whose expression we are
+        self._expanding: tuple[str, ...] = ()  # aliases whose expressions are being compiled
         self._starred = Starred()
-        self._joined: dict[Node, str] = {}  # calls of arrayJoin, and the columns they became
-        self._meant = {  # `SELECT t.id`: which id is meant where it is in several tables
+        self._joined: dict[Node, str] = {}  # calls of arrayJoin, and the names of their columns
+        self._meant = {  # after `SELECT t.id`, the ambiguous name `id` means this one
             item.parts[-1]: item.parts
             for item in reversed(select.items)
             if isinstance(item, Name) and len(item.parts) > 1
         }
 
-    # What FROM asks.
+    # For FROM: `sources.QueryScope`.
 
     def new_name(self) -> str:
         return self._statement.new_name()
@@ -128,7 +131,7 @@ class SelectCompiler:
         refusal = "a window function has no place in WHERE and ON; use QUALIFY"
         return condition(replace(self._compiler(fields), windows=refusal).compile(node))
 
-    # What subqueries in expressions are.
+    # For subqueries in expressions: `compiler.Queries`.
 
     def scalar(self, query: Query) -> Typed:
         found = self._statement.compile(query, self._scope.deeper())
@@ -161,7 +164,9 @@ class SelectCompiler:
 
     @contextmanager
     def _inside_of(self, alias: str) -> Iterator[None]:
-        """In the expression of an alias its own name is the column's: `f(t) AS t`."""
+        """While the expression of an alias is compiled, its own name means the column:
+        `f(t) AS t`.
+        """
         outer = self._expanding
         self._expanding = (*outer, alias)
         try:
@@ -208,7 +213,7 @@ class SelectCompiler:
         starred = self._starred.get(parts)
         return starred.name if starred else ".".join(parts)
 
-    # The clauses, in the order in which they see each other.
+    # The clauses.
 
     def compile(self) -> Compiled:
         select = self._select
@@ -241,7 +246,9 @@ class SelectCompiler:
         )
 
     def _key_nodes(self, items: Sequence[Node]) -> list[Node]:
-        """GROUP BY's keys: numbers are places in the list, aliases stand for what they name."""
+        """Return the keys of GROUP BY, with numbers replaced by the columns at these places in the
+        list, and aliases by what they name. Raises TypeProblem for an aggregate function.
+        """
         if self._select.group_all:
             return [bare(each) for each in items if not is_aggregate(each, self._aggregated)]
         nodes = [
@@ -260,7 +267,7 @@ class SelectCompiler:
             return plain_condition(compiler.compile(item.node))
 
     def _with_array_joins(self) -> TableExpression | None:
-        """Each different `arrayJoin(x)` of the query is an ARRAY JOIN of its own."""
+        """Return FROM with an ARRAY JOIN for each different `arrayJoin(x)` of the query."""
         select = self._select
         roots = [*select.items, *select.group_by, *(x.node for x in select.order_by)]
         roots += present(select.where, select.prewhere, select.having)

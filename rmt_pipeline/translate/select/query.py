@@ -1,4 +1,4 @@
-"""Queries → DuckDB SQL: SELECTs, and what UNION, EXCEPT and INTERSECT make of them."""
+"""Compiles queries to DuckDB SQL: SELECTs, and UNION, EXCEPT and INTERSECT of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ QUERIES_DEPTH_MAX = 40
 
 
 class QueryCompiler:
-    """Compiles one statement's query and all queries inside of it."""
+    """Compiles one statement's query and all queries inside it."""
 
     def __init__(self, resolve: Resolve, session: Mapping[str, str]) -> None:
         self._resolve = resolve
@@ -71,7 +71,7 @@ class QueryCompiler:
 
 @dataclass(frozen=True, slots=True)
 class OutputColumn:
-    """A column of a result: its title and the ClickHouse type to print it by."""
+    """A column of a result: its title, and the ClickHouse type by which it is printed."""
 
     name: str
     type: DataType
@@ -79,7 +79,7 @@ class OutputColumn:
 
 @dataclass(frozen=True, slots=True)
 class TranslatedQuery:
-    """A SELECT as DuckDB SQL that gives the stored forms of `columns`, named c0, c1, ..."""
+    """A SELECT as DuckDB SQL, which gives the stored forms of `columns`, named c0, c1, ..."""
 
     sql: str
     columns: tuple[OutputColumn, ...]
@@ -88,10 +88,10 @@ class TranslatedQuery:
 def translate_query(
     query: Query, resolve: Resolve, session: Mapping[str, str] | None = None
 ) -> TranslatedQuery:
-    """Checks a SELECT. `resolve` gives the relation of each table that it names, `session` what
-    functions about the session answer.
+    """Check a SELECT and compile it, without running anything. `resolve` gives the relation of each
+    table that it names, `session` has the answers of functions about the session.
 
-    Raises a UserError as `compile_node`, and what `resolve` raises. Nothing is run.
+    Raises a UserError as `compile_node` does, and what `resolve` raises.
     """
     try:
         found = QueryCompiler(resolve, session or {}).compile(query)

@@ -1,4 +1,4 @@
-"""What queries see of those around them, and what compiling one gives."""
+"""What a query sees of the queries around it, and the result of compiling a query."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -9,7 +9,9 @@ from rmt_pipeline.types.data_type import DataType
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A query's SQL, whose columns are c0, c1, ..., and their titles and types."""
+    """A query's SQL, whose columns are named c0, c1, ..., and the titles and types of these
+    columns.
+    """
 
     sql: str
     columns: list[tuple[str, DataType]]
@@ -17,7 +19,9 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Scope:
-    """Named subqueries and named expressions of WITH, from outside to inside."""
+    """The named subqueries and expressions of WITH that a query can use, its own and those of the
+    queries around it. An inner name hides an outer one.
+    """
 
     queries: Mapping[str, tuple[Query, "Scope"]] = field(default_factory=dict)
     expressions: Mapping[str, Node] = field(default_factory=dict)
@@ -31,14 +35,16 @@ class Scope:
         expressions = dict(self.expressions)
         for item in select.with_items:
             if isinstance(item.value, Select | SetOperation):
-                # A named query sees those before it, not itself.
+                # A named query sees the named queries before it, and not itself.
                 queries[item.name] = (item.value, replace(self, queries=dict(queries)))
             else:
                 expressions[item.name] = item.value
         return Scope(queries, expressions, self.depth)
 
     def around(self, query: Query) -> "Scope":
-        """The scope in which `query` stands: a named query keeps that of its own place."""
+        """Return the scope of a query in FROM. For a named query it is the scope at its place in
+        WITH.
+        """
         for named, its_scope in self.queries.values():
             if named is query:
                 return replace(its_scope, depth=self.depth + 1)

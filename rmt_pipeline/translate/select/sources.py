@@ -1,7 +1,6 @@
-"""FROM: tables, subqueries and joins as DuckDB relations, with the fields that they offer.
+"""Compiles FROM: tables, subqueries and joins become DuckDB relations with fields.
 
-Each relation gets a name of its own (`t1`, `t2`, ...), so that nothing that a user names can
-clash with it.
+Each relation gets a name of its own (`t1`, `t2`, ...), so that it can't clash with a user's name.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -51,9 +50,9 @@ MATCHED = "rmt_matched"
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """What a table of a query is in DuckDB: `sql` may stand in FROM (a quoted name,
-    `read_parquet([...])`, a query in parentheses) and gives the stored forms of `columns` by
-    name. Columns of kind ALIAS need not be in it; MATERIALIZED and ALIAS are not in `*`.
+    """A table of a query in DuckDB. `sql` can be used in FROM (a quoted name,
+    `read_parquet([...])`, a query in parentheses) and gives the stored forms of `columns` by name.
+    It need not have the columns of kind ALIAS; MATERIALIZED and ALIAS columns are not in `*`.
     """
 
     sql: str
@@ -61,13 +60,14 @@ class Relation:
 
 
 Resolve = Callable[[NamedTable], Relation]
-"""A table in FROM → its relation, FINAL and sampled as it says. Raises UnknownTable,
-UnknownDatabase."""
+"""Returns the relation of a table in FROM, with its FINAL and SAMPLE applied. Raises UnknownTable,
+UnknownDatabase.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column that expressions can name. `qualifiers` are the ways to write its table."""
+    """A column that expressions can name. `qualifiers` are the ways to name its table before it."""
 
     name: str
     value: Typed
@@ -77,20 +77,22 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class From:
-    """A compiled FROM: its text and its fields, in the order of `*`."""
+    """A compiled FROM: its SQL, and its fields in the order of `*`."""
 
     sql: str
     fields: tuple[Field, ...]
 
 
 class Ambiguous(UserError):
-    """A column's name is in several tables of FROM. Write the table before it: `t.id`."""
+    """Several tables of FROM have a column of this name. The table must be written before it:
+    `t.id`.
+    """
 
     code = "AMBIGUOUS_IDENTIFIER"
 
 
 class QueryScope(Protocol):
-    """What a FROM needs of the query compiler around it."""
+    """What compiling a FROM needs from the compiler of its SELECT."""
 
     def new_name(self) -> str: ...
     def relation(self, source: NamedTable) -> Relation | Query: ...
@@ -100,9 +102,7 @@ class QueryScope(Protocol):
 
 
 def compile_source(source: TableExpression | None, scope: QueryScope) -> From:
-    """FROM, with the columns that expressions may name. Raises what the original does for tables
-    and columns that are not there.
-    """
+    """Compile FROM. Raises the original's errors for tables and columns that do not exist."""
     match source:
         case None:
             return From("", ())
@@ -177,7 +177,7 @@ def _table_function(source: TableFunction, scope: QueryScope) -> From:
     return From(sql, (value_field,))
 
 
-# Joins. Where a row has no partner the original fills in the types' defaults, not NULL.
+# Joins. If a row has no partner, the original fills in the types' defaults and not NULL.
 
 
 def _join(join: Join, scope: QueryScope) -> From:
@@ -207,7 +207,9 @@ def _join(join: Join, scope: QueryScope) -> From:
 
 
 def _flagged(side: From, scope: QueryScope) -> From:
-    """The side as one relation, with a column that is NULL where there was no partner."""
+    """Return the side as one relation, with a column MATCHED that is true, and NULL after an outer
+    join in rows without a partner on this side.
+    """
     name = scope.new_name()
     items = [f"{to_stored(each.value)} AS c{place}" for place, each in enumerate(side.fields)]
     fields = tuple(
@@ -219,7 +221,7 @@ def _flagged(side: From, scope: QueryScope) -> From:
 
 
 def _named(items: list[str], source: str, name: str, distinct: str = "") -> str:
-    """A subquery with a name. Its pieces are compiled: nothing in them is as a user wrote it."""
+    """Return a subquery with a name. Its pieces are compiled; none has text that a user wrote."""
     return f"(SELECT {distinct}{', '.join(items)} FROM {source}) AS {name}"  # noqa: S608
 
 
@@ -267,7 +269,9 @@ def _merged(
     left: From,
     right: From,
 ) -> tuple[Field, ...]:
-    """With USING the keys are there once, from the side that has the row."""
+    """Return the fields of a JOIN … USING. `*` has each key once, from the side that
+    has the row.
+    """
     fields = []
     for shown, raw in zip(left_fields, left.fields, strict=True):
         if shown.name not in join.using:
@@ -285,7 +289,7 @@ def _merged(
         fields.append(replace(shown, value=value))
     for shown in right_fields:
         if shown.name in join.using:
-            # Still to be named with its table, but not a second time in `*`.
+            # The key can still be named with its table, but is not in `*` a second time.
             fields.append(replace(shown, in_star=False))
         else:
             fields.append(shown)
@@ -293,8 +297,9 @@ def _merged(
 
 
 def _semi_join(join: Join, left: From, right: From, scope: QueryScope) -> From:
-    """SEMI: each row that has a partner, with the columns of one of them. ANTI: each row that has
-    none, with the defaults of the other side's types. RIGHT is LEFT with the sides exchanged.
+    """Compile SEMI and ANTI JOIN. SEMI gives each row that has a partner, with the columns of one
+    partner; ANTI gives each row that has none, with the defaults of the other side's types. RIGHT
+    is LEFT with the sides exchanged. Raises NotImplementedStatement for FULL.
     """
     if join.kind == "FULL":
         raise NotImplementedStatement(f"FULL {join.strictness} JOIN is not supported")
@@ -326,7 +331,9 @@ def _default_of(value: Typed) -> Typed:
 def _with_keys_once(
     join: Join, left: tuple[Field, ...], right: tuple[Field, ...], turned: bool
 ) -> tuple[tuple[Field, ...], tuple[Field, ...]]:
-    """With USING the keys are there once, from the side whose rows are kept."""
+    """Return the fields of both sides so that with USING `*` has each key once, from the side whose
+    rows are kept. `turned` means that this is the right side.
+    """
     if turned:
         left = tuple(
             replace(each, value=_field(each.name, right).value)
@@ -341,7 +348,7 @@ def _with_keys_once(
 
 
 def _one_of_each(join: Join, right: From, scope: QueryScope) -> From:
-    """ANY: at most one row of the right side for each key."""
+    """Return the right side of an ANY JOIN with at most one row for each key."""
     if not join.using:
         raise NotImplementedStatement("ANY JOIN with ON is not supported; write USING")
     name = scope.new_name()
@@ -386,7 +393,9 @@ def _array_join(join: ArrayJoin, scope: QueryScope) -> From:
 
 
 def _arrays(items: Iterable[Node], fields: Sequence[Field]) -> Iterator[Node]:
-    """The items, and for a group of Nested its columns: `ARRAY JOIN n AS m` gives `m.a`."""
+    """Yield the items, with the columns of a group of Nested in its place: `ARRAY JOIN n AS m`
+    gives `m.a`.
+    """
     for item in items:
         node = item.node if isinstance(item, Aliased) else item
         group = _group(".".join(node.parts), fields) if isinstance(node, Name) else {}
@@ -399,13 +408,15 @@ def _arrays(items: Iterable[Node], fields: Sequence[Field]) -> Iterator[Node]:
 
 
 def _name(item: Node, fields: Iterable[Field]) -> str:
-    """What an array that was joined is called: `n.a` is the whole name of a column."""
+    """Return the name of a joined array's column. `n.a` is kept whole if a column has that name."""
     whole = ".".join(item.parts) if isinstance(item, Name) else ""
     return whole if any(each.name == whole for each in fields) else title(item)
 
 
 def _group(name: str, fields: Iterable[Field]) -> dict[str, Field]:
-    """The arrays of a group of Nested by the names of its elements; {} when there is none."""
+    """Return the arrays of a group of Nested by the names of its elements; {} if there is no such
+    group.
+    """
     return {
         each.name.removeprefix(f"{name}."): each
         for each in fields
@@ -414,7 +425,7 @@ def _group(name: str, fields: Iterable[Field]) -> dict[str, Field]:
 
 
 def nested_column(name: str, fields: Iterable[Field]) -> Typed | None:
-    """A group of Nested as the array of tuples that it means; None when there is no such group."""
+    """Return a group of Nested as an array of tuples; None if there is no such group."""
     group = _group(name, fields)
     if not group:
         return None

@@ -1,4 +1,4 @@
-"""ORDER BY, DISTINCT, LIMIT and what stands for LIMIT ... BY in DuckDB."""
+"""ORDER BY, DISTINCT and LIMIT, and the tests that replace LIMIT ... BY in DuckDB."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,9 @@ from rmt_pipeline.translate.select.titles import title
 
 
 def at_place(node: Node, items: Sequence[Node]) -> Node:
-    """A number in GROUP BY and ORDER BY is a place in the list."""
+    """Return the expression of the list that a number in GROUP BY or ORDER BY means; else the node.
+    Raises UserError for a place that the list does not have.
+    """
     if isinstance(node, Literal) and isinstance(node.value, int) and node.text:
         place = node.value
         if not 1 <= place <= len(items):
@@ -23,7 +25,7 @@ def at_place(node: Node, items: Sequence[Node]) -> Node:
 
 
 def order_by(select: Select, items: Sequence[Node], compiler: Compiler) -> list[str]:
-    """The terms of DuckDB's ORDER BY."""
+    """Return the terms of DuckDB's ORDER BY."""
     order = select.order_by
     if select.order_all:
         order = tuple(OrderItem(bare(each)) for each in items)
@@ -34,7 +36,7 @@ def order_by(select: Select, items: Sequence[Node], compiler: Compiler) -> list[
 
 
 def distinct_sql(select: Select, compiler: Compiler) -> str:
-    """What stands between SELECT and its list: DISTINCT, DISTINCT ON (…), or nothing."""
+    """Return DISTINCT, DISTINCT ON (…) or "", which come between SELECT and its list."""
     if select.distinct_on:
         terms = ", ".join(to_stored(compiler.compile(each)) for each in select.distinct_on)
         return f"DISTINCT ON ({terms}) "
@@ -44,7 +46,9 @@ def distinct_sql(select: Select, compiler: Compiler) -> str:
 def ordered_distinct(
     inner: str, name: str, select: Select, items: Sequence[Node], values: Sequence[Typed]
 ) -> tuple[str, list[str]]:
-    """After DISTINCT only what is in the list can be ordered by."""
+    """Return SQL that selects from the query `inner`, and the terms of its ORDER BY, which can use
+    only what is in the list: the other columns are gone after DISTINCT. Raises UserError for them.
+    """
     outputs = [from_stored(f"{name}.c{n}", value.type) for n, value in enumerate(values)]
     bound: dict[Node, Typed] = {}
     for item, output in zip(items, outputs, strict=True):
@@ -65,7 +69,9 @@ def ordered_distinct(
 def qualify_tests(
     select: Select, items: Sequence[Node], compiler: Compiler, order: Sequence[str]
 ) -> list[str]:
-    """QUALIFY, LIMIT ... BY and LIMIT ... WITH TIES, which DuckDB has as windows."""
+    """Return the conditions for DuckDB's QUALIFY: the query's own, and tests over windows for LIMIT
+    ... BY and LIMIT ... WITH TIES.
+    """
     tests = [condition(compiler.compile(node)) for node in present(select.qualify)]
     ordered = f" ORDER BY {', '.join(order)}" if order else ""
     if select.limit_by is not None:
@@ -86,7 +92,9 @@ def qualify_tests(
 
 
 def limit_sql(select: Select, compiler: Compiler) -> str:
-    """LIMIT and OFFSET, whose numbers must be constant. WITH TIES is a test of `qualify_tests`."""
+    """Return LIMIT and OFFSET, whose numbers must be constant. For WITH TIES see
+    `qualify_tests`.
+    """
     text = ""
     if select.limit is not None and not select.with_ties:
         text += f" LIMIT {_count(compiler, select.limit)}"
@@ -96,7 +104,9 @@ def limit_sql(select: Select, compiler: Compiler) -> str:
 
 
 def _count(compiler: Compiler, node: Node) -> str:
-    """A LIMIT: a constant whole number."""
+    """Return the number of a LIMIT or OFFSET. Raises UserError unless it is a constant whole
+    number.
+    """
     value = compiler.compile(node)
     known = value.constant.value if value.constant else None
     if not isinstance(known, int) or isinstance(known, bool) or known < 0:

@@ -1,4 +1,4 @@
-"""The name of a result's column that has no alias: operators in the form of calls.
+"""The titles of a result's columns, in which operators are written as calls.
 
 `id + 1` is titled `plus(id, 1)`, as in the original.
 """
@@ -8,8 +8,8 @@ from rmt_pipeline.syntax.nodes import Aliased, Call, Lambda, Literal, Name, Node
 
 
 def title(node: Node) -> str:
-    """What a column of the result is called that an expression gives: its alias, its column's name,
-    or the expression as calls.
+    """Return the title of an expression's column: its alias, its column's name, or its text with
+    operators as calls.
     """
     match node:
         case Aliased():
