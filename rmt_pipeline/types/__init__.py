@@ -1,1 +1,1 @@
-"""The types of columns: their forms in Arrow and DuckDB, and values from and to text."""
+"""The types of columns, their forms in Arrow and DuckDB, and their values from and to text."""

@@ -1,18 +1,18 @@
-"""The states of aggregate functions as ordinary types, which any reader of the files understands
-(docs/decisions/0011).
+"""The states of aggregate functions, which are of ordinary types that every reader of the files
+understands (docs/decisions/0011).
 
     AggregateFunction(f, T)             state
-    sum                                 what sum gives: Int64, UInt64, Float64, Decimal(38, S)
+    sum                                 the sum's type: Int64, UInt64, Float64, Decimal(38, S)
     count                               UInt64
     avg                                 Tuple(sum …, count UInt64)
-    min, max, any, anyLast              Nullable(T), NULL of no rows
+    min, max, any, anyLast              Nullable(T), NULL for no rows
     argMin, argMax (T, U)               Tuple(value Nullable(T), by Nullable(U))
     groupBitAnd, -Or, -Xor              T
     uniq…, groupUniqArray               Array(T), each value once
     groupArray, quantile…, topK         Array(T), every value
     varPop, varSamp, stddevPop, -Samp   Tuple(sum Float64, squares Float64, count UInt64)
 
-`fIf` takes one type more, of its condition, and has the state of `f`.
+`fIf` has one more type, that of its condition, and the same state as `f`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ _RULES: Mapping[str, str] = {
     "topK": "groupArray",
     **dict.fromkeys(("varPop", "varSamp", "stddevPop", "stddevSamp"), "varPop"),
 }
-"""How the states of each function are merged: as those of this one."""
+"""The functions, each with the one whose states are merged in the same way."""
 _SAME = {"median": "quantile", "medianExact": "quantileExact"}
 _WITH_PARAMETERS = frozenset(
     {"groupArray", "groupUniqArray", "quantile", "quantiles", "quantileExact", "topK"}
@@ -37,29 +37,32 @@ _WITH_PARAMETERS = frozenset(
 
 
 class NoState(ValueError):
-    """Why an aggregate function has no state for these arguments."""
+    """There is no state of the aggregate function for these arguments; the message says why."""
 
 
 def state_function(function: str) -> str:
-    """The function as a state's type names it: `quantile` for `median`, `sumIf` for itself."""
+    """Return the name of the function in a state's type: `quantile` for `median`, `sumIf` for
+    itself.
+    """
     plain = without_if(function)
     return _SAME.get(plain, plain) + function[len(plain) :]
 
 
 def without_if(function: str) -> str:
-    """`sum` for `sumIf`."""
+    """Return the name without If: `sum` for `sumIf`."""
     return function.removesuffix("If")
 
 
 def merge_rule(function: str) -> str:
-    """The function whose states are merged in the same way: `uniqExact` for `uniqIf`."""
+    """Return the function whose states are merged in the same way: `uniqExact` for `uniqIf`."""
     return _RULES[without_if(function)]
 
 
 def aggregate_type(
     function: str, arguments: Sequence[DataType], parameters: Sequence[str] = ()
 ) -> DataType:
-    """AggregateFunction(function(parameters…), arguments…); its last element is the state.
+    """Return the type AggregateFunction(function(parameters…), arguments…), whose last element is
+    the type of the state.
 
     Raises NoState.
     """
@@ -97,7 +100,7 @@ def _check_number(function: str, arguments: Sequence[DataType]) -> None:
 
 def _state(function: str, arguments: Sequence[DataType]) -> DataType:
     if function in {"quantile", "quantiles"}:
-        _sum(arguments[0])  # of numbers only
+        _sum(arguments[0])  # raises NoState unless they are numbers
     match _RULES[function]:
         case "count":
             return DataType("UInt64")

@@ -1,8 +1,8 @@
 """Values as bytes: the original's RowBinary, which its clients write and read.
 
-`binary_encoder(type)` appends one value to bytes, `binary_decoder(type)` takes one from them. A
-value is as `plain_values` gives it and `pa.array` takes it: times and dates are integers in the
-unit of the stored form.
+`binary_encoder(type)` returns a function that appends one value to bytes, `binary_decoder(type)`
+one that takes a value from them. Values have the form in which `plain_values` returns and
+`pa.array` takes them: times and dates are integers in the unit of the stored form.
 
     numbers, Enum      little-endian, of the type's width; a Decimal its unscaled number
     Bool               one byte
@@ -10,7 +10,7 @@ unit of the stored form.
     Date, DateTime     UInt16 of days, UInt32 of seconds; Date32, DateTime64 Int32, Int64
     UUID               two UInt64, the first half first; IPv4 UInt32, IPv6 in network order
     Nullable(T)        a byte, 1 for NULL, 0 before a value
-    Array, Map         number of elements (LEB128), then they; Tuple its elements alone
+    Array, Map         number of elements (LEB128), elements; Tuple its elements alone
     LowCardinality(T)  as T; SimpleAggregateFunction(f, T) too
 """
 
@@ -37,23 +37,23 @@ _STRUCTS = {
 
 
 class NoBinaryForm(UserError):
-    """RowBinary of the original has a form for the type that this engine does not keep."""
+    """The original's RowBinary has a form for the type that this engine can't write or read."""
 
     code = "NOT_IMPLEMENTED"
 
 
 class Bytes(Protocol):
-    """What values are taken from."""
+    """The source from which values are taken."""
 
     def take(self, count: int) -> bytes:
-        """The next bytes. Raises EOFError when there are not as many."""
+        """Return the next `count` bytes. Raises EOFError if there are fewer."""
 
 
 Decoder = Callable[[Bytes], Any]
 
 
 def take_varint(data: Bytes) -> int:
-    """Raises ValueError for one that is longer than 64 bits."""
+    """Take a LEB128 number. Raises ValueError if it has more than 64 bits."""
     number = 0
     for shift in range(0, 64, 7):
         byte = data.take(1)[0]
@@ -64,13 +64,13 @@ def take_varint(data: Bytes) -> int:
 
 
 def text_bytes(text: str) -> bytes:
-    """A String."""
+    """Return a String: its length and its bytes."""
     content = text.encode("utf-8", "surrogateescape")
     return varint(len(content)) + content
 
 
 def take_text(data: Bytes) -> str:
-    """Raises ValueError for bytes that are not UTF-8."""
+    """Take a String. Raises ValueError for bytes that are not UTF-8."""
     content = data.take(take_varint(data))
     try:
         return content.decode("utf-8")
@@ -81,7 +81,7 @@ def take_text(data: Bytes) -> str:
 
 @lru_cache(maxsize=1024)
 def binary_encoder(data_type: DataType) -> Encoder:
-    """Raises NoBinaryForm."""
+    """Return a function that appends a value of the type to bytes. Raises NoBinaryForm."""
     _require_form(data_type)
     inner = _encoder(data_type.plain)
     if not data_type.nullable:
@@ -125,11 +125,11 @@ def _encoder(plain: DataType) -> Encoder:
 
 
 def _nothing(_value: Any, _out: bytearray) -> None:
-    """NULL's own type has no bytes."""
+    """Write nothing: values of the type of NULL have no bytes."""
 
 
 def _number_encoder(plain: DataType) -> Encoder:
-    """Of what has another unit or width than its stored form."""
+    """Return the encoder for a number or time of another unit or width than its stored form."""
     width, signed = _width(plain), not plain.family.startswith(("U", "DateTime"))
     number: Callable[[Any], int] = int
     if plain.wide_bytes:
@@ -167,7 +167,9 @@ def _tuple_encoder(plain: DataType) -> Encoder:
 
 @lru_cache(maxsize=1024)
 def binary_decoder(data_type: DataType) -> Decoder:
-    """Raises NoBinaryForm. The decoder raises EOFError, and ValueError for what is no value."""
+    """Return a function that takes a value of the type from bytes. Raises NoBinaryForm. The
+    function raises EOFError, and ValueError for bytes that are no such value.
+    """
     _require_form(data_type)
     inner = _decoder(data_type.plain)
     if not data_type.nullable:
@@ -254,12 +256,14 @@ def _take_uuid(data: Bytes) -> str:
 
 
 def _swapped(content: bytes) -> bytes:
-    """Each half the other way round: a UUID is two numbers, the first half first."""
+    """Return the bytes of a UUID with each half reversed: RowBinary has two little-endian numbers,
+    the first half first.
+    """
     return content[7::-1] + content[:7:-1]
 
 
 def _unit(plain: DataType) -> int:
-    """The stored form's ticks in one of a DateTime64's own."""
+    """Return how many units of the stored form make one unit of a DateTime64 of these digits."""
     digits = plain.numbers[0]
     return int(10 ** ((6 if digits <= 6 else 9) - digits))
 

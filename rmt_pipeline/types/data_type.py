@@ -1,7 +1,7 @@
-"""What a column holds: a ClickHouse type, and its forms in Arrow, Parquet, DuckDB and Python.
+"""A ClickHouse type, and its forms in Arrow, Parquet, DuckDB and Python.
 
-How each family is stored (the *stored form*: what Parquet files and Arrow tables hold), and as
-which Python value (`default`, `from_text.parse_value`, Arrow's `as_py`):
+For each family, the *stored form*, which Parquet files and Arrow tables hold, and the Python value
+(of `default`, `from_text.parse_value` and Arrow's `as_py`):
 
     ClickHouse             Arrow                    Python value
     Int8..64, UInt8..64    int8..64, uint8..64      int
@@ -24,19 +24,19 @@ which Python value (`default`, `from_text.parse_value`, Arrow's `as_py`):
     Tuple(T, ...)          struct "1", "2", ...     dict by element name
     Map(K, V)              map(K, V)                list of (key, value)
 
-* **Numbers wider than 64 bits** are big-endian bytes with the sign bit flipped, so that byte
-  order is number order everywhere (sorting, Parquet statistics). Nothing at hand carries them
-  better: DuckDB gives HUGEINT to Arrow as decimal128(38), which is too small, cannot take
-  decimal256 at all, and reads wide Parquet decimals as DOUBLE. In expressions 128 bits are
-  DuckDB's HUGEINT and UHUGEINT; 256 bits are stored, compared and printed, not computed with.
-* **String** is UTF-8, because every reader of the files takes it as text; bytes that are not
+* **Numbers wider than 64 bits** are big-endian bytes with the sign bit flipped, so that the order
+  of bytes is that of numbers everywhere (sorting, Parquet statistics). No other form would do:
+  DuckDB gives HUGEINT to Arrow as decimal128(38), which is too small, can't take decimal256 at all,
+  and reads wide Parquet decimals as DOUBLE. In expressions numbers of 128 bits are DuckDB's HUGEINT
+  and UHUGEINT; those of 256 bits are stored, compared and printed, but not computed with.
+* **String** is UTF-8, because every reader of the files takes it for text; bytes that are not
   UTF-8 are refused when a value is read. FixedString takes any bytes.
 * **Times** are instants in microseconds (nanoseconds above six digits), the unit of DuckDB,
   Spark and Parquet alike (Parquet has no seconds). The zone belongs to the column's type.
-* **UUID and Enum** are text: readable in every tool. Sorted and compared they are as in the
-  original: an Enum by its numbers, a UUID by its last 64 bits and then by its first.
-* **LowCardinality** and **SimpleAggregateFunction** are stored as what they wrap: Parquet has
-  dictionaries of its own. **AggregateFunction** is stored as its state, in the clear.
+* **UUID and Enum** are text, which is readable in every tool. They are sorted and compared as in
+  the original: an Enum by its numbers, a UUID by its last 64 bits and then by its first.
+* **LowCardinality** and **SimpleAggregateFunction** are stored as the type inside them: Parquet
+  has dictionaries of its own. **AggregateFunction** is stored as its state, an ordinary type.
 """
 
 import datetime as dt
@@ -76,7 +76,7 @@ _ARROW = {
     "Enum16": pa.string(),
     "IPv4": pa.uint32(),
     "IPv6": pa.binary(16),
-    "Nothing": pa.int32(),  # of NULL in a query; no column has it
+    "Nothing": pa.int32(),  # the type of NULL in a query, but of no column
 }
 _DUCKDB = {
     "Int8": "TINYINT",
@@ -116,15 +116,20 @@ _DEFAULTS: dict[str, object] = {
 
 @dataclass(frozen=True)
 class DataType:
-    """One type. Made by `parse_type`, which checks it; `text` is its canonical ClickHouse text.
+    """One type. `parse_type` makes and checks it; `text` is its canonical ClickHouse text.
 
-    `family` is the name before the parenthesis. Of the other fields a family uses:
-    `numbers` Decimal (P, S), FixedString (N,), DateTime64 (digits,); `zone` DateTime and
-    DateTime64 ("" is UTC); `values` Enum (name, number), ascending by number; `elements` what
-    a wrapper or a nested type holds; `names` a named Tuple's elements, and the function of a
-    SimpleAggregateFunction or AggregateFunction (and its parameters behind it), whose elements are
-    its arguments' types and, last, the type of its state (aggregate_state.py). `Nested(a T, …)` is
-    an Array of a named Tuple, and has NESTED_NAMES: so it is written.
+    `family` is the name before the parenthesis. The other fields are used by some families:
+
+    * `numbers`: (P, S) of Decimal, (N,) of FixedString, (digits,) of DateTime64.
+    * `zone`: the time zone of DateTime and DateTime64; "" is UTC.
+    * `values`: the pairs (name, number) of an Enum, ascending by number.
+    * `elements`: the types inside a wrapper or a nested type. An AggregateFunction has the types of
+      its arguments and, last, that of its state (aggregate_state.py).
+    * `names`: the names of a named Tuple's elements; the function of a SimpleAggregateFunction or
+      AggregateFunction, and after it its parameters.
+
+    `Nested(a T, …)` is an Array of a named Tuple, with NESTED_NAMES as its `names`, which its text
+    depends on.
     """
 
     family: str
@@ -136,7 +141,9 @@ class DataType:
 
     @cached_property
     def text(self) -> str:
-        """The original's own spelling: `Decimal(9, 2)`, `Enum8('a' = 1)`, `Tuple(a Int8)`."""
+        """The type in the original's spelling: `Decimal(9, 2)`, `Enum8('a' = 1)`,
+        `Tuple(a Int8)`.
+        """
         if self.is_nested:
             return f"Nested{self.elements[0].text.removeprefix('Tuple')}"
         arguments = self._arguments()
@@ -162,12 +169,16 @@ class DataType:
 
     @property
     def is_nested(self) -> bool:
-        """Whether it is `Nested(…)`: a column of it is one per element, named `n.a`."""
+        """Whether it is `Nested(…)`, whose column n becomes a column for each element,
+        named `n.a`.
+        """
         return self.family == "Array" and self.names == NESTED_NAMES
 
     @cached_property
     def plain(self) -> "DataType":
-        """Without LowCardinality, SimpleAggregateFunction and Nullable: what a value is."""
+        """The type of a value without the wrappers LowCardinality, Nullable,
+        SimpleAggregateFunction and AggregateFunction.
+        """
         return self.elements[-1].plain if self.family in WRAPPERS else self
 
     @cached_property
@@ -178,7 +189,7 @@ class DataType:
 
     @cached_property
     def arrow(self) -> pa.DataType:
-        """The stored form. It survives Parquet unchanged."""
+        """The Arrow type of the stored form. Parquet keeps it unchanged."""
         match self.family:
             case "Decimal" if self.numbers[0] <= 38:
                 return pa.decimal128(*self.numbers)
@@ -209,7 +220,7 @@ class DataType:
 
     @cached_property
     def duckdb(self) -> str:
-        """DuckDB's type of the stored form, as `typeof` names it."""
+        """The DuckDB type of the stored form, as `typeof` names it."""
         plain = self.plain
         match plain.family:
             case "Decimal" if not plain.wide_bytes:
@@ -232,12 +243,12 @@ class DataType:
 
     @cached_property
     def element_names(self) -> tuple[str, ...]:
-        """A Tuple's field names in the stored form: its own, else "1", "2", ..."""
+        """The names of a Tuple's fields in the stored form: its own, else "1", "2", ..."""
         return self.names or tuple(str(place + 1) for place in range(len(self.elements)))
 
     @cached_property
     def default(self) -> object:
-        """What a row without the column gets; fits `pa.array([...], self.arrow)`."""
+        """The value of a row that lacks the column; `pa.array([...], self.arrow)` takes it."""
         if self.nullable:
             return None
         plain = self.plain
@@ -261,7 +272,7 @@ class DataType:
             return plain.wide_to_bytes(0)
         return 0 if plain.is_integer else _DEFAULTS[plain.family]
 
-    # What may be done with it. Each looks through the wrappers.
+    # Kinds of types. Wrappers such as Nullable are ignored.
 
     @property
     def is_integer(self) -> bool:
@@ -281,12 +292,14 @@ class DataType:
 
     @property
     def is_numeric(self) -> bool:
-        """A number in the original: integers, floats, decimals. Bool is not."""
+        """Whether it is a number as in the original: integers, floats and decimals,
+        but not Bool.
+        """
         return self.is_integer or self.is_float or self.is_decimal
 
     @property
     def is_computable(self) -> bool:
-        """A number that this engine can also add and multiply: at most 128 bits."""
+        """Whether it is a number that this engine can compute with, of at most 128 bits."""
         return self.is_numeric and self.plain.wide_bytes != 32
 
     @property
@@ -303,7 +316,7 @@ class DataType:
 
     @property
     def is_time(self) -> bool:
-        """DateTime or DateTime64."""
+        """Whether it is DateTime or DateTime64."""
         return self.plain.family in TIMES
 
     @property
@@ -312,7 +325,7 @@ class DataType:
 
     @cached_property
     def is_comparable(self) -> bool:
-        """Whether values have an order, so that the type may stand in a sorting key."""
+        """Whether its values have an order, so that it may be in a sorting key."""
         plain = self.plain
         has_order = plain.family != "Map" and self.family != "AggregateFunction"
         return has_order and all(each.is_comparable for each in plain.elements)
@@ -334,7 +347,7 @@ class DataType:
 
     @cached_property
     def wide_bytes(self) -> int:
-        """16 or 32 for a number stored as bytes, else 0."""
+        """The number of bytes of a number that is stored as bytes, 16 or 32; else 0."""
         plain = self.plain
         if plain.family == "Decimal":
             return 32 if plain.numbers[0] > 38 else 0
@@ -342,12 +355,14 @@ class DataType:
         return bits // 8 if bits > 64 else 0
 
     def wide_to_bytes(self, number: int) -> bytes:
-        """A wide number's stored form (a Decimal is unscaled). OverflowError when too big."""
+        """Return the stored form of a wide number; a Decimal is given unscaled. Raises
+        OverflowError if it is too big.
+        """
         width = self.wide_bytes
         offset = 0 if self.plain.family.startswith("U") else 1 << (8 * width - 1)
         return (number + offset).to_bytes(width, "big")
 
     def wide_from_bytes(self, stored: bytes) -> int:
-        """The inverse of `wide_to_bytes`."""
+        """Return the number whose stored form `wide_to_bytes` gives."""
         offset = 0 if self.plain.family.startswith("U") else 1 << (8 * self.wide_bytes - 1)
         return int.from_bytes(stored, "big") - offset

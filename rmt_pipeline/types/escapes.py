@@ -1,6 +1,6 @@
-"""Escapes and quotes: of the original's texts, of DuckDB's, and text as it is shown in messages.
+"""Escapes and quotes in texts of the original and of DuckDB, and text as messages show it.
 
-The characters that have an escape are in `protocol.text`, which has the formats of ZooKeeper.
+The characters that have an escape are in `protocol.text`, with the formats of ZooKeeper.
 """
 
 import re
@@ -14,11 +14,11 @@ _IN_BACKTICKS = str.maketrans({**ESCAPES, "'": "'", "`": "\\`"})
 
 
 def unescape_literal(text: str) -> str:
-    r"""The original's backslash escapes, as in its string literals and TSV.
+    r"""Return the text with the original's backslash escapes replaced, as in string literals and
+    TSV.
 
-    A backslash before a character that has no such meaning stays (`\%`). `\xNN` are bytes:
-    together they must give UTF-8, else they come out as surrogates, which only FixedString
-    accepts.
+    A backslash before a character that has no escape stays (`\%`). `\xNN` are bytes, which together
+    must be UTF-8; others become surrogates, which only FixedString accepts.
     """
     if "\\" not in text:
         return text
@@ -36,7 +36,9 @@ def unescape_literal(text: str) -> str:
 
 
 def quote_text(text: str) -> str:
-    """A string literal that reads back as the same text, also with surrogates for bytes."""
+    """Return a string literal that gives the same text when parsed, also if it has surrogates for
+    bytes.
+    """
     escaped = escape(text)
     if not escaped.isascii():
         escaped = "".join(
@@ -47,8 +49,8 @@ def quote_text(text: str) -> str:
 
 
 def quote_name(name: str, reserved: Collection[str] = ()) -> str:
-    """A name, in backticks when it could be read as something else; `reserved` words are upper
-    case.
+    """Return the name, in backticks if it could be taken for something else. The `reserved` words
+    are in upper case.
     """
     if name.isascii() and name.isidentifier() and name.upper() not in reserved:
         return name
@@ -56,20 +58,20 @@ def quote_name(name: str, reserved: Collection[str] = ()) -> str:
 
 
 def in_backticks(name: str) -> str:
-    """A name in backticks, whatever is in it."""
+    """Return the name in backticks, whatever characters it has."""
     return f"`{name.translate(_IN_BACKTICKS)}`"
 
 
 def duckdb_name(name: str) -> str:
-    """A name in double quotes, as DuckDB reads it, whatever characters it has."""
+    """Return the name in double quotes for DuckDB, whatever characters it has."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def duckdb_text(text: str) -> str:
-    """A string of DuckDB, which knows no escapes but the doubled quote."""
+    """Return a string literal of DuckDB, whose only escape is the doubled quote."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def shown_text(text: str) -> str:
-    """A value's text for a message: in quotes, its first 100 characters."""
+    """Return a value's text for a message: its first 100 characters, in quotes."""
     return repr(text if len(text) <= 100 else f"{text[:100]}...")

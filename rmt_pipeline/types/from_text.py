@@ -1,8 +1,8 @@
-"""One value from its text: what TSV, CSV and VALUES have between their separators, unescaped.
+"""Parses values from their unescaped text, such as the fields of TSV, CSV and VALUES.
 
-Follows the original's text parsers, with one difference: where the original quietly changes a
-value (an integer that wraps, a date that saturates, the 30th of February) the text is refused.
-Digits after a Decimal's or a DateTime64's last one are cut off, as there.
+The rules are those of the original, with one difference: a text is refused where the original
+silently changes the value (an integer that wraps, a date that is clamped, the 30th of February). As
+in the original, digits after the last one of a Decimal or a DateTime64 are cut off.
 """
 
 import decimal
@@ -30,11 +30,11 @@ _FALSE = frozenset({"false", "0", "f", "n", "no", "off", "disable", "disabled"})
 
 
 def parse_value(data_type: DataType, text: str | None) -> object:
-    r"""One value from its text, already unescaped and unquoted; fits `pa.array([...], arrow)`.
+    r"""Return the value of a text without escapes and quotes, in a form that `pa.array` takes.
 
-    Of an array, tuple or map in TSV, which escapes once, the field as it is. None, and
-    `\N` for a Nullable type, is NULL. Raises ValueError with the reason alone; the caller knows
-    row and column.
+    The text of an array, tuple or map keeps the quotes and escapes of its elements. None is NULL,
+    and for a Nullable type so is `\N`. Raises ValueError with only the reason, since the caller
+    knows the row and the column.
     """
     if text is None or (text == "\\N" and data_type.nullable):
         if data_type.nullable:
@@ -103,7 +103,7 @@ def _string(data_type: DataType, text: str) -> object:
 
 
 def _fixed_string(data_type: DataType, text: str) -> object:
-    # Readers of bytes that are no UTF-8 pass them on as surrogates ("surrogateescape").
+    # Bytes that are not UTF-8 arrive here as surrogates ("surrogateescape").
     try:
         stored = text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -166,7 +166,7 @@ def _array(data_type: DataType, text: str) -> object:
 def _tuple(data_type: DataType, text: str) -> object:
     pieces = _pieces(text, "()", data_type)
     if len(pieces) == len(data_type.elements) + 1 and pieces[-1] == "":
-        pieces.pop()  # (1,)
+        pieces.pop()  # as in `(1,)`
     if len(pieces) != len(data_type.elements):
         raise ValueError(
             f"{shown_text(text)} has {len(pieces)} elements; {data_type.text} has "
@@ -222,7 +222,9 @@ _CLOSING = {"[": "]", "(": ")", "{": "}"}
 
 
 def _top_level(text: str, mark: str) -> list[int]:
-    """Where `mark` stands outside of quotes and brackets."""
+    """Return the offsets of `mark` outside quotes and brackets. Raises ValueError if these do not
+    match.
+    """
     places = []
     open_brackets: list[str] = []
     place = 0

@@ -1,7 +1,7 @@
-"""Which changes of a key column's type leave every row where it is.
+"""Decides which changes of a key column's type leave every row where it is.
 
-A row's partition, its place in the order and which version is the later one were decided with the
-old type. Another type is fine where every old value keeps its bytes' meaning and its order.
+The partition of a row, its place in the order, and which of two versions is later were decided with
+the old type. A change is safe if every old value keeps its meaning and its order in the new type.
 """
 
 from rmt_pipeline.protocol.alter.definition import KeyUse
@@ -13,7 +13,7 @@ _SAME_NUMBERS = frozenset(
 
 
 def is_key_safe(before: DataType, after: DataType, use: KeyUse) -> bool:
-    """Whether a column that is used so may change its type so."""
+    """Whether the type of a column with this use may change from `before` to `after`."""
     match use:
         case "version":
             return (
@@ -44,13 +44,15 @@ def _is_wider(before: DataType, after: DataType) -> bool:
 
 
 def _is_enum_as_number(before: DataType, after: DataType) -> bool:
-    """The number is what is kept for an element, in the order and in a partition's id."""
+    """Whether an Enum becomes the integer of its numbers, which the order and the partition's id
+    are made of already.
+    """
     pairs = {"Enum8": "Int8", "Enum16": "Int16"}
     return pairs.get(before.family) == after.family
 
 
 def _same_values(before: DataType, after: DataType) -> bool:
-    """Every old value is one of the new type, and means the same."""
+    """Whether every old value is a value of the new type and means the same."""
     if before.nullable != after.nullable:
         return False
     one, other = before.plain, after.plain

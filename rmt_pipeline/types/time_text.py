@@ -1,4 +1,4 @@
-"""Dates and times from their text."""
+"""Parses dates and times from their text."""
 
 import datetime as dt
 import re
@@ -23,11 +23,11 @@ DATE32_MIN, DATE32_MAX = dt.date(1900, 1, 1), dt.date(2299, 12, 31)
 DATETIME_MAX_S = 2**32 - 1
 DATETIME64_MIN_S = int(dt.datetime(1900, 1, 1, tzinfo=dt.UTC).timestamp())
 DATETIME64_MAX_S = int(dt.datetime(2299, 12, 31, 23, 59, 59, tzinfo=dt.UTC).timestamp())
-NANOSECONDS_MAX = 2**63 - 2  # 2262-04-11; DuckDB takes the last one for infinity
+NANOSECONDS_MAX = 2**63 - 2  # 2262-04-11; DuckDB takes 2**63 - 1 for infinity
 
 
 def read_date(data_type: DataType, text: str) -> object:
-    """The day of a Date or Date32 of the text. Raises ValueError with what is wrong."""
+    """Return the day that the text of a Date or Date32 means. Raises ValueError with the reason."""
     if text in _ZERO_DATES:
         return EPOCH.date()
     match = _DATE.fullmatch(text)
@@ -51,8 +51,8 @@ def _day(match: re.Match[str], text: str) -> dt.date:
 
 
 def read_time(data_type: DataType, text: str) -> object:
-    """The stored form's value of a DateTime or DateTime64 of the text: a datetime in UTC, or
-    nanoseconds since the epoch for more than 6 digits. Raises ValueError with what is wrong.
+    """Return the time that the text of a DateTime or DateTime64 means: a datetime in UTC, or
+    nanoseconds since the epoch for more than 6 digits. Raises ValueError with the reason.
     """
     text = text.strip()
     digits = data_type.numbers[0] if data_type.numbers else 0
@@ -71,7 +71,7 @@ def read_time(data_type: DataType, text: str) -> object:
 
 
 def _instant(data_type: DataType, text: str, digits: int) -> tuple[int, str]:
-    """Seconds since the epoch and the digits after the point."""
+    """Return the seconds since the epoch and the digits after the point."""
     if text in _ZERO_DATES:
         return 0, ""
     date_match = _DATE.match(text)
@@ -117,7 +117,7 @@ def _offset(text: str) -> dt.tzinfo:
 
 @lru_cache(maxsize=1024)
 def zone_of(name: str) -> dt.tzinfo:
-    """The zone that a DateTime's type names; without a name it is UTC, our servers' zone."""
+    """Return the zone that a DateTime's type names; for "" it is UTC, our servers' zone."""
     return zoneinfo.ZoneInfo(name) if name else dt.UTC
 
 
@@ -153,11 +153,11 @@ _DAYS = (
 
 
 def best_effort_text(text: str) -> str:
-    """A time as people write it, as the text that `read_time` reads. What is none of the known
-    forms comes back as it is: the type's reader says what is wrong with it.
+    """Return a time that people have written in the form that `read_time` reads. A text in no known
+    form is returned unchanged, and `read_time` says what is wrong with it.
 
-    `3 Feb 2024 4:05 PM`, `Feb 3, 2024`, `03/02/2024 16:05` (the day first), `20240203160500`,
-    `2024-02-03T16:05:00.5+02:00`, seconds since the epoch.
+    Known forms are: `3 Feb 2024 4:05 PM`, `Feb 3, 2024`, `03/02/2024 16:05` (the day first),
+    `20240203160500`, `2024-02-03T16:05:00.5+02:00`, seconds since the epoch.
     """
     rest = _WEEKDAY.sub("", text.strip())
     digits = _DIGITS.fullmatch(rest)

@@ -1,8 +1,8 @@
-r"""Values to text, as ClickHouse writes them in TSV, CSV and JSON.
+r"""Writes values as text, as ClickHouse does in TSV, CSV and JSON.
 
-`formatter(type, style)` gives a function from one value to its text, made once per column. A
-value is what `DataType` says, or what Arrow's `as_py` gives; times may also be integers in the
-unit of the stored form (`column_values` gives those, much faster).
+`formatter(type, style)` returns a function from one value to its text, which is made once for a
+column. Values are those that `data_type` describes, or those of Arrow's `as_py`; times may also be
+integers in the unit of the stored form (`column_values` gives those, and is much faster).
 
 * Floats have the fewest digits that read back the same, plain from 1e-6 up to 1e21; Decimals
   lose trailing zeros (`1.50` is written `1.5`); Bool is `true` or `false`.
@@ -12,8 +12,8 @@ unit of the stored form (`column_values` gives those, much faster).
 * JSON quotes integers of 64 bits and more, as the original did by default before 25.8: most
   JSON readers would lose digits. `/` is escaped.
 
-FixedString bytes that are not UTF-8 come out as surrogates: encode the text with
-"surrogateescape" to write the very bytes.
+Bytes of a FixedString that are not UTF-8 become surrogates: encode the text with "surrogateescape"
+to write the original bytes.
 """
 
 import datetime as dt
@@ -45,25 +45,27 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 
 def tsv(value: object, data_type: DataType) -> str:
-    r"""A value as TSV has it; NULL is `\N`."""
+    r"""Return a value as TSV has it; NULL is `\N`."""
     return formatter(data_type, "TSV")(value)
 
 
 def column_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Python values of a column, times as integers in the array's own unit."""
+    """Return the Python values of a column, with times as integers in the array's unit."""
     if pa.types.is_timestamp(array.type):
         return list(array.cast(pa.int64()).to_pylist())
     return list(array.to_pylist())
 
 
 def plain_values(array: pa.Array) -> list[Any]:
-    """Python values of a column, times and dates as integers in their own units, also inside."""
+    """Return the Python values of a column, with times and dates as integers in their units, also
+    inside arrays, tuples and maps.
+    """
     found: list[Any] = array.cast(_with_integers(array.type)).to_pylist()
     return found
 
 
 def _with_integers(kind: pa.DataType) -> pa.DataType:
-    """The same, but times and dates are the integers that they are stored as."""
+    """Return the same type, with integers in place of times and dates."""
     if pa.types.is_timestamp(kind):
         return pa.int64()
     if pa.types.is_date32(kind):
@@ -78,14 +80,16 @@ def _with_integers(kind: pa.DataType) -> pa.DataType:
 
 
 def json_string(text: str) -> str:
-    """A JSON string as the original writes it: `/` escaped, other characters as they are."""
+    """Return a JSON string as the original writes it: `/` is escaped, and characters beyond ASCII
+    are not.
+    """
     quoted = json.dumps(text, ensure_ascii=False).translate(_JSON_ESCAPES)
     return _SMALL_ESCAPE.sub(lambda found: f"\\u00{found[1].upper()}", quoted)
 
 
 @lru_cache(maxsize=4096)
 def formatter(data_type: DataType, style: Style) -> Formatter:
-    """A function from one value of `data_type` to its text in `style`."""
+    """Return a function from one value of `data_type` to its text in `style`."""
     inner = _not_null(data_type.plain, style)
     null = _NULLS[style]
     return lambda value: null if value is None else inner(value)
@@ -146,12 +150,14 @@ def _decimal_text(plain: DataType) -> Formatter:
 
 
 def float_text(value: float) -> str:
-    """Float64 as the original prints it: `100`, `0.1`, `1e21`, `1e-7`, `nan`, `-inf`, `-0`."""
+    """Return a Float64 as the original prints it: `100`, `0.1`, `1e21`, `1e-7`, `nan`, `-inf`,
+    `-0`.
+    """
     return _shortest(repr(float(value)))
 
 
 def float32_text(value: float) -> str:
-    """Float32: the fewest digits that read back as the same 32 bits."""
+    """Return a Float32 with the fewest digits that give the same 32 bits when parsed."""
     return _shortest(str(np.float32(value)))
 
 
@@ -167,7 +173,7 @@ def _shortest(text: str) -> str:
     stripped = stripped.rstrip("0")
     if not stripped:
         return f"{sign}0"
-    if -6 < point <= 21:  # 1e-6 is still written plainly, and so is 123e18
+    if -6 < point <= 21:  # 1e-6 and 123e18 are still written without exponent
         if point <= 0:
             return f"{sign}0.{'0' * -point}{stripped}"
         if point >= len(stripped):
@@ -194,7 +200,7 @@ def _text_of(plain: DataType) -> Formatter:
 
 
 def ipv6_text(value: bytes) -> str:
-    """`::1`, and `::ffff:1.2.3.4` for a mapped IPv4 address."""
+    """Return an IPv6 address as text: `::1`, or `::ffff:1.2.3.4` for a mapped IPv4 address."""
     mapped = ipaddress.IPv6Address(value).ipv4_mapped
     return f"::ffff:{mapped}" if mapped is not None else str(ipaddress.IPv6Address(value))
 
@@ -218,12 +224,12 @@ def _time_text(plain: DataType) -> Formatter:
 
 
 def _units(value: int | dt.datetime, units_per_second: int) -> int:
-    """A time as an integer in the stored form's unit."""
+    """Return a time as an integer in the stored form's unit."""
     if isinstance(value, int):
         return value
     if value.tzinfo is None:
         value = value.replace(tzinfo=dt.UTC)
-    nanosecond = getattr(value, "nanosecond", 0)  # pandas' Timestamp has them beside
+    nanosecond = getattr(value, "nanosecond", 0)  # a field of pandas' Timestamp
     return (value - EPOCH) // _MICROSECOND * (units_per_second // 1_000_000) + (
         nanosecond if units_per_second > 1_000_000 else 0
     )
