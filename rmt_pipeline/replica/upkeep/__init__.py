@@ -1,1 +1,3 @@
-"""What is looked at and thrown away beside the work: broken parts, old ones (spec §10)."""
+"""Work beside the queue: find broken, lost or unexpected parts, and remove what is outdated (spec
+§10).
+"""

@@ -1,4 +1,4 @@
-"""What an ATTACH PARTITION that died behind its commit has left in `detached/`."""
+"""Remove what an ATTACH PARTITION that died after its commit has left in `detached/`."""
 
 from contextlib import suppress
 
@@ -12,15 +12,15 @@ from rmt_pipeline.store.part_store import PartStore
 
 
 def remove_attached(replica: Replica) -> None:
-    """Soon:
+    """Remove detached parts that were attached already. This must happen soon:
 
-    1. ATTACH commits, and dies before it removes what was detached. 2. The rows are dropped, and
-    the ids of their blocks with them; or the window forgets those. 3. The next ATTACH takes up what
-    it finds, and the rows are there again.
+    1. ATTACH commits, and dies before it removes the detached parts.
+    2. The rows are dropped, and the ids of their blocks with them; or the ids leave the window.
+    3. The next ATTACH takes up what is in `detached/`, and the rows are there again.
     """
     detached = replica.store.detached_parts
     for name in detached.died():
-        with suppress(Corruption, MissingPart):  # it stays, for people
+        with suppress(Corruption, MissingPart):  # a damaged one stays, for people to look at
             block_id = attach_block_id(name.part, detached.manifest(name).files_hash.hex())
             has_id = replica.keeper.exists(replica.table.block(block_id)) is not None
             if has_id or attached_as(replica, name):
@@ -28,8 +28,8 @@ def remove_attached(replica: Replica) -> None:
 
 
 def attached_as(replica: Replica, name: DetachedName) -> PartName | None:
-    """A part that is promised, and was made of this directory's very files: without deduplication
-    no id says that it was attached.
+    """Return the promised part that was made of this directory's very files, if there is one. This
+    finds what was attached without deduplication, of which no block id tells.
     """
     store, paths = replica.store, replica.paths
     files = [file.name for file in store.detached_parts.manifest(name).files][:1]

@@ -1,4 +1,4 @@
-"""Parts that are not what they should be: missing, unexpected, or with wrong bytes (spec §5.9,
+"""Find parts that are not what they should be: missing, unexpected, or with wrong bytes (spec §5.9,
 §11.2).
 """
 
@@ -34,13 +34,14 @@ from rmt_pipeline.zookeeper.snapshot import (
 )
 
 _HEALS = "it is fetched again from another replica"
-UNANNOUNCED_S = 300.0  # a part that ZooKeeper does not know is left alone for so long
+UNANNOUNCED_S = 300.0  # how long a part that ZooKeeper does not know is left alone
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a start found on its disk: promised parts that are not there (queued for a fetch),
-    and what was set aside in `detached`, with the reason.
+    """What a start found on its disk: promised parts that are missing (queued for a fetch), what
+    was set aside in `detached`, with the reason, and parts that another process is about to
+    promise.
     """
 
     refetched: tuple[PartName, ...] = ()
@@ -50,8 +51,8 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class DiskView:
-    """The parts on disk against the promises. `in_flight`: unexpected, but some process is about
-    to promise them, or to take them away again.
+    """The parts on disk compared with the promises. `in_flight` are unexpected parts that some
+    process is about to promise, or to take away again.
     """
 
     on_disk: tuple[PartName, ...]
@@ -61,31 +62,33 @@ class DiskView:
     queued: Mapping[PartName, str]
     is_lost_version: int
     dropped: tuple[PartName, ...]
-    """What drops have taken away here. Of an unexpected part inside nothing is kept."""
+    """Ranges that drops have taken away here. Unexpected parts within them are not kept."""
 
     def was_dropped(self, part: PartName) -> bool:
         return any(one.contains(part) for one in self.dropped)
 
 
 def look_at_disk(replica: Replica) -> DiskView:
-    """Other processes of this host may be inserting or merging right now, and their parts have
-    their name on disk before ZooKeeper knows them. So the disk is listed first, then the block
-    numbers in flight and the claims, and the promises last: what was under way at the second
-    read is known as such, what was finished by then is promised at the third.
+    """Compare the disk with ZooKeeper. Other processes of this host may be inserting or merging
+    right now, and their parts have their name on disk before ZooKeeper knows them. So the disk is
+    listed first, then the block numbers in flight and the claims, and the promises last: what was
+    under way at the second read is recognized as such, and what was finished by then is promised at
+    the third.
 
     An insert whose session ended while its commit had no answer has no lock any more, and its
-    process is finding out. So what is young is left alone too (spec §16.6 F10).
+    process is finding out what happened. So a young part is left alone too (spec §16.6 F10).
     """
     listed = tuple(replica.store.parts())
-    # ZooKeeper may answer from the past: a part that was claimed, published or promised since
-    # would look like one that nobody knows. After this it answers from now.
+    # ZooKeeper may answer from the past: then a part that was claimed, published or promised since
+    # would look like one that no process knows. After a sync the answers are not older than the
+    # list.
     replica.keeper.sync(replica.table.root)
     partitions = sorted({part.partition for part in listed})
     locks = committing_blocks(replica.keeper, replica.table, partitions)
     snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
     claimed = {part for claim in snapshot.claims.values() for part in claim.parts}
     promised = frozenset(snapshot.parts)
-    # What was published and promised since the disk was listed is not missing: it is there now.
+    # Parts that were published and promised since the disk was listed are not missing: look again.
     arrived = sorted(promised - frozenset(listed))
     on_disk = (*listed, *(part for part in arrived if replica.store.has(part)))
     queued = {
@@ -97,7 +100,7 @@ def look_at_disk(replica: Replica) -> DiskView:
         part
         for part in unexpected
         if part in claimed
-        or part in queued  # whoever carries the entry out replaces it, perhaps at this moment
+        or part in queued  # a worker that carries the entry out may replace it at this moment
         or part.block_min in locks.get(part.partition, ())
         or _created_s(replica, part) > fresh_s
     )
@@ -114,10 +117,11 @@ def look_at_disk(replica: Replica) -> DiskView:
 
 
 def _ranges_to_drop(replica: Replica) -> list[PartName]:
-    """Ranges that entries yet to be carried out here drop. Who replaced a range has none of its
-    parts from the moment when the entry was written, and may have died before the disk was told.
+    """Return the ranges that entries yet to be carried out here drop. A replica that replaces a
+    range promises none of its parts from the moment when the entry is written; its process may have
+    died before it noted the drop on the disk.
 
-    When an entry has left the queue, the disk was told; whoever asks looks there last.
+    When an entry leaves the queue, its drop is on the disk: so the caller looks there last.
     """
     keeper, known = replica.keeper, replica.memory.queue
     entries = entries_to_come(keeper, replica.table, replica.paths, known)
@@ -126,9 +130,10 @@ def _ranges_to_drop(replica: Replica) -> list[PartName]:
 
 
 def recover_parts(replica: Replica) -> Recovered:
-    """Make the disk and the promises in ZooKeeper agree (spec §11.2 item 4, design §4).
+    """Make the disk and the promises in ZooKeeper agree (spec §11.2 item 4, design §4): remove, set
+    aside or fetch parts.
 
-    Raises TooManyUnexpectedParts.
+    Raises TooManyUnexpectedParts, ZooKeeperIsOlder.
     """
     disk = look_at_disk(replica)
     force = replica.keeper.exists(replica.paths.force_restore_data) is not None
@@ -169,8 +174,10 @@ def recover_parts(replica: Replica) -> Recovered:
 def _set_aside_returned(
     replica: Replica, here: AbstractSet[PartName], detached: list[tuple[str, str]]
 ) -> tuple[PartName, ...]:
-    """Lost parts, replaced by empty ones (`lost`), that are back with a disk of before: their rows
-    may have been inserted again since, and no other replica has them. People may attach them.
+    """Set aside parts that were lost, and replaced by empty ones (`lost`), but are back with an
+    older copy of the disk, and queue fetches of the empty ones. The lost rows may have been
+    inserted again since, so they do not come back by themselves; no other replica has them, so
+    people may attach them.
     """
     [names] = replica.keeper.children_many([replica.table.lost_parts])
     parts = sorted(here & {PartName.parse(name) for name in names or ()})
@@ -180,7 +187,8 @@ def _set_aside_returned(
         problem = None if promise is None else differs(replica, part, promise[0])
         if problem is None:
             continue
-        with suppress(UserError, MissingPart):  # ten copies of it are there: enough
+        # ten copies of it are in detached/ already: enough
+        with suppress(UserError, MissingPart):
             name = replica.store.detach_copy(part, "ignored", once=True)
             detached.append((name, f"{problem}: it was lost, and became an empty part"))
         if refetch(replica, part, replica.store.inspect) is not None:
@@ -198,8 +206,8 @@ def _created_s(replica: Replica, part: PartName) -> int:
 def _loadable(
     replica: Replica, parts: Sequence[PartName]
 ) -> tuple[list[LocalPart], list[tuple[PartName, str]]]:
-    """Parts whose manifest can be read and whose files are there; and those that are broken, with
-    what is wrong with them (spec §11.3).
+    """Return the parts whose manifest can be read and whose files are there; and those that are
+    broken, with what is wrong with them (spec §11.3).
     """
     loadable: list[LocalPart] = []
     broken: list[tuple[PartName, str]] = []
@@ -214,15 +222,17 @@ def _loadable(
 
 
 def _is_copy(part: PartName, manifest: Manifest) -> bool:
-    """Whether it has the level of its only source: what was merged has a greater one, and what was
-    mutated keeps it, and has a mutation.
+    """Whether the part has the level of its only source. That is a copy (or a mutated part, which
+    has a mutation number): a merged part has a greater level than its sources.
     """
     levels = [one.level for text in manifest.sources if (one := PartName.try_parse(text))]
     return levels == [part.level]
 
 
 def _require_few_broken(replica: Replica, broken: Sequence[tuple[PartName, str]]) -> None:
-    """Raises TooManyUnexpectedParts: many parts break at once when it is the disk that does."""
+    """Raise TooManyUnexpectedParts if many parts are broken at once: then it is
+    probably the disk.
+    """
     settings = replica.settings
     size = sum(replica.store.size_on_disk(part) for part, _ in broken)
     for found, name, limit, what in (
@@ -245,8 +255,8 @@ def _require_few_broken(replica: Replica, broken: Sequence[tuple[PartName, str]]
 def _set_aside_broken(
     replica: Replica, broken: Sequence[tuple[PartName, str]]
 ) -> tuple[frozenset[PartName], list[tuple[str, str]]]:
-    """Parts that turn out to be whole: somebody has put the fetched bytes in their place since. And
-    what was set aside, with the problem.
+    """Set broken parts aside. Return the parts that turn out to be whole, because a fetch has
+    replaced their bytes since; and the names of what was set aside, with the problem.
     """
     whole: set[PartName] = set()
     detached: list[tuple[str, str]] = []
@@ -255,7 +265,8 @@ def _set_aside_broken(
         def is_broken(part: PartName = part) -> bool:
             return _problem(replica.store.inspect, part) is not None
 
-        with suppress(UserError, MissingPart):  # ten copies of it are there: enough to look at
+        # ten copies of it are in detached/ already: enough to look at
+        with suppress(UserError, MissingPart):
             name = replica.store.detach_if(part, "broken-on-start", is_broken)
             if name is not None:
                 detached.append((name, problem))
@@ -278,15 +289,16 @@ def idle_ones(replica: Replica, parts: Sequence[PartName]) -> list[PartName]:
 
 
 def is_here(replica: Replica, part: PartName) -> bool:
-    """Whether a promised part can be worked with. If it can't be read, it is as `check_part` says
-    from now on: whoever needs it waits for the fetch, and all others go on.
+    """Whether a promised part can be read. If it can't, `check_part` has queued a fetch of it: work
+    that needs the part waits for that, and all other work goes on.
     """
     return manifest_here(replica, part) is not None
 
 
 def manifest_here(replica: Replica, part: PartName) -> Manifest | None:
-    """What is in a part that was promised when somebody listed it. None when that can't be read:
-    then it is as `is_here` says, or a drop has taken it since, which is no harm.
+    """Return the manifest of a part that was promised when the caller listed it. None if it can't
+    be read: then `check_part` has queued a fetch of it, unless a drop has taken it since, which
+    does no harm.
     """
     manifest = manifest_seen(replica, part)
     if manifest is None:
@@ -295,8 +307,8 @@ def manifest_here(replica: Replica, part: PartName) -> Manifest | None:
 
 
 def manifest_seen(replica: Replica, part: PartName) -> Manifest | None:
-    """What is in a part; for who only looks, and mends nothing. Who asks whether it is there, and
-    then what is in it, may find it gone.
+    """Return the manifest of a part, or None if it can't be read; for callers that only look and
+    repair nothing. A part that was just listed may be gone.
     """
     try:
         return replica.store.manifest(part)
@@ -305,16 +317,16 @@ def manifest_seen(replica: Replica, part: PartName) -> Manifest | None:
 
 
 def suspect(replica: Replica, error: RmtError) -> str | None:
-    """Somebody read a part of this replica and failed. As `check_part`; None too when the error is
-    about nothing that is on this disk.
+    """Check the part about which a reader of this replica got the error. Returns what `check_part`
+    does; None too if the error is about no part of this disk.
     """
     part = error.part if isinstance(error, Corruption) else None
     return None if part is None else check_part(replica, part)
 
 
 def check_part(replica: Replica, part: PartName) -> str | None:
-    """Read every byte of a promised part. What is wrong with it, when it was set aside and queued
-    for a fetch; None when it is whole, or not ours any more.
+    """Read every byte of a promised part. If it is broken, a copy is set aside, a fetch is queued,
+    and what is wrong is returned; None if it is whole, or not ours any more.
     """
     kept: list[str] = []
 
@@ -332,13 +344,14 @@ def check_part(replica: Replica, part: PartName) -> str | None:
 
 
 def _keep_copy(replica: Replica, part: PartName) -> str:
-    """For people to look at; the broken bytes stay under their name until the fetched ones replace
-    them. That a copy can't be kept stops no healing: why, in words.
+    """Keep a copy of a broken part for people to look at; the broken bytes stay under their name
+    until the fetched ones replace them. A copy that can't be kept does not stop the repair: the
+    reason is returned, in words.
     """
     try:
         replica.store.detach_copy(part, "broken")
     except MissingPart:
-        return ""  # nothing is left of it
+        return ""  # nothing is left of the part
     except UserError as error:
         return f"; it could not be set aside: {error}"
     return ""
@@ -356,13 +369,17 @@ def _problem(look: PartsSeen, part: PartName) -> str | None:
 
 
 def refetch(replica: Replica, part: PartName, look: PartsSeen | None = None) -> str | None:
-    """Stop promising `part` and queue a fetch of it, at once, if `look` finds it broken
-    (spec §5.9.1). What is wrong with it; None when nothing is, or when it is not promised.
+    """Stop promising `part` and queue a fetch of it, in one multi, if `look` finds it broken (spec
+    §5.9.1). Return what is wrong with it; None if nothing is, or if it is not promised.
 
-    ZooKeeper first, then the disk: the other way round, a part that is published between the two
-    looks like one that nobody promised (spec §16.6 F9). And nobody gives up the bytes that were
-    fetched since: 1. Two see that the part is broken. 2. One gives it up, and it is fetched. 3. The
-    other goes on: `is_lost` has another version by now, and it looks again.
+    ZooKeeper is changed first, then the disk: the other way round, a part that is published between
+    the two looks like one that was never promised (spec §16.6 F9). Bytes that were fetched since
+    are not given up:
+
+    1. Two processes see that the part is broken.
+    2. One gives it up, and it is fetched.
+    3. The other one goes on: `is_lost` has another version by now, its multi is refused, and it
+       looks again.
     """
     keeper, paths = replica.keeper, replica.paths
     while True:
@@ -374,7 +391,8 @@ def refetch(replica: Replica, part: PartName, look: PartsSeen | None = None) -> 
             problem = differs(replica, part, promise[0])
         if problem is None:
             return None
-        # Before it is no longer promised: else a reader in between would go without its rows.
+        # Marked before it is no longer promised: otherwise a reader in between would go without its
+        # rows.
         replica.store.marks.give_up(part, promise=promise[0])
         entry = GetPart(create_time=promise[1].created_ms // 1000, source_replica="", part=part)
         ops = transactions.refetch_part(
@@ -399,7 +417,9 @@ def refetch(replica: Replica, part: PartName, look: PartsSeen | None = None) -> 
 
 
 def differs(replica: Replica, part: PartName, header: bytes) -> str | None:
-    """How a whole part is not the one that is promised under its name, with this header."""
+    """Return how a part here differs from the one that is promised under its name, with this
+    header; None if it does not.
+    """
     try:
         manifest = replica.store.manifest(part)
     except Corruption as error:
@@ -411,8 +431,9 @@ def differs(replica: Replica, part: PartName, header: bytes) -> str | None:
 def _forget(
     replica: Replica, part: PartName, covering: PartName | None, is_lost_version: int
 ) -> None:
-    """A promised part whose bytes are gone and that a larger one covers is not needed. If that one
-    was given up since we looked, this one stays: who misses it will find that out.
+    """Stop promising a part whose bytes are gone and that a larger one covers. If that one was
+    given up since we looked, this part stays promised: whatever needs it will find that it is
+    missing.
     """
     assert covering not in (None, part), f"{part} is promised and nothing covers it"
     with suppress(Refused):

@@ -1,7 +1,7 @@
-"""Forget what nobody needs any more (spec §10): old parts, log entries, ids, staged directories.
+"""Remove what is not needed any more (spec §10): old parts, log entries, ids, staged directories.
 
-`plan` decides and can be shown; `carry_out` does it. Two replicas may do it at once: a node that
-is gone already was removed by the other.
+`plan_clean_up` decides and can be shown; `carry_out` does it. Two replicas may do it at once: if a
+node is gone already, the other one has removed it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -51,7 +51,7 @@ INSERTS_SHOWN_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class CleanUpPlan:
-    """What would be removed, what stays, and why. `leftovers` are directories that nobody promises
+    """What would be removed, what stays, and why. `leftovers` are directories that are not promised
     any more and that a part here covers: their removal was interrupted. `unexpected` ones are not
     covered: they are set aside, never removed.
     """
@@ -62,17 +62,21 @@ class CleanUpPlan:
     log: LogTrim
     ids: OutdatedIds
     attempts: tuple[str, ...]
-    """Queue nodes that failed before they were finished: nobody asks why any more."""
+    """Queue nodes that failed before they were carried out: the notes of their failures are not
+    needed any more.
+    """
     replicas_version: int
     covering: Mapping[PartName, PartName]
-    """By each part that is to be removed, the one that made it old."""
+    """For each part that is to be removed, the one that covers it."""
     is_lost_version: int
-    """Of this replica before its parts were looked at: it changes when one is given up."""
+    """The version of this replica's `is_lost` before its parts were looked at: it changes when a
+    part is given up.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class CleanedUp:
-    """What was removed. `pinned`: parts that readers held; they go next time."""
+    """What was removed. `pinned` are old parts that readers held; they go next time."""
 
     parts: tuple[PartName, ...] = ()
     pinned: tuple[PartName, ...] = ()
@@ -86,10 +90,10 @@ class CleanedUp:
     mutations: int = 0
     quorums: int = 0
     lost: tuple[PartName, ...] = ()
-    """Parts that nobody had any more: they are empty ones now."""
+    """Parts that no replica had any more: they are empty ones now."""
     directories: tuple[str, ...] = ()
     kept: tuple[PartName, ...] = ()
-    """Old parts that are not old any more: what covered them was given up since."""
+    """Old parts that are needed again: what covered them was given up since."""
     stopped_because: str = ""
 
     def words(self) -> str:
@@ -134,7 +138,9 @@ class CleanedUp:
 
 
 def plan_clean_up(replica: Replica, *, hysteresis: float = 1.0) -> CleanUpPlan:
-    """`hysteresis` is drawn by the caller from retention.HYSTERESIS."""
+    """Look at what a clean-up would remove. `hysteresis` is drawn by the caller from
+    retention.HYSTERESIS.
+    """
     keeper, settings = replica.keeper, replica.settings
     lost, is_lost = keeper.get(replica.paths.is_lost)
     names, replicas = keeper.children_stat(replica.table.replicas)
@@ -152,7 +158,7 @@ def plan_clean_up(replica: Replica, *, hysteresis: float = 1.0) -> CleanUpPlan:
     covering: dict[PartName, PartName] = {}
     leftovers: tuple[PartName, ...] = ()
     unexpected: tuple[PartName, ...] = ()
-    if lost != b"1":  # else it is going to be cloned, and the clone decides what stays
+    if lost != b"1":  # a lost replica is going to be cloned, and the clone decides what stays
         parts, covering = _old_parts(replica)
         leftovers, unexpected = _unpromised(replica)
     return CleanUpPlan(
@@ -169,10 +175,13 @@ def plan_clean_up(replica: Replica, *, hysteresis: float = 1.0) -> CleanUpPlan:
 
 
 def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
-    """Idempotent; may die anywhere. Raises what ends the session."""
-    # The disk comes last: if it fails, all that is in ZooKeeper is clean, which others wait for.
+    """Remove what the plan says. It may be repeated, and may die anywhere. Raises what ends the
+    session.
+    """
+    # The disk comes last: if it fails, everything in ZooKeeper, which other replicas wait for, is
+    # clean.
     lost, entries, stopped = _trim(replica, plan)
-    remove_attached(replica)  # while the ids are there that tell
+    remove_attached(replica)  # while there are still the ids that tell what was attached
     block_ids, insert_ids = forget_ids(replica, plan.ids)
     attempts = _remove_nodes(replica, map(replica.paths.attempts_of, plan.attempts))
     mutations = len(clean_mutations(replica))
@@ -210,8 +219,8 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
 
 
 def _tidy_notes(replica: Replica) -> None:
-    """While ZooKeeper is as it was, or newer: one that was restored from an older copy does not
-    know how far an insert has come.
+    """Tidy the notes of commits on this disk, unless ZooKeeper is older than the disk: one that was
+    restored from an older copy does not know how far an insert has come.
     """
     if not replica.store.marks.commit_notes():
         return
@@ -225,9 +234,9 @@ def _tidy_notes(replica: Replica) -> None:
 def _set_aside(
     replica: Replica, unexpected: Iterable[PartName]
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Set directories aside; one that can't be does not keep the others from it.
+    """Set directories aside; one that can't be set aside does not stop the others.
 
-    Returns the new names of those that were, and for each that was not the reason.
+    Returns the new names of those that were, and the reason for each that was not.
     """
     detached: list[str] = []
     words: list[str] = []
@@ -246,7 +255,7 @@ def _set_aside(
 
 
 def _old_parts(replica: Replica) -> tuple[PartRetention, dict[PartName, PartName]]:
-    """Which parts are covered and since when, and which part covers each of them.
+    """Return which parts are covered and for how long, and which part covers each of them.
 
     A part is covered since the node of the part that covers it was created.
     """
@@ -282,18 +291,18 @@ def _old_parts(replica: Replica) -> tuple[PartRetention, dict[PartName, PartName
 
 
 def _unpromised(replica: Replica) -> tuple[tuple[PartName, ...], tuple[PartName, ...]]:
-    """Directories that ZooKeeper does not know and nobody is working on: covered or dropped, and
-    the others.
+    """Return the directories that ZooKeeper does not know and that no process is working on: those
+    that are covered or were dropped, and the others.
     """
     disk = look_at_disk(replica)
     promised = PartSet(disk.promised.intersection(disk.on_disk))
     if replica.keeper.exists(replica.table.restoring) is not None:
-        return (), ()  # it is about to be promised
+        return (), ()  # the parts are about to be promised
     try:
         require_log_as_seen(replica)
         require_numbers_given_out(replica, disk.unexpected)
     except ZooKeeperIsOlder:
-        return (), ()  # it says less than it did: what it does not know may have been inserted
+        return (), ()  # parts that it does not know any more may have been inserted before
     settled = [part for part in disk.unexpected if part not in disk.in_flight]
     is_covered = [
         promised.containing(part) is not None or disk.was_dropped(part) for part in settled
@@ -305,9 +314,10 @@ def _unpromised(replica: Replica) -> tuple[tuple[PartName, ...], tuple[PartName,
 
 
 def _log_facts(replica: Replica, name: str) -> ReplicaLogFacts | None:
-    """None of a replica that is being dropped: its `host` goes early (spec §0.3). Whoever did it
-    may have died, and what is left of it pulls nothing, and can't be asserted to have stayed away.
-    One that is made anew under its name gives `replicas` another version.
+    """Read what `log_trim` needs of a replica. None for one that is being dropped: its `host` goes
+    early (spec §0.3). The process that dropped it may have died; what is left pulls nothing, and
+    the trimming could not assert that it stays away. A replica that is made anew under its name
+    gives `replicas` another version.
     """
     paths = replica.table.replica(name)
     host, pointer, lost, active = replica.keeper.get_many(
@@ -325,7 +335,9 @@ def _log_facts(replica: Replica, name: str) -> ReplicaLogFacts | None:
 
 
 def _recovering_pointers(replica: Replica, facts: Iterable[ReplicaLogFacts]) -> dict[str, int]:
-    """Read once more: the pointer of a replica that clones moves backwards (spec §16.7 C3)."""
+    """Read the pointers once more: the pointer of a replica that clones moves backwards (spec §16.7
+    C3).
+    """
     names = [one.name for one in facts if one.is_active and one.is_lost]
     reads = replica.keeper.get_many([replica.table.replica(name).log_pointer for name in names])
     return {
@@ -335,7 +347,9 @@ def _recovering_pointers(replica: Replica, facts: Iterable[ReplicaLogFacts]) -> 
 
 
 def _finished_attempts(replica: Replica) -> tuple[str, ...]:
-    """The attempts first, then the queue: a node that is not in it then never will be again."""
+    """Return the queue nodes that have notes of failures and are not in the queue. The notes are
+    read first, then the queue: a node that is not in it then never will be again.
+    """
     attempts, queue = replica.paths.attempts, replica.paths.queue
     noted = replica.keeper.children(attempts)
     waiting = frozenset(replica.keeper.children(queue)) if noted else frozenset()
@@ -348,11 +362,12 @@ def _finished_attempts(replica: Replica) -> tuple[str, ...]:
 def _remove_parts(
     replica: Replica, plan: CleanUpPlan
 ) -> tuple[tuple[PartName, ...], tuple[PartName, ...], tuple[PartName, ...]]:
-    """ZooKeeper first: if we die after it, a covered directory that nobody promised is left, which
-    the next clean-up removes. The other way round ZooKeeper would promise what is not there
-    (spec §10.5, §16.7 C9). What readers hold keeps its directory until they let go.
+    """Remove old parts and leftovers. ZooKeeper comes first: if the process dies after that, a
+    covered directory is left that is not promised, which the next clean-up removes. The other way
+    round ZooKeeper would promise parts that are not there (spec §10.5, §16.7 C9). A part that
+    readers hold keeps its directory until they let go.
 
-    Answers what went, what is pinned, and what stays promised.
+    Returns what was removed, what is pinned, and what stays promised.
     """
     forgotten, kept = _forget(replica, plan)
     going = [*forgotten, *plan.leftovers]
@@ -365,11 +380,15 @@ def _remove_parts(
 def _forget(
     replica: Replica, plan: CleanUpPlan
 ) -> tuple[tuple[PartName, ...], tuple[PartName, ...]]:
-    """No longer promise what the plan found covered; and what has to stay after all.
+    """Stop promising the parts that the plan found covered. Returns those, and the ones that have
+    to stay after all.
 
-    1. The plan is made: C covers A and B. 2. C is found broken; its node goes, a fetch is queued.
-    3. The plan is carried out: A and B were all that this replica had. So each removal asserts
-    that no part was given up since (that changes `is_lost`), and that the very part is there.
+    1. The plan is made: C covers A and B.
+    2. C is found broken; its node goes, a fetch is queued.
+    3. The plan is carried out: A and B were all that this replica had.
+
+    So each removal asserts that no part was given up since (that changes `is_lost`), and that the
+    covering part is promised.
     """
     parts = plan.parts.remove
     multis = [
@@ -387,10 +406,11 @@ def _forget(
 
 
 def _covered_and_idle(replica: Replica, parts: Sequence[PartName]) -> list[PartName]:
-    """Of directories that nobody else can take now: those that are not promised, that nobody is
-    about to promise, and that a promised part covers or a drop took away.
+    """Return which of these directories, which no process can take now, may be removed: those that
+    are not promised, that no worker is about to promise, and that a promised part covers or a drop
+    took away.
 
-    Nobody knew them when the plan was made. Since then somebody may have claimed an entry that
+    They were unknown when the plan was made. Since then a worker may have claimed an entry that
     makes the part, found the directory as good as what it made, and promised it.
     """
     view = claims_and_parts(replica.keeper, replica.paths)
@@ -406,12 +426,13 @@ def _covered_and_idle(replica: Replica, parts: Sequence[PartName]) -> list[PartN
 
 
 def _forget_dropped(replica: Replica) -> None:
-    """What says that a range was dropped goes once nothing inside is left here, nobody is producing
-    anything there, and who does so all the same, without knowing that his session is over, has had
-    as long as a staged directory has.
+    """Forget the note that a range was dropped once no part within it is left here, no claim makes
+    one, and the note is older than a staged directory may get: by then a process that does not know
+    that its session is over has stopped too.
 
-    It stays as long as another replica promises a part inside, for that one has yet to hear of the
-    drop. If ZooKeeper lost the table now, no other disk would tell that these rows are to go.
+    The note stays as long as another replica promises a part within it, for that one has yet to
+    carry out the drop. If ZooKeeper lost the table now, no other disk would tell that these rows
+    are to go.
     """
     oldest_s = replica.clock.now_s() - replica.settings.temporary_directories_lifetime
     old = [
@@ -434,7 +455,9 @@ def _forget_dropped(replica: Replica) -> None:
 
 
 def _trim(replica: Replica, plan: CleanUpPlan) -> tuple[tuple[str, ...], int, str]:
-    """Mark who stays behind as lost, then remove entries, asserting that nobody came back."""
+    """Mark replicas that stay behind as lost, then remove log entries, asserting that none of those
+    came back.
+    """
     hosts = dict(plan.log.check_hosts)
     marked: list[str] = []
     removed = 0
@@ -460,7 +483,9 @@ def _trim(replica: Replica, plan: CleanUpPlan) -> tuple[tuple[str, ...], int, st
 
 
 def _remove_nodes(replica: Replica, paths: Iterable[str]) -> int:
-    """How many nodes are gone: those that somebody else removed meanwhile count, too."""
+    """Remove the nodes and return how many are gone: those that another process removed meanwhile
+    count too.
+    """
     todo = list(paths)
     refusals(replica.keeper, [transactions.remove_node(path) for path in todo])
     return len(todo)
@@ -470,7 +495,7 @@ Read = tuple[bytes, Stat] | None
 
 
 def nodes_to_read(replica: Replica) -> tuple[str, ...]:
-    """Each counts what a clean-up looks at, or is changed with it."""
+    """Return the nodes that change whenever there is something new for a clean-up to look at."""
     table, own = replica.table, replica.paths
     return (
         table.log,
@@ -490,22 +515,24 @@ def nodes_to_read(replica: Replica) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A table in which nothing is to be cleaned, and nothing grows old, until this changes: what a
-    few nodes count, read of many tables in one request, and the names in the table's directory.
+    """A table in which there is nothing to clean, and nothing grows old, until this changes: the
+    counts and versions of a few nodes, which are read for many tables in one request, and the names
+    in the table's directory.
 
-    What a clean-up finds depends on what is in ZooKeeper and on the disk, and on time only as long
-    as something waits to grow old. Ids of blocks and inserts do not: the newest is their "now".
+    What a clean-up finds depends on what is in ZooKeeper and on the disk, and on the time only as
+    long as something waits to grow old. Ids of blocks and inserts do not: they age by the newest of
+    them.
     """
 
     nodes: tuple[NodeCounts | None, ...]
     names: int
-    """Of the names in its directory, in no order."""
+    """A hash of the names in the table's directory, in no order."""
     settings: TableSettings
-    """They say how much is kept; no node tells when they are altered."""
+    """The settings say how much is kept; no node tells when they are altered."""
 
     @classmethod
     def now(cls, replica: Replica, reads: Sequence[Read]) -> "Settled":
-        """As it was when the nodes were read."""
+        """Return the state as it was when the nodes were read."""
         return cls(
             tuple(map(node_counts, reads)), hash(replica.store.names()), replica.settings
         )
@@ -514,11 +541,12 @@ class Settled:
 def is_settled(
     replica: Replica, reads: Sequence[Read], plan: CleanUpPlan, done: CleanedUp
 ) -> bool:
-    """Whether the next clean-up would find nothing either, if nothing changes: of one whose nodes
-    were read before it.
+    """Whether the next clean-up would find nothing either, if nothing changes. `reads` are the
+    nodes as they were before the clean-up `done`.
 
-    What others hold up counts as waiting: a log longer than is kept, because somebody has not
-    copied it; mutations that somebody has not finished; attempts, of which a lost part may come.
+    What other processes hold up counts as waiting: a log longer than is kept, because a replica has
+    not copied it; mutations that some replica has not finished; notes of failures, because a part
+    may turn out to be lost.
     """
     log, mutations, attempts, parallel, failed, status, is_lost, parts, *_ = reads
     if done != CleanedUp() or plan.parts.kept or log is None or parts is None:
@@ -534,7 +562,8 @@ def is_settled(
         or status is not None
         or is_lost is None
         or is_lost[0] == b"1"
-        or len(store.parts()) != parts[1].children_count  # in flight, or left by who died
+        # in flight, or left by a process that died
+        or len(store.parts()) != parts[1].children_count
         or store.staged()
         or store.drops.ranges()
         or store.marks.commit_notes()

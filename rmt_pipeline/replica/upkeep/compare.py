@@ -1,4 +1,4 @@
-"""Whether replicas hold the same rows, by their row hashes in ZooKeeper: no part is read."""
+"""Compare the rows of all replicas by their row hashes in ZooKeeper, without reading any part."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,9 @@ ROUNDS_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one replica promises of one partition. Row hashes add up over parts (design §5)."""
+    """What one replica promises of one partition. The row hashes of its parts add up
+    (design §5).
+    """
 
     parts: int
     row_hash: int
@@ -23,7 +25,9 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`held[partition][replica]`; `behind`: replicas that have entries left to carry out."""
+    """What each replica has: `held[partition][replica]`. `behind` are replicas that have entries
+    left to carry out.
+    """
 
     held: Mapping[str, Mapping[str, Held]]
     replicas: tuple[str, ...]
@@ -40,8 +44,8 @@ class Comparison:
 
 
 def compare_replicas(replica: Replica) -> Comparison:
-    """Every partition of every replica. Replicas that are behind may well differ until they
-    caught up; a difference without that is a fault.
+    """Compare every partition of every replica. A replica that is behind may well differ until it
+    has caught up; any other difference is a fault.
     """
     keeper, table = replica.keeper, replica.table
     names = keeper.children(table.replicas)
@@ -55,7 +59,9 @@ def compare_replicas(replica: Replica) -> Comparison:
 
 
 def _behind(replica: Replica, names: Sequence[str]) -> tuple[str, ...]:
-    """Read before the parts: who is up to date now has its parts when they are read."""
+    """Return the replicas that are behind. They are read before the parts: a replica that is up to
+    date now has its parts when they are read.
+    """
     keeper, table = replica.keeper, replica.table
     _, log = keeper.children_stat(table.log)
     paths = [table.replica(name) for name in names]
@@ -69,7 +75,7 @@ def _behind(replica: Replica, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _held(replica: Replica, name: str) -> dict[str, Held]:
-    """The active parts of a replica, summed up by partition."""
+    """Sum up the active parts of a replica by partition."""
     sums: dict[str, Held] = {}
     for part, header in _headers(replica, name):
         row_hash = int.from_bytes(header.uncompressed_hash_of_compressed_files, "little")
@@ -80,7 +86,9 @@ def _held(replica: Replica, name: str) -> dict[str, Held]:
 
 
 def _headers(replica: Replica, name: str) -> list[tuple[PartName, PartHeader]]:
-    """When a part was merged away and removed between the two reads, they are read again."""
+    """Return the headers of a replica's active parts. If a part was merged away and removed between
+    the two reads, they are read again. Raises Unavailable if that happens too often.
+    """
     keeper, paths = replica.keeper, replica.table.replica(name)
     for _ in range(ROUNDS_MAX):
         parts = list(PartSet(map(PartName.parse, keeper.children(paths.parts))))

@@ -13,13 +13,15 @@ class Lag(NamedTuple):
     """How far a replica is behind."""
 
     entries: int
-    """Of the log, that it has not copied into its queue."""
+    """How many log entries it has not copied into its queue."""
     seconds: float
-    """How old the oldest is of what others have inserted and it has not; 0 when there is none."""
+    """The age of the oldest log entry that it has not copied, or of the oldest part in its queue
+    that it has yet to get from another replica; 0 if there is neither.
+    """
 
 
 def lag_of(replica: Replica) -> Lag:
-    """How far this replica is behind, as of now: a few reads. Raises ReplicaDropped."""
+    """Return how far this replica is behind now, which takes a few reads. Raises ReplicaDropped."""
     keeper, now_s = replica.keeper, replica.clock.now_s()
     try:
         pointer = int(keeper.get(replica.paths.log_pointer)[0] or b"0")

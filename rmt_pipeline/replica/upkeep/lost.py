@@ -1,20 +1,23 @@
-"""A part that no replica has becomes an empty one: nothing waits for it for ever (spec §5.9).
+"""Replace a part that no replica has any more by an empty one, so that nothing waits for it forever
+(spec §5.9).
 
-    an entry fails: nobody has its part ──► every replica was looked at, and all are active ──►
+    an entry fails: no replica has its part ──► every replica was looked at, and all are active ──►
     an empty part, its ids forgotten, what was lost noted: in one multi
 
-1. Not while a replica is away: it may have the part, or what contains it.
-2. Nothing was assigned since the log was pulled (its version), no replica was added or gave a part
-   up since we looked (the versions of `replicas` and of each `is_lost`), none has the part: all of
-   it is asserted where it counts, in the multi that publishes the empty one. Nor is anybody making
-   something of it at this moment, from bytes that he has still: then it is not lost. Here the rules
-   of the queue decide, as for whoever carries the part's entry out.
-3. Not while a replica has yet to look whether its disk has the part: one that gave it up, or that
-   fetched it and died before ZooKeeper knew. Then it puts it back (`replica.put_back`). Nor while
-   one has yet to look whether it has a copy in the table that the part came from.
-4. What is lost of a merge's result are those of its sources that are lost, not the result.
-5. An insert whose rows these were is known no more: said again it brings them back. The original
-   keeps its ids, and answers that they are there.
+1. Not while a replica is away: it may have the part, or one that contains it.
+2. The multi that publishes the empty part asserts what was found: that nothing was assigned since
+   the log was pulled (the log's version), that no replica was added or gave a part up since (the
+   versions of `replicas` and of each `is_lost`), and that no replica has the part. Nor may any
+   worker be making something of it at this moment, from bytes that it still has: then the part is
+   not lost. The rules of the queue decide that, as for a worker that carries the part's entry out.
+3. Not while a replica has yet to look whether its disk has the part, because it gave the part up,
+   or fetched it and died before ZooKeeper knew; then that replica puts it back
+   (`replica.put_back`). Nor while a replica has yet to look whether it has a copy in the table that
+   the part came from.
+4. If the result of a merge is missing, the lost parts are those of its sources that are lost, not
+   the result.
+5. The inserts whose rows these were are forgotten: sent again, they bring the rows back. (The
+   original keeps its ids, and answers that the rows are there.)
 """
 
 from collections.abc import Collection, Sequence
@@ -57,16 +60,16 @@ _LOST = "no replica has it any more: its rows are lost, and an empty part took i
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What every replica has, and the versions that say so for as long as they last."""
+    """What every replica has, and the versions by which the multi asserts it."""
 
     log_version: int
     guards: tuple[Op, ...]
     making: frozenset[PartName]
-    """What somebody is producing right now."""
+    """The parts that some worker is making right now."""
 
 
 def lost_parts(replica: Replica) -> dict[PartName, LostPart]:
-    """All that ever were, and whose inserts are to be said again."""
+    """Return all parts that were ever lost, with the inserts that are to be repeated."""
     [names] = replica.keeper.children_many([replica.table.lost_parts])
     parts = [PartName.parse(name) for name in names or ()]
     reads = replica.keeper.get_many([replica.table.lost_part(part) for part in parts])
@@ -78,9 +81,10 @@ def lost_parts(replica: Replica) -> dict[PartName, LostPart]:
 
 
 def replace_lost_parts(replica: Replica) -> tuple[PartName, ...]:
-    """Of what this replica's queue has tried to get or to make in vain: what is lost becomes empty.
+    """Replace lost parts that this replica's queue has tried in vain to get or to make, and return
+    them.
 
-    Raises what ends the session; what can't be done now is done by the next call.
+    Raises what ends the session; what can't be done now is left to the next call.
     """
     wanted = _wanted_in_vain(replica)
     if not wanted:
@@ -94,7 +98,7 @@ def replace_lost_parts(replica: Replica) -> tuple[PartName, ...]:
 
 
 def _wanted_in_vain(replica: Replica) -> set[PartName]:
-    """Lost parts for which entries of this replica have failed."""
+    """Return the lost parts for which entries of this replica have failed."""
     keeper = replica.keeper
     failed = frozenset(keeper.children(replica.paths.attempts))
     if not failed:
@@ -113,7 +117,7 @@ def _wanted_in_vain(replica: Replica) -> set[PartName]:
 
 
 def _replace(replica: Replica, part: PartName) -> bool:
-    """Whether it is an empty part now, and was not before."""
+    """Replace the part by an empty one; return whether this call did so."""
     pulled = pull_log(replica, afresh=True)
     seen = _look(replica, part, pulled.log_version)
     if seen is None or any(one.contains(part) for one in seen.making):
@@ -126,8 +130,8 @@ def _replace(replica: Replica, part: PartName) -> bool:
         needing = [node for node, entry in snapshot.entries.items() if part in _needed(entry)]
         if needing:
             _ask_for(replica, part, seen, snapshot.is_lost_version, needing[0])
-        return False  # the next call finds it; or a drop has taken who needed it
-    # Nor while a replacement brings it here: it was begun, perhaps, since we looked who makes what.
+        return False  # the next call finds it; or a drop has taken the entry that needed it
+    # Not while a replacement brings it here: that may have begun since we looked at the claims.
     view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
     if not isinstance(view.decide(nodes[0], Facts()), Run):
         return False
@@ -154,8 +158,9 @@ def _replace(replica: Replica, part: PartName) -> bool:
 
 
 def _needed(entry: LogEntry) -> tuple[PartName, ...]:
-    """What a replica waits for that carries the entry out. Parts of another table (REPLACE FROM)
-    each replica may have a copy of: of those nobody can say that they are lost.
+    """Return the parts that a replica needs to carry the entry out. Parts that come from another
+    table (REPLACE FROM) are left out: any replica may have a copy of them there, so they can't be
+    called lost.
     """
     match entry:
         case GetPart():
@@ -171,8 +176,8 @@ def _gets(entry: LogEntry, part: PartName) -> bool:
 
 
 def _look(replica: Replica, part: PartName, log_version: int) -> _Seen | None:
-    """None when a replica is away, or is being cloned. Whoever gives a part up, or takes another
-    replica's state over, gives his `is_lost` another version.
+    """Look at all replicas; None if one is away, or is being cloned. A replica that gives a part
+    up, or takes over another replica's state, gives its `is_lost` another version.
     """
     keeper, table = replica.keeper, replica.table
     names, replicas = keeper.children_stat(table.replicas)
@@ -196,7 +201,8 @@ def _look(replica: Replica, part: PartName, log_version: int) -> _Seen | None:
         for peer, read in zip(peers, lost, strict=True)
         if read is not None
     ]
-    for peer in peers:  # nor has anybody brought it back, whatever its node says
+    # nor may a replica have got the part back, whatever its other nodes say
+    for peer in peers:
         guards += absent(peer.part(part)) if peer.name != replica.name else []
     making = {one for read in claims if read is not None for one in Claim.decode(read[0]).parts}
     return _Seen(log_version, tuple(guards), frozenset(making))
@@ -205,12 +211,14 @@ def _look(replica: Replica, part: PartName, log_version: int) -> _Seen | None:
 def _ask_for(
     replica: Replica, part: PartName, seen: _Seen, is_lost_version: int, needing: str
 ) -> None:
-    """Only what is made of it is in the queue, `needing`: an entry for the part itself, by which it
-    will be replaced, or fetched if it turns up.
+    """Queue an entry for the part itself if only an entry that is made of it, `needing`, is in the
+    queue: by that entry the part will be replaced, or fetched if it turns up.
 
-    1. A merge of it fails, and the part is looked for in vain. 2. A drop of all of it is carried
-    out here: the merge leaves the queue. 3. An entry for the part is not written any more: it would
-    bring an empty part into the range that was dropped, here alone, and tell of lost rows.
+    1. A merge of the part fails, and the part is looked for in vain.
+    2. A drop of all of it is carried out here: the merge leaves the queue.
+    3. An entry for the part is not written any more, because the multi asserts that `needing` is
+       there. It would bring an empty part into the range that was dropped, here alone, and report
+       lost rows.
     """
     now_s = int(replica.clock.now_s())
     entry = encode(GetPart(create_time=now_s, source_replica="", part=part))
@@ -227,10 +235,13 @@ def _ask_for(
 
 
 def _ops(replica: Replica, part: PartName, seen: _Seen) -> Sequence[Op]:
-    """What is asserted, and what is written beside the empty part."""
+    """Return the operations that assert what was found, and that are written beside
+    the empty part.
+    """
     keeper, table = replica.keeper, replica.table
     count, stat = keeper.get(table.lost_part_count)
-    [before] = keeper.get_many([table.lost_part(part)])  # then the empty one is lost as well
+    # there is one if the empty part was lost as well
+    [before] = keeper.get_many([table.lost_part(part)])
     earlier = () if before is None else LostPart.decode(before[0]).inserts
     note = LostPart(
         replaced_s=int(replica.clock.now_s()),
@@ -252,7 +263,7 @@ def _ops(replica: Replica, part: PartName, seen: _Seen) -> Sequence[Op]:
 
 
 def _inserts_in(replica: Replica, part: PartName) -> Collection[str]:
-    """Those that are remembered, and had rows in these blocks."""
+    """Return the inserts that have a record and had rows in these blocks."""
     return {
         report.insert_id
         for report in insert_reports(replica)
@@ -261,8 +272,8 @@ def _inserts_in(replica: Replica, part: PartName) -> Collection[str]:
 
 
 def _staged_empty(replica: Replica, part: PartName) -> StagedPart:
-    """A part without rows, of the table's columns of now. What its partition is called people read
-    from another part of it, if there is one.
+    """Stage a part without rows, with the table's present columns. The readable text of its
+    partition is taken from another part of the partition, if there is one.
     """
     definition, store = replica.definition, replica.store
     columns = stored_columns(definition)

@@ -1,5 +1,5 @@
-"""Ids of blocks and records of inserts that are too old, or too many, for the window in which an
-insert that is said again is known (spec §10).
+"""Ids of blocks and records of inserts that are too old, or too many, for the window within which a
+repeated insert is recognized (spec §10).
 """
 
 from collections.abc import Sequence
@@ -20,15 +20,15 @@ class OutdatedIds:
 
     blocks: retention.IdRetention
     blocks_version: int
-    """Of their parent, before they were listed: it changes when some are removed."""
+    """The version of their parent before they were listed: it changes when some are removed."""
     inserts: retention.IdRetention
     inserts_version: int
     inserts_in_part: tuple[tuple[str, InsertRecord], ...]
-    """They stay, however old: whoever says them again finds what is in."""
+    """Inserts that are in part stay, however old: the same insert, sent again, finds what is in."""
 
 
 def find_outdated(replica: Replica) -> OutdatedIds:
-    """What the replica's window lets go of, as it is now in ZooKeeper."""
+    """Return what the replica's window lets go of, as it is now in ZooKeeper."""
     window = replica.deduplication_window
     seconds = replica.settings.replicated_deduplication_window_seconds
     blocks, blocks_version = _created(replica, replica.table.blocks)
@@ -61,11 +61,11 @@ def _created(replica: Replica, parent: str) -> tuple[dict[str, int], int]:
 def _inserts(
     replica: Replica,
 ) -> tuple[dict[str, int], tuple[tuple[str, InsertRecord], ...], int]:
-    """The records of inserts: when each whole one was written last (in ms), those of inserts that
-    are in part, and the version that their parent had before they were read. Only a record with
-    batches below it can be of an insert in part.
+    """Return when each record of a whole insert was last written (in ms), the records of inserts
+    that are in part, and the version that their parent had before they were read. Only a record
+    with batches below it can be of an insert in part.
 
-    An insert that was in part for a week ages from the moment when it became whole: whoever
+    An insert that was in part for a week ages from the moment when it became whole: the client that
     completed it may have got no answer, and repeats it.
     """
     parent = replica.table.inserts
@@ -85,8 +85,9 @@ def _inserts(
 
 
 def forget_ids(replica: Replica, ids: OutdatedIds) -> tuple[int, int]:
-    """How many ids of blocks went, and how many records of inserts. An id must not be there longer
-    than its record (`retention.outdated_records`).
+    """Remove outdated ids and records; return how many ids of blocks went, and how many records of
+    inserts. Records are removed only if all the ids were: an id must not be there longer than its
+    record (`retention.outdated_records`).
     """
     block_ids = _remove_blocks(replica, ids)
     all_went = block_ids == len(ids.blocks.remove)
@@ -100,8 +101,8 @@ def _remove_blocks(replica: Replica, ids: OutdatedIds) -> int:
 
 
 def _remove_inserts(replica: Replica, ids: OutdatedIds) -> int:
-    """Each record is read again first: an insert that somebody continues keeps its record. Nobody
-    continues a replacement.
+    """Remove outdated records of inserts. Each is read again first: an insert in part, which a
+    retry may continue, keeps its record. A replacement is never continued.
     """
     keeper, table = replica.keeper, replica.table
     todo: list[list[Op]] = []
@@ -122,12 +123,13 @@ def _remove_inserts(replica: Replica, ids: OutdatedIds) -> int:
 def _remove_ids(
     replica: Replica, parent: str, version: int, todo: Sequence[Sequence[Op]]
 ) -> int:
-    """Ids that were old when `parent` had that version; how many went. It asserts that nobody has
-    removed any since:
+    """Remove ids that were old when `parent` had that version; return how many went. The multi
+    asserts that none was removed since:
 
-    1. A plan names an id. 2. Another replica's clean-up removes it. 3. The same rows are inserted
-    once more, which nobody knows by now: the id is there again, as young as can be. 4. The plan is
-    carried out: the next retry of that insert would double its rows.
+    1. A plan names an id.
+    2. Another replica's clean-up removes it.
+    3. The same rows are inserted once more, as new ones: the id is there again, as young as can be.
+    4. The plan is carried out: the next retry of that insert would double its rows.
     """
     removed = 0
     for some in cut(todo, len, limits.CLEAN_UP_OPS_PER_MULTI_MAX):
@@ -135,16 +137,16 @@ def _remove_ids(
         try:
             replica.keeper.multi(transactions.remove_ids(parent, version, ops))
         except Refused:
-            break  # another replica cleans up: next time
+            break  # another replica is cleaning up: leave the rest for the next time
         version += 1
         removed += len(some)
     return removed
 
 
 def forget_outdated_ids(replica: Replica) -> None:
-    """What a clean-up does about ids. A table of one copy has it done before each insert that is
-    looked for among them: it remembers as many as its window says, as the original's do, and no
-    clean-up is waited for.
+    """Do what a clean-up does about ids. A table with a single copy does it before each insert that
+    is deduplicated: so it remembers exactly as many as its window says, as the original does,
+    without waiting for a clean-up.
     """
     if len(replica.keeper.children(replica.table.blocks)) > replica.deduplication_window:
         forget_ids(replica, find_outdated(replica))

@@ -1,7 +1,8 @@
-"""ZooKeeper that has gone back in time: it was restored from an older copy, or it is another one.
+"""Detect a ZooKeeper that has gone back in time: it was restored from an older copy, or it is
+another one.
 
-What it has forgotten, this disk may still know: then what looks unexpected here are rows of inserts
-that were acknowledged, and to set it aside would take them out of every answer.
+This disk may still know what it has forgotten. Then the parts that look unexpected here have rows
+of inserts that were acknowledged, and setting them aside would take these rows out of every answer.
 """
 
 from collections.abc import Collection, Sequence
@@ -20,7 +21,7 @@ from rmt_pipeline.replica.replica import Replica
 
 
 class TooManyUnexpectedParts(UserError):
-    """So much on this disk is unknown to ZooKeeper that a person has to decide."""
+    """So many parts on this disk are unknown to ZooKeeper that a person has to decide."""
 
     code = "TOO_MANY_UNEXPECTED_DATA_PARTS"
 
@@ -30,18 +31,20 @@ class ZooKeeperIsOlder(TooManyUnexpectedParts):
 
 
 class BeingRestored(TableIsReadOnly):
-    """Its replicas are making the table again from their disks, and not all are there."""
+    """The replicas are making the table again from their disks, and not all have announced their
+    parts.
+    """
 
 
 class TableIsLost(Unavailable):
-    """ZooKeeper has nothing of the table, which this server has."""
+    """ZooKeeper has no nodes of the table, which this server has."""
 
     code = "TABLE_IS_READ_ONLY"
 
 
 def require_no_namesake(replica: Replica) -> TableDefinition | None:
-    """Our definition with the replica that is there; None when that is not noted. Raises
-    ReplicaDropped: it is another table's.
+    """Return our definition, adapted to the replica that is in ZooKeeper; None if that one's
+    creation is not noted. Raises ReplicaDropped if it belongs to another table.
     """
     [names] = replica.keeper.children_many([replica.paths.creations])
     found = None if names is None else replica.definition.of_creation(names)
@@ -55,14 +58,17 @@ def require_no_namesake(replica: Replica) -> TableDefinition | None:
 
 
 def require_promises(replica: Replica) -> None:
-    """Raises BeingRestored, TableIsLost, ReplicaDropped, ZooKeeperIsOlder: what is promised of this
-    replica is less than what is in the table. For readers, who go on with what was known before.
+    """Raises BeingRestored, TableIsLost, ReplicaDropped, ZooKeeperIsOlder if what is promised of
+    this replica may be less than what is in the table. For readers, which then go on with what they
+    knew before.
 
-    `restoring`, which comes with the replicas, is read after them, for they are read one by one:
+    `restoring`, which is created together with the replicas, is read after them, because the nodes
+    are read one by one. Otherwise:
 
-    1. A reader finds that nothing is being restored, in an empty ZooKeeper. 2. His replica is the
-    first one that is: it has some of its promises, and the log starts anew. 3. He finds the log no
-    shorter than it was seen.
+    1. A reader finds, in an empty ZooKeeper, that nothing is being restored.
+    2. Its replica is the first one that is restored: it has some of its promises, and the log
+       starts anew.
+    3. The reader finds the log no shorter than it was seen.
     """
     table = replica.table
     replicas, log, restoring = replica.keeper.exists_many(
@@ -77,11 +83,11 @@ def require_promises(replica: Replica) -> None:
 
 
 def require_log_as_seen(replica: Replica, remedy: str = "") -> None:
-    """Raises ZooKeeperIsOlder when the log is behind where this disk has seen it."""
+    """Raise ZooKeeperIsOlder if the log is shorter than this disk has seen it."""
     seen = replica.store.marks.log_seen()
     if not seen or replica.keeper.exists(replica.paths.force_restore_data) is not None:
         return
-    replica.keeper.sync(replica.table.root)  # else this may be an answer from the past
+    replica.keeper.sync(replica.table.root)  # else the answer may be from the past
     log = replica.keeper.exists(replica.table.log)
     if log is not None and log.next_sequence < seen:
         lost = seen - log.next_sequence
@@ -94,7 +100,7 @@ def require_log_as_seen(replica: Replica, remedy: str = "") -> None:
 
 
 def require_as_seen(replica: Replica) -> None:
-    """Raises ZooKeeperIsOlder when ZooKeeper has forgotten something that this disk knows."""
+    """Raise ZooKeeperIsOlder if ZooKeeper has forgotten something that this disk knows."""
     require_log_as_seen(replica)
     on_disk = replica.store.parts()
     replica.keeper.sync(replica.table.root)
@@ -103,14 +109,16 @@ def require_as_seen(replica: Replica) -> None:
 
 
 def remember_replicas(replica: Replica) -> None:
-    """Whose disks have parts of the table, for when ZooKeeper does not know it any more."""
+    """Note on the disk which replicas have parts of the table, for when ZooKeeper has lost it."""
     [names] = replica.keeper.children_many([replica.table.replicas])
     if names and tuple(sorted(names)) != replica.store.marks.replicas_seen():
         replica.store.marks.note_replicas(names)
 
 
 def remember_log(replica: Replica, *, anew: bool = False) -> None:
-    """How far the log is now is how far it is to be from now on; `anew`: also if that is less."""
+    """Note on the disk how long the log is, for `require_log_as_seen`; with `anew` even if it is
+    shorter than before.
+    """
     log = replica.keeper.exists(replica.table.log)
     seen = replica.store.marks.log_seen()
     if log is not None and (log.next_sequence > seen or anew) and log.next_sequence != seen:
@@ -118,12 +126,12 @@ def remember_log(replica: Replica, *, anew: bool = False) -> None:
 
 
 def require_numbers_given_out(replica: Replica, unexpected: Collection[PartName]) -> None:
-    """Raises ZooKeeperIsOlder when one of these parts of this disk, which ZooKeeper does not know,
-    has a number that it has never given out.
+    """Raise ZooKeeperIsOlder if one of these parts of this disk, which ZooKeeper does not know, has
+    a number that ZooKeeper has never given out.
 
-    A block or a mutation has its number before a part of that name is on any disk. So if the disk
-    was listed first, and the numbers are read now, in a session that has caught up since, then
-    nothing but an older ZooKeeper explains such a part.
+    A block or a mutation gets its number before any disk has a part of that name. So if the disk
+    was listed before the numbers are read, and the session has caught up in between (`sync`), then
+    only an older ZooKeeper explains such a part.
     """
     if not unexpected:
         return
@@ -155,7 +163,8 @@ def _older(
     *,
     remedy: str = "",
 ) -> ZooKeeperIsOlder:
-    require_no_namesake(replica)  # whose log is another one: no older ZooKeeper, and no RESTORE
+    # raises if the log is another table's: then ZooKeeper is not older, and RESTORE is no remedy
+    require_no_namesake(replica)
     if unexpected is None:
         [names] = replica.keeper.children_many([replica.paths.parts])
         known = frozenset(map(PartName.parse, names or ()))
@@ -176,7 +185,7 @@ def _older(
 
 
 def _rows_at_stake(replica: Replica, parts: Sequence[PartName]) -> tuple[int, int]:
-    """Rows and parts of those whose manifest can be read."""
+    """Return how many rows and parts there are whose manifest can be read."""
     rows = count = 0
     for part in parts:
         try:

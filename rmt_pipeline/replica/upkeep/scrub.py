@@ -1,6 +1,7 @@
-"""Reading parts whole, to find what a disk has lost before a reader does: CHECK TABLE, the scrub.
+"""Read parts whole, to find what a disk has damaged before a reader does: CHECK TABLE, and the
+scrub.
 
-A part that is broken is given up and fetched again (`check`); nothing else is changed.
+A broken part is given up and fetched again (`check`); nothing else is changed.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,12 +14,14 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import check_part, differs
 
 Paced = Callable[[int], None]
-"""Told how many bytes were read; returns when more may be read."""
+"""Called with the number of bytes that were read; returns when more may be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedPart:
-    """`problem` is "" when every byte is as it was written, and the rows are those promised."""
+    """A part that was checked. `problem` is "" if every byte is as it was written, and the rows are
+    the promised ones.
+    """
 
     part: PartName
     problem: str
@@ -28,8 +31,8 @@ class CheckedPart:
 def checked_parts(
     replica: Replica, wanted: Callable[[PartName], bool] | None = None
 ) -> Iterator[CheckedPart]:
-    """Every active part (that is `wanted`), read whole now, at full speed; and those that are
-    broken and not fetched again yet. Raises what ends the session.
+    """Read every active part (that is `wanted`) whole now, at full speed; yield also the parts that
+    are broken and have not been fetched again yet. Raises what ends the session.
     """
     found = readable_parts(replica)
     for part in found.absent if wanted is None else filter(wanted, found.absent):
@@ -40,8 +43,9 @@ def checked_parts(
 
 
 def check_whole(replica: Replica, part: PartName, paced: Paced | None = None) -> CheckedPart:
-    """Read without a lock: a part that is merged away meanwhile has no problem. Whoever finds
-    something wrong looks again (`check_part`), and gives it up only if it is still promised.
+    """Read a part whole, without a lock: one that is merged away meanwhile has no problem. If
+    something is wrong, `check_part` looks again, and gives the part up only if it is still
+    promised.
     """
     try:
         manifest = replica.store.verify_again(part, paced)
@@ -52,13 +56,15 @@ def check_whole(replica: Replica, part: PartName, paced: Paced | None = None) ->
 
 
 def _is_other(replica: Replica, part: PartName) -> bool:
-    """Whether what is promised under the name is not what is here, though it is whole."""
+    """Whether the part here, though whole, is not the one that is promised under its name."""
     [promise] = replica.keeper.get_many([replica.paths.part(part)])
     return promise is not None and differs(replica, part, promise[0]) is not None
 
 
 def due_parts(replica: Replica, period_s: float) -> list[PartName]:
-    """Parts on this disk that were last read whole longer ago than that, the oldest first."""
+    """Return the parts on this disk that were last read whole more than `period_s` ago, the oldest
+    first.
+    """
     now_s = replica.clock.now_s()
     seen = [(replica.store.verified_s(part), part) for part in replica.store.parts()]
     return [part for when_s, part in sorted(seen) if now_s - when_s >= period_s]
