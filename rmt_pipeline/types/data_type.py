@@ -128,8 +128,7 @@ class DataType:
     * `names`: the names of a named Tuple's elements; the function of a SimpleAggregateFunction or
       AggregateFunction, and after it its parameters.
 
-    `Nested(a T, …)` is an Array of a named Tuple, with NESTED_NAMES as its `names`, which its text
-    depends on.
+    `Nested(a T, …)` is an Array of a named Tuple. NESTED_NAMES as its `names` tell it from others.
     """
 
     family: str

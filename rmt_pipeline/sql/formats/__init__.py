@@ -1,1 +1,1 @@
-"""Rows from and to text: what goes in and what is answered."""
+"""Formats of rows: those that are inserted, and those of answers."""

@@ -1,4 +1,4 @@
-"""Rows in files and formats: INSERT … FORMAT and INSERT … FROM INFILE."""
+"""The rows of INSERT … FORMAT and INSERT … FROM INFILE, with their formats."""
 
 import csv
 import json
@@ -36,10 +36,10 @@ _FORMATS = {
 
 
 def input_rows(rows: InlineRows, stdin: BinaryIO | None, until: ExitStack) -> File:
-    """Rows that stand in the statement, else those on standard input.
+    """Return the rows in the statement or, if it has none, those on standard input.
 
-    Many rows of standard input are kept in a file for as long as `until` is open. Raises
-    UnknownFormat, UserError when there are none.
+    Many rows on standard input are written to a file, which exists for as long as `until` is open.
+    Raises UnknownFormat, and UserError if there are no rows and no standard input (None).
     """
     text = rows.source[rows.start : rows.stop]
     if text.strip("\r\n"):
@@ -55,7 +55,7 @@ def input_rows(rows: InlineRows, stdin: BinaryIO | None, until: ExitStack) -> Fi
     head = stdin.read(SPOOL_BYTES)
     if len(head) < SPOOL_BYTES:
         return file_of_format(rows.format, "standard input", content=head)
-    spooled = tempfile.NamedTemporaryFile(prefix="rmt-stdin-")  # noqa: SIM115  `until` is its
+    spooled = tempfile.NamedTemporaryFile(prefix="rmt-stdin-")  # noqa: SIM115  `until` closes it
     until.enter_context(spooled)
     spooled.write(head)
     shutil.copyfileobj(stdin, spooled, SPOOL_BYTES)
@@ -64,9 +64,10 @@ def input_rows(rows: InlineRows, stdin: BinaryIO | None, until: ExitStack) -> Fi
 
 
 def _one_object_per_line(text: str) -> str:
-    """The original takes objects side by side, with or without commas, as tests like to have.
+    """Return JSON objects with one on each line. As the original does, take objects side by side,
+    with or without commas, which is common in tests.
 
-    What is no list of objects stays as it is: who reads it says what is wrong.
+    A text that is no list of objects is returned unchanged; its parser says what is wrong.
     """
     decoder = json.JSONDecoder()
     objects: list[str] = []
@@ -82,9 +83,10 @@ def _one_object_per_line(text: str) -> str:
 
 
 def input_file(file: FromFile, names: Sequence[str]) -> File:
-    """`names` are the columns that are inserted: a first line of them is a header.
+    """Return the file of INSERT … FROM INFILE with its format. If the format was not given, a first
+    line that has only names of the inserted columns, `names`, is taken for a header.
 
-    Raises UnknownFormat when neither the statement nor the file's name tells the format.
+    Raises UnknownFormat if neither the statement nor the file's name tells the format.
     """
     format_name = file.format or _format_of(file.path)
     if file.format is None and format_name in ("CSV", "TabSeparated"):
@@ -108,9 +110,9 @@ def _format_of(path: str) -> str:
 
 
 def _has_header(path: Path, separator: str, names: Sequence[str]) -> bool:
-    """Whether the first line has nothing but names of columns.
+    """Whether the first line has only names of columns.
 
-    A missing file has none: whoever reads it says so.
+    For a missing or unreadable file it is False; reading its rows raises the error.
     """
     try:
         with pa.input_stream(str(path), compression="detect") as stream:

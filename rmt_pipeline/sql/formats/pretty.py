@@ -1,7 +1,7 @@
-"""Tables for people to read on a terminal, drawn as the original draws them.
+"""Answers as tables on a terminal, drawn as the original draws them.
 
-Only the first `output_format_pretty_max_rows` rows are drawn: all widths must be known before
-the first line, and nobody reads more.
+Only the first `output_format_pretty_max_rows` rows are drawn, because the width of all of them must
+be known before the first line is written.
 """
 
 import unicodedata
@@ -12,7 +12,7 @@ from rmt_pipeline.sql.formats.rows import ResultColumn, Rows, small_batches
 from rmt_pipeline.types.to_text import Formatter, column_values, formatter
 
 NULL_TEXT = "ᴺᵁᴸᴸ"
-# A control character would tear the table apart: the terminal gets its escape instead.
+# A control character would break the table, so the terminal gets its escape.
 _VISIBLE = {code: f"\\x{code:02X}" for code in (*range(32), 127)} | {
     ord(character): escape
     for character, escape in {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0"}.items()
@@ -29,7 +29,7 @@ class _Table:
 
 
 def pretty(rows: Rows) -> Iterator[str]:
-    """With a heavy head and a line between rows."""
+    """Yield the pieces of Pretty: a heavy head, and a line between rows."""
     table = _table(rows)
     if not table.rows:
         return
@@ -45,7 +45,7 @@ def pretty(rows: Rows) -> Iterator[str]:
 
 
 def pretty_compact(rows: Rows) -> Iterator[str]:
-    """With the names in the upper border."""
+    """Yield the pieces of PrettyCompact: the names are in the upper border."""
     table = _table(rows)
     if not table.rows:
         return
@@ -63,7 +63,9 @@ def pretty_compact(rows: Rows) -> Iterator[str]:
 
 
 def vertical(rows: Rows) -> Iterator[str]:
-    """One line for each value: for rows that are wider than a screen."""
+    """Yield the pieces of Vertical: one line for each value, for rows that are wider
+    than a screen.
+    """
     names = [_visible(column.name) + ": " for column in rows.columns]
     width = max(map(display_width, names), default=0)
     labels = [name + " " * (width - display_width(name)) for name in names]
@@ -79,7 +81,7 @@ def _visible(text: str) -> str:
 
 
 def display_width(text: str) -> int:
-    """Columns that a terminal takes for `text`."""
+    """Return how many columns of a terminal `text` takes."""
     if text.isascii():
         return len(text)
     return sum(map(_character_width, text))
@@ -126,7 +128,7 @@ def _table(rows: Rows) -> _Table:
 
 
 def _margin(table: _Table) -> tuple[int, str]:
-    """The width of the row numbers, and the blanks that other lines have instead."""
+    """Return the width of the row numbers, and the blanks that other lines have in their place."""
     margin = len(str(len(table.rows)))
     return margin, " " * (margin + 2)
 

@@ -1,4 +1,4 @@
-"""What a statement answers with: rows in batches, or nothing."""
+"""The answer of a statement: rows in batches, or none."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,15 +11,17 @@ from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.types.data_type import DataType
 
 Columns = tuple[tuple[str, str], ...]
-"""Names and types, as texts."""
+"""The names and types of columns, as texts."""
 
 TEXT_ROWS_MAX = 16_384
-"""Rows turned to text at a time: bounds memory, whatever the size of a batch."""
+"""The number of rows that are turned into text at a time, which bounds memory for batches of any
+size.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ResultColumn:
-    """A column of an answer: how it is titled, and its ClickHouse type."""
+    """A column of an answer: its title and its ClickHouse type."""
 
     name: str
     type: DataType
@@ -48,9 +50,10 @@ class OutputOptions:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """An answer. Batches hold stored forms (see types.data_type) and are read once.
+    """An answer with rows. Batches have stored forms (see types.data_type) and can be read only
+    once.
 
-    `format` is what the statement itself asked for.
+    `format` is the FORMAT of the statement, None without one.
     """
 
     columns: tuple[ResultColumn, ...]
@@ -61,8 +64,8 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A statement that answers with no rows. `note` is for people, on standard error; `at_terminal`
-    only where somebody sits there.
+    """The answer of a statement without rows. `note` is for people, on standard error;
+    `at_terminal` is shown only on a terminal.
     """
 
     note: str = ""
@@ -77,7 +80,9 @@ def rows_of(
     rows: Iterable[Sequence[object]],
     format_name: str | None = None,
 ) -> Rows:
-    """An answer from Python values: `columns` are names and types, a row has one value each."""
+    """Return an answer from Python values. `columns` are names and types; a row has one value for
+    each.
+    """
     result = tuple(ResultColumn(name, parse_type(text)) for name, text in columns)
     arrays: list[list[object]] = [[] for _ in result]
     for row in rows:
@@ -89,7 +94,9 @@ def rows_of(
 def record_batch(
     columns: Sequence[ResultColumn], values: Sequence[Sequence[object]]
 ) -> pa.RecordBatch:
-    """Python values, column by column, as Arrow. Raises pyarrow's errors where one does not fit."""
+    """Return Python values, given column by column, as Arrow. Raises pyarrow's errors for values
+    that do not fit.
+    """
     arrays = [
         pa.array(column_values, column.type.arrow)
         for column, column_values in zip(columns, values, strict=True)
@@ -98,7 +105,7 @@ def record_batch(
 
 
 def small_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of at most TEXT_ROWS_MAX."""
+    """Yield the same rows in batches of at most TEXT_ROWS_MAX rows."""
     for batch in batches:
         for start in range(0, batch.num_rows, TEXT_ROWS_MAX):
             yield batch.slice(start, TEXT_ROWS_MAX)

@@ -1,8 +1,10 @@
-"""Answers as bytes: TSV, CSV, JSON and their kin, tables for people, Parquet and Arrow.
+"""Writes answers in all output formats: TSV, CSV, JSON and the like, tables for people, Parquet,
+Arrow.
 
-Each text format is a generator of pieces, so that an answer of any size passes through in
-bounded memory. The formats are the original's, byte for byte where they can be; JSON leaves out
-`statistics`, whose numbers this engine does not count.
+Each text format is a generator of pieces, so that an answer of any size is written in bounded
+memory (JSONColumns and its variants, which need whole columns, are the exception). The formats are
+the original's, byte for byte where possible; JSON lacks `statistics`, since this engine does not
+count them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,17 +30,19 @@ from rmt_pipeline.types.to_text import (
     plain_values,
 )
 
-# A column as texts: the common types quickly, all others value by value.
+# A column as texts: common types by a fast way, all others value by value.
 
 NULL = "\\N"
-QUICK_ROWS = 100  # of fewer rows Python makes the texts before Arrow has loaded how
+QUICK_ROWS = 100  # for fewer rows, Python is faster than loading Arrow's functions
 _TSV_SPECIAL = r"[\x08\x0c\n\r\t\x00\\']"
 
 
 def column_text(
     array: pa.Array, data_type: DataType, style: Style, null: str = NULL
 ) -> Iterable[str]:
-    """The values' texts in order. `null` is how NULL is written in TSV and CSV."""
+    """Return the texts of an array's values, in order. `null` is the text of NULL in
+    TSV and CSV.
+    """
     quick = _quick(array, data_type.plain, style)
     if quick is not None:
         if array.null_count:
@@ -52,7 +56,7 @@ _NULLS: dict[Style, str] = {"JSON": "null", "nested": "NULL"}
 
 
 def value_text(data_type: DataType, style: Style, null: str = NULL) -> Formatter:
-    """One value's text; see `column_text`."""
+    """Return a function from one value to its text; see `column_text`."""
     text = formatter(data_type, style)
     if data_type.plain.family == "Float64" and style != "JSON":
         text = _float64(text)
@@ -62,7 +66,9 @@ def value_text(data_type: DataType, style: Style, null: str = NULL) -> Formatter
 
 
 def _float64(exact: Formatter) -> Formatter:
-    """Where Python writes no exponent its text is the original's, but for a `.0` at the end."""
+    """Return a faster function than `exact` for Float64. Where Python's text has no exponent, it is
+    the original's except for a `.0` at the end.
+    """
 
     def text(value: float | None) -> str:
         if value is None:
@@ -94,7 +100,7 @@ def _quick(array: pa.Array, plain: DataType, style: Style) -> pa.Array | None:
 
 TextFormat = Callable[[Rows], Iterator[str]]
 ColumnTexts = Callable[[pa.Array, ResultColumn], Iterable[str]]
-"""A column of a batch → its values' texts."""
+"""Returns the texts of the values of one column of a batch."""
 
 
 def write_rows(rows: Rows, format_name: str, out: BinaryIO) -> None:
@@ -103,14 +109,16 @@ def write_rows(rows: Rows, format_name: str, out: BinaryIO) -> None:
     if name in _BINARY_FORMATS:
         _BINARY_FORMATS[name](rows, out)
         return
-    # FixedString bytes that are no UTF-8 were carried as surrogates.
+    # Bytes of a FixedString that are not UTF-8 are surrogates in the text.
     out.writelines(
         piece.encode("utf-8", "surrogateescape") for piece in _TEXT_FORMATS[name](rows)
     )
 
 
 def canonical_format(name: str) -> str:
-    """The format's own name. Raises UnknownFormat with the names there are."""
+    """Return the name of a format in its own spelling. Raises UnknownFormat, which
+    suggests names.
+    """
     known = {each.lower(): each for each in (*_TEXT_FORMATS, *_BINARY_FORMATS)}
     found = known.get(_ALIASES.get(name.lower(), name).lower())
     if found is None:
@@ -130,7 +138,9 @@ def _row_texts(rows: Rows, make: ColumnTexts) -> Iterator[tuple[str, ...]]:
 
 
 def _styled(style: Style, null: str = NULL) -> ColumnTexts:
-    """`null` is how NULL is written, where the user may choose."""
+    """Return the maker of texts in this style. `null` is the text of NULL where a setting chooses
+    it.
+    """
     return lambda array, column: column_text(array, column.type, style, null)
 
 
@@ -147,7 +157,9 @@ def _json_style(rows: Rows) -> ColumnTexts:
 
 
 def _short(data_type: DataType) -> DataType:
-    """The same, but integers of 64 bits are taken for 32: those are written without quotes."""
+    """Return the type with 32 bits in place of 64 for integers, which JSON then writes without
+    quotes.
+    """
     families = {"Int64": "Int32", "UInt64": "UInt32"}
     return replace(
         data_type,
@@ -212,7 +224,7 @@ def _markdown(rows: Rows) -> Iterator[str]:
 
 
 def _is_to_the_right(data_type: DataType) -> bool:
-    """Whether a table for people has it at the right side of its column: numbers and dates."""
+    """Whether Markdown aligns the column to the right: numbers and dates."""
     plain = data_type.plain
     numbers = plain.is_integer or plain.is_float or plain.is_decimal
     return numbers or plain.family.startswith("Date")
@@ -228,7 +240,9 @@ def _sql_insert(rows: Rows) -> Iterator[str]:
 
 
 def _raw_blob(rows: Rows) -> Iterator[str]:
-    """Raises UserError for a column of another type, whose bytes would be the original's own."""
+    """Yield the values without separators. Raises UserError for columns that are no Strings, which
+    the original writes in a binary form of its own.
+    """
     for column in rows.columns:
         if column.type.plain.family != "String":
             raise UserError(
@@ -263,7 +277,9 @@ def _csv_line(rows: Rows, texts: Iterable[str]) -> str:
 
 
 def _csv_columns(column: ResultColumn) -> list[ResultColumn]:
-    """A tuple's elements are columns of their own in CSV."""
+    """Return the columns of CSV for a column: those of a tuple's elements, else the
+    column itself.
+    """
     plain = column.type.plain
     if plain.family != "Tuple":
         return [column]
@@ -273,7 +289,9 @@ def _csv_columns(column: ResultColumn) -> list[ResultColumn]:
 
 
 def _as_strings(rows: Rows) -> ColumnTexts:
-    """Each value as the string of its text, and NULL as the tables for people have it."""
+    """Return the maker of texts for the JSONStrings formats: each value is a string. NULL is
+    written as in tables for people.
+    """
     del rows
 
     def make(array: pa.Array, column: ResultColumn) -> Iterable[str]:
@@ -299,7 +317,7 @@ def _json_each_row(make: JsonTexts) -> TextFormat:
 
 
 def _json_object_each_row(rows: Rows) -> Iterator[str]:
-    """One object of all rows, each under a name of its own."""
+    """Yield one object with all rows, each under a name such as `row_1`."""
     separator = "{\n"
     for number, row in enumerate(_json_objects(rows, _json_style), 1):
         yield f'{separator}\t"row_{number}": {row}'
@@ -361,7 +379,7 @@ def _json_meta(rows: Rows) -> str:
 
 
 def _json_by_column(rows: Rows) -> tuple[list[list[str]], int]:
-    """The texts of each column, all of them, and how many rows there are."""
+    """Return all texts of each column, and the number of rows."""
     found: list[list[str]] = [[] for _ in rows.columns]
     count = 0
     for texts in _row_texts(rows, _json_style(rows)):
@@ -498,8 +516,8 @@ def _schema(columns: Sequence[ResultColumn], format_name: str) -> pa.Schema:
 def _write_row_binary(
     rows: Rows, out: BinaryIO, *, names: bool = False, types: bool = False
 ) -> None:
-    """Rows of the original's own binary values, after a head of names and types where asked for.
-    Raises NoBinaryForm before anything is written.
+    """Write rows as the original's RowBinary, after a head of names and types if asked for. Raises
+    NoBinaryForm before anything is written.
     """
     from rmt_pipeline.protocol.nodes.formats import varint  # noqa: PLC0415  start-up
     from rmt_pipeline.types.binary import binary_encoder, text_bytes  # noqa: PLC0415  start-up

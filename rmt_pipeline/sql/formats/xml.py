@@ -1,4 +1,4 @@
-"""Answers as XML, in the original's form; without `statistics`, as JSON."""
+"""Writes answers as XML in the original's form, but without `statistics`, as for JSON."""
 
 import re
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ _TAG = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def xml(rows: Rows) -> Iterator[str]:
-    """An element for each row, and in it one for each column, by its name where that can be a
-    tag's; arrays, tuples and maps have elements of their own.
+    """Yield the pieces of XML. Each row is an element, with an element for each column, whose tag
+    is the column's name if that can be a tag. Arrays, tuples and maps have elements of their own.
     """
     tags = [
         name if _TAG.fullmatch(name) else "field" for name in (c.name for c in rows.columns)
@@ -41,7 +41,7 @@ def xml(rows: Rows) -> Iterator[str]:
 
 
 def _escape(text: str) -> str:
-    """What would be a tag or an entity."""
+    """Return the text with `&` and `<`, which would begin an entity or a tag, escaped."""
     return text.replace("&", "&amp;").replace("<", "&lt;")
 
 
