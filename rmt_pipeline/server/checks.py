@@ -1,5 +1,5 @@
-"""Parts that could not be sent as they should be, or whose directory is gone: looked at again, set
-aside, fetched again.
+"""Checks parts that could not be sent as they should be, or whose directory is gone: a part that is
+broken or missing is set aside, and fetched again.
 """
 
 import threading
@@ -16,18 +16,19 @@ from rmt_pipeline.replica.upkeep.check import check_part
 from rmt_pipeline.replica.upkeep.rewound import remember_log, remember_replicas
 from rmt_pipeline.server.log import get_log
 
-WAITING_MAX = 1000  # more than that many broken parts is a broken disk
+WAITING_MAX = 1000  # when more parts than this are broken, the disk is broken
 RETRY_S = 5.0
-SETTLED_S = 10.0  # a part has its name before it is promised: so long that is looked for again
-LOOK_EVERY_S = 1.0  # at each table's directory: whether names came or went
+SETTLED_S = 10.0  # after a change: new names may still be waiting for their promise
+LOOK_EVERY_S = 1.0  # between looks at each table's directory, for names that came or went
 
 log = get_log("server")
 
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """Names in a table's directory, when (of the directory) they were these, and which promises
-    were noted then.
+    """The names in a table's directory, the time when the directory last changed before they were
+    read, and the promises that were noted then. `changed_s` is None when the directory has to be
+    listed again.
     """
 
     changed_s: float | None
@@ -36,8 +37,8 @@ class _Listing:
 
 
 class PartChecks:
-    """One thread that checks the reported parts, one after the other (spec §5.9), and reports those
-    whose directory somebody has removed under the running server.
+    """One thread that checks the reported parts, one after the other (spec §5.9). It also reports
+    parts whose directory was removed from outside while the server runs.
     """
 
     def __init__(
@@ -45,8 +46,8 @@ class PartChecks:
         replica_of: Callable[[str], Replica | None],
         replicas: Callable[[], Iterable[Replica]],
     ) -> None:
-        """`replica_of` gives the active replica at a ZooKeeper path; None while there is none.
-        `replicas` are all active ones.
+        """`replica_of` returns the active replica at a ZooKeeper path, or None while there is none.
+        `replicas` returns all active replicas.
         """
         self._replica_of = replica_of
         self._replicas = replicas
@@ -60,19 +61,23 @@ class PartChecks:
         self._thread.start()
 
     def report(self, endpoint: str, part: PartName, problem: Corruption) -> None:
-        """From any thread; a part that waits already is checked once."""
+        """Ask for a check of a part. From any thread; a part that waits for its check already is
+        checked once.
+        """
         with self._changed:
             if (endpoint, part) in self._waiting or len(self._waiting) >= WAITING_MAX:
                 return
             self._waiting[endpoint, part] = None
             self._changed.notify_all()
-        if not isinstance(problem, MissingPart):  # else it was merged away, most likely
+        if not isinstance(problem, MissingPart):  # a missing part was merged away, most likely
             log.warning(
                 "part is broken", part=str(part), replica=endpoint, problem=str(problem)
             )
 
     def stop(self) -> None:
-        """Does not wait for a check that is under way: it may be cut anywhere."""
+        """Stop the thread without waiting for a check that is under way: it may be cut off
+        anywhere.
+        """
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -90,16 +95,16 @@ class PartChecks:
             endpoint, part = reported
             if not self._check(endpoint, part):
                 with self._changed:
-                    self._waiting[endpoint, part] = None  # later, behind the others
+                    self._waiting[endpoint, part] = None  # checked later, after the others
                     self._changed.wait_for(lambda: self._stopping, RETRY_S)
 
     def look_at_disks(self) -> None:
-        """Report the parts that are promised and whose directory has gone since the last look.
+        """Report the parts that are promised but whose directory has gone since the last look.
 
-        A directory whose names are as they were is not listed, and ZooKeeper is asked only for
-        names that went: most of them were merged away. A part is promised after it got its name and
-        until it loses it, so one that is promised and has none now is missing; whoever checks it
-        asks again.
+        A directory that has not changed is not listed, and ZooKeeper is asked only about names that
+        have gone, most of which were merged away. A part is promised only after it has its name,
+        and until it loses that name. So a part that is promised and has no name now is missing; the
+        check itself asks again.
         """
         listings: dict[str, _Listing] = {}
         for replica in self._replicas():
@@ -126,7 +131,7 @@ class PartChecks:
         if gone:
             _report_promised(replica, gone, self.report)
         remember_replicas(replica)
-        remember_log(replica)  # who has new parts has seen new entries
+        remember_log(replica)  # a replica with new parts has seen new log entries
         noted = note_active(replica, None if known is None else known.noted)
         is_settled = changed_s is not None and replica.clock.now_s() - changed_s > SETTLED_S
         return _Listing(
@@ -134,12 +139,14 @@ class PartChecks:
         )
 
     def _that_fit(self, gone: list[PartName]) -> tuple[list[PartName], list[PartName]]:
-        """Those that can wait now, and those that are reported when others have been checked."""
+        """Those of the parts that have room among the waiting ones, and the rest, which is reported
+        later.
+        """
         room = max(0, WAITING_MAX - len(self._waiting))
         return gone[:room], gone[room:]
 
     def _check(self, endpoint: str, part: PartName) -> bool:
-        """False: it could not be checked now."""
+        """Check a part. False when it could not be checked now."""
         replica = self._replica_of(endpoint)
         if replica is None:
             return False
@@ -149,7 +156,7 @@ class PartChecks:
             log.warning("part check failed", part=str(part), error=str(error))
             return False
         except Exception:
-            # A bug or a failing disk: whoever asks for the part next reports it again.
+            # A bug or a failing disk: the next request for the part reports it again.
             log.exception("part check failed", part=str(part))
             return True
         if problem is not None:

@@ -1,4 +1,4 @@
-"""One HTTP port of this process: uvicorn on a thread, which starts and ends when we say so."""
+"""One HTTP port of this process: uvicorn on a thread that starts and ends when we say so."""
 
 import asyncio
 import errno
@@ -15,19 +15,19 @@ from rmt_pipeline.config import Address
 from rmt_pipeline.protocol.errors import AddressInUse, BadConfiguration
 
 BACKLOG = 512
-KEEP_ALIVE_S = 75  # idle connections of peers; they come back after each poll and linger
-REQUEST_S = 10.0  # to say what one wants, from the first byte or the connection on
-REQUEST_BYTES_MAX = 64 << 10  # head and body; no request of ours has a body
-UNREAD_S = 300.0  # for a peer to read some of what was sent, as the original has it
-GRACE_S = 1  # for answers that are being sent when the end comes
+KEEP_ALIVE_S = 75  # for idle connections of peers, which come back after each poll and linger
+REQUEST_S = 10.0  # for a client to send a request, from the connection or its first byte on
+REQUEST_BYTES_MAX = 64 << 10  # of head and body; no request of ours has a body
+UNREAD_S = 300.0  # for a client to read some of what was sent; as in the original
+GRACE_S = 1  # for answers that are being sent when the server stops
 JOIN_S = 3.0
 
 
 class HttpListener:
-    """Accepts connections from its making on, answers them between `start` and `stop`."""
+    """Accepts connections from its construction on, and answers them between `start` and `stop`."""
 
     def __init__(self, address: Address, key: str, tls: ssl.SSLContext | None = None) -> None:
-        """`key` is where the configuration has the address, for errors.
+        """`key` names the address in the configuration, for error messages.
 
         Raises AddressInUse, or BadConfiguration when this host cannot listen there at all.
         """
@@ -39,7 +39,7 @@ class HttpListener:
         except OSError as error:
             raise _explained(address, key, error) from error
         # An answer is two writes, its head and its body. Without this the second waits until
-        # the peer has said that the first arrived, which a peer puts off for 40 ms.
+        # the peer has acknowledged the first, which a peer puts off for 40 ms.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._tls = tls
         self._server: uvicorn.Server | None = None
@@ -74,7 +74,9 @@ class HttpListener:
         self._thread.start()
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Answers that are being sent get a second to end, unless `at_once`. Idempotent."""
+        """Stop answering. Answers that are being sent get a second to end, unless `at_once`. May be
+        called again.
+        """
         if self._server is not None and self._thread is not None:
             self._server.force_exit = at_once
             self._server.should_exit = True
@@ -89,13 +91,15 @@ class HttpListener:
         await asyncio.sleep(0)
 
 
-_Protocol: Any = auto.AutoHTTPProtocol  # one of two, whichever is installed
+_Protocol: Any = auto.AutoHTTPProtocol  # the one of uvicorn's two that is installed
 
 
 class _Visitor(_Protocol):  # type: ignore[misc]
-    """A connection that has to say what it wants, soon and briefly, and to take what it asked for:
-    uvicorn would wait for a stranger for as long, and remember as much, as he likes. What is
-    written is kept until it is read, and who closes waits for that, too.
+    """A connection whose client has to send its request soon and briefly, and to read the answer.
+
+    uvicorn alone would wait for a request without limit, in time and in size. It also keeps what it
+    has written until the client has read it, and a connection that is to be closed waits for that,
+    too.
     """
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -127,7 +131,7 @@ class _Visitor(_Protocol):  # type: ignore[misc]
             self._expect_to_be_read()
 
     def timeout_keep_alive_handler(self) -> None:
-        super().timeout_keep_alive_handler()  # when what was written is read
+        super().timeout_keep_alive_handler()  # closes when what was written has been read
         self._expect_to_be_read()
 
     def pause_writing(self) -> None:

@@ -10,7 +10,9 @@ Log = structlog.stdlib.BoundLogger
 
 
 def set_up_log(*, debug: bool) -> None:
-    """Once for each process. What libraries log comes out in the same form, from WARNING on."""
+    """Set up logging, once for each process. What libraries log has the same form, and is shown
+    from WARNING on.
+    """
     out = sys.stderr
     timestamp = structlog.processors.TimeStamper(fmt="%H:%M:%S.%f", utc=False)
     shared: list[Any] = [
@@ -38,11 +40,11 @@ def set_up_log(*, debug: bool) -> None:
     root.handlers = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("rmt_pipeline").setLevel(logging.DEBUG if debug else logging.INFO)
-    # What uvicorn reports about answers that break off, we report ourselves, with the part.
+    # When an answer breaks off, we report it ourselves, with the part.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
 
 
 def get_log(name: str) -> Log:
-    """The logger of one part of the server; `name` comes after `rmt_pipeline.` in each line."""
+    """The logger of one part of the server. `name` comes after `rmt_pipeline.` in each line."""
     log: Log = structlog.stdlib.get_logger(f"rmt_pipeline.{name}")
     return log

@@ -1,8 +1,9 @@
-"""A server's queues worked in this process, without Dagster: `serve --work` and `rmt worker`.
+"""Works a server's queues in this process, without Dagster: `serve --work` and `rmt worker`.
 
-One thread for each pool of each table looks and claims; what it claims runs in threads beside it,
-which end with the work. They have a ZooKeeper session of their own: when the
-outcome of a write is unknown they end it, and `is_active` must not end with it.
+Each pool of each table has a thread that looks at the queue and claims entries. Threads beside it
+carry the entries out, and end with that work. All of them use a ZooKeeper session of their own:
+when the outcome of a write is unknown they end their session, and the server's `is_active` must not
+end with it.
 """
 
 import random
@@ -29,7 +30,7 @@ from rmt_pipeline.server.upkeep import UpkeepLoop
 from rmt_pipeline.system import EventWaker, RandomIds
 
 RETRY_S = 2.0
-DROPPED_RETRY_S = 60.0  # what is gone from ZooKeeper may be created again
+DROPPED_RETRY_S = 60.0  # a replica that is gone from ZooKeeper may be created again
 JOIN_S = 2.0
 UPKEEP_JOIN_S = 0.5
 
@@ -37,7 +38,7 @@ log = get_log("worker")
 
 
 def spark_sessions(config: SparkConfig) -> SparkSessions:
-    """As `[spark]` says; nothing is connected yet. Raises NoJava.
+    """The Spark sessions that `[spark]` describes; nothing is connected yet. Raises NoJava.
 
     When the configuration leaves Spark to us and no `rmt spark` runs, the merges of this process
     run in a session of its own: `serve --work` needs no other process but ZooKeeper.
@@ -54,8 +55,9 @@ def spark_sessions(config: SparkConfig) -> SparkSessions:
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """Which loop. An altered or renamed table keeps its loops: they look at its definition at each
-    turn. `table` is its uuid; its name, when it has none.
+    """Identifies a loop: a table and a pool. `table` is the table's uuid, or its name when it has
+    no uuid. So a table that is altered or renamed keeps its loops, which look at its definition at
+    each turn.
     """
 
     table: str
@@ -64,7 +66,7 @@ class _Key:
 
 
 class _Loop:
-    """One pool of one table, until `stop`."""
+    """Works one pool of one table, in a thread, until `stop`."""
 
     def __init__(
         self,
@@ -84,20 +86,21 @@ class _Loop:
         self._cancel = threading.Event()
         self._waker = EventWaker()
         self.dropped: ReplicaDropped | None = None
-        """The replica is gone from ZooKeeper: nothing can be worked."""
+        """Set while the replica is gone from ZooKeeper, so that nothing can be worked."""
         name = f"rmt-{key.pool}-{key.definition.name}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def follow(self, definition: TableDefinition) -> None:
-        """What an ALTER has made of the table: settings may say that there is more to do."""
+        """Take note of the table's definition after an ALTER: new settings may mean more to do."""
         if definition != self._definition:
             self._definition = definition
             self._waker.wake()
 
     def stop(self, *, cancel: bool) -> None:
-        """After what runs; with `cancel` fetches end between two chunks. Of a table whose session
-        is over they go on: what they bring is not asked for again in the next one.
+        """End after the parts that are being made. With `cancel`, fetches are cut off between two
+        chunks. When only the session is over, they go on, so that the next session need not fetch
+        the same again.
         """
         if cancel:
             self._cancel.set()
@@ -137,7 +140,7 @@ class _Loop:
 
 
 class QueueLoops:
-    """The loops of all active tables; what `supervisor.WorkLoops` asks for."""
+    """The loops of all active tables. It is what the supervisor calls `WorkLoops`."""
 
     def __init__(self, config: Config, server: str, pools: Sequence[Pool]) -> None:
         self._context = ServerContext.open(config, server, purpose="worker")
@@ -169,20 +172,21 @@ class QueueLoops:
         self._upkeep.follow(tables)
 
     def _is_gone(self, key: _Key) -> bool:
-        """Dropped or detached: nobody wants its parts."""
+        """Whether the table was dropped or detached, so that its parts are not needed any more."""
         known = self._context.catalog.definitions()
         return key.table not in {one.uuid or one.full_name for one in known}
 
     def require_something(self) -> None:
-        """Raises ReplicaDropped when every replica that is followed is gone from ZooKeeper."""
+        """Raises ReplicaDropped when every replica that is worked is gone from ZooKeeper."""
         dropped = [loop.dropped for loop in self._loops.values()]
         if dropped and None not in dropped:
             assert dropped[0] is not None
             raise dropped[0]
 
     def stop(self) -> None:
-        """Ends after the parts that are being made, at most two seconds later; fetches end between
-        two chunks. Claims of what is then still running go with the session.
+        """End after the parts that are being made, at most two seconds later; fetches are cut off
+        between two chunks. Entries that are still being worked then lose their claims with the
+        session.
         """
         self._ending.set()
         self._upkeep.stop()
@@ -197,7 +201,7 @@ class QueueLoops:
 
 
 def log_flush(flush: Flush) -> None:
-    """A line for what was made, one for each failure."""
+    """Log a line for the parts that were made, and one for each failure."""
     for done in flush.parts:
         if done.bug is not None:
             about = {"table": flush.table, **_about(done)}
@@ -238,8 +242,8 @@ def run_pool(
     net: SafetyNet | None = None,
     on_flush: Callable[[Flush], None] = log_flush,
 ) -> WorkSummary:
-    """Work one pool until it was idle for `linger_s`; None: until `should_stop`. Fetches end when
-    `is_cancelled`.
+    """Work one pool until it has been idle for `linger_s` seconds; if that is None, until
+    `should_stop`. Fetches are cut off when `is_cancelled`.
 
     Raises ZooKeeperUnreachable, ReplicaDropped.
     """

@@ -47,8 +47,8 @@ from rmt_pipeline.zookeeper.access import Access
 from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
 
-END_S = 4.5  # after a signal; then the process ends whatever it is doing
-ATTEMPT_S = 2.0  # one attempt: the server must end within 5 s even while it tries
+END_S = 4.5  # after a signal, the process is ended whatever it is doing
+ATTEMPT_S = 2.0  # for one attempt: the server must end within 5 s even while it tries
 PAUSE_FIRST_S = 0.2
 PAUSE_MAX_S = 5.0
 
@@ -57,7 +57,7 @@ log = get_log("server")
 
 @dataclass(slots=True)
 class StopSwitch:
-    """Set by SIGTERM or SIGINT; everything that waits looks at it or is woken by it."""
+    """Set by SIGTERM or SIGINT. All that waits in this process looks at it, or is woken by it."""
 
     waker: EventWaker = field(default_factory=EventWaker)
     _asked: threading.Event = field(default_factory=threading.Event)
@@ -66,22 +66,22 @@ class StopSwitch:
         return self._asked.is_set()
 
     def ask(self) -> None:
-        """Safe in a signal handler."""
+        """Ask the process to stop. Safe in a signal handler."""
         self._asked.set()
         self.waker.wake()
 
     def wait_s(self, seconds: float) -> bool:
-        """True as soon as it is asked; False after `seconds`."""
+        """Wait: True as soon as a stop is asked for, False after `seconds`."""
         return self._asked.wait(seconds)
 
 
 @contextmanager
 def stopped_by_signals(switch: StopSwitch) -> Iterator[None]:
-    """SIGTERM and SIGINT ask `switch`. For the main thread.
+    """SIGTERM and SIGINT set `switch`. For the main thread.
 
-    The handlers are set explicitly: a process that a shell script starts in the background
-    would ignore SIGINT. When the end takes longer than END_S, the process is ended where
-    it is: it is crash-only, and who waits for us counts on 5 s.
+    The handlers are set explicitly, since a process that a shell script starts in the background
+    would ignore SIGINT. When the end takes longer than END_S, the process is ended wherever it is.
+    It is crash-only, and its callers count on 5 s.
     """
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -122,14 +122,14 @@ def serve_until(
     work: bool = False,
     connect_timeout_s: float | None = None,
 ) -> None:
-    """Serve the tables of server `name` until `switch` is asked.
+    """Serve the tables of server `name` until `switch` is set.
 
-    `connect_timeout_s` is how long to wait for ZooKeeper at first, instead of the
-    configuration's; later it is waited for as long as it takes.
+    `connect_timeout_s` is how long to wait for ZooKeeper at first, instead of the configuration's
+    value. After a lost session, the server waits for ZooKeeper without limit.
 
     Raises BadConfiguration (another server's directory, certificates that can't be used, a port
-    that is open to strangers), ReplicaIsAlreadyActive (it runs already), AddressInUse,
-    ZooKeeperUnreachable (none within `connect_timeout_s`), AccessDenied.
+    that is open to strangers), ReplicaIsAlreadyActive (the server runs already), AddressInUse,
+    ZooKeeperUnreachable (no answer within `connect_timeout_s`), AccessDenied.
     """
     server = config.server(name)
     config.require_guarded(name)
@@ -156,7 +156,9 @@ def serve_until(
 
 
 class _Process:
-    """What belongs together once there is a session, which tells who we are."""
+    """The objects of the server that can be made only with a session, which gives the id of the
+    cluster.
+    """
 
     def __init__(
         self,
@@ -227,7 +229,9 @@ class _Process:
         self._supervisor.run(keeper)
 
     def _next_session(self, config: Config) -> KazooKeeper | None:
-        """ZooKeeper may have lost everything meanwhile: what all servers share is put back."""
+        """Open the next session. ZooKeeper may have lost everything meanwhile, so the cluster id
+        and the secret, which all servers share, are put back.
+        """
         keeper = _session(config, self._switch, None)
         if keeper is not None:
             try:
@@ -237,7 +241,7 @@ class _Process:
                         "began with: peers will be refused. Is it another ZooKeeper? If it is the "
                         "right one, start this server again"
                     )
-            except RmtError as error:  # the session looks again, and ends, if need be
+            except RmtError as error:  # if the session is bad, its next use ends it
                 log.warning("cluster id and secret not looked at", reason=str(error))
         return keeper
 
@@ -247,14 +251,14 @@ class _Process:
         return self._tables.store_of(endpoint)
 
     def _bandwidth_of(self, endpoint: str) -> Bandwidth:
-        """Of a replica that this server has, as its table's settings are at the moment; within what
-        the server may send of all.
+        """The limit for sending parts of a replica of this server, as its table's settings say at
+        the moment, within the limit for all that the server sends.
         """
         known = self._sends.get(endpoint)
         if known is None:
             limit = partial(self._send_limit, endpoint)
             made = Bandwidth(limit, SystemClock(), within=self._sent)
-            known = self._sends.setdefault(endpoint, made)  # of two threads one wins, for both
+            known = self._sends.setdefault(endpoint, made)  # of two threads' one is kept
         return known
 
     def _send_limit(self, endpoint: str) -> int:
@@ -268,7 +272,7 @@ class _Process:
 
     def _answered(self, status: int, size_bytes: int) -> None:
         if status in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
-            self._counters.parts_sent += status == HTTPStatus.OK  # else it was begun before
+            self._counters.parts_sent += status == HTTPStatus.OK  # 206 resumes a counted one
             self._counters.bytes_sent += size_bytes
         else:
             self._counters.sends_refused += 1
@@ -284,13 +288,13 @@ class _Process:
 
 
 def _listening_tls(config: Config, server: ServerConfig) -> ssl.SSLContext | None:
-    """Raises BadConfiguration."""
+    """The TLS context to listen with; None without TLS. Raises BadConfiguration."""
     files = config.tls.files
     if files is None:
         return None
     address = server.advertised_address
     reason = distrust_of(files, address.host)
-    if reason:  # it may be renewed while the server runs
+    if reason:  # only a warning: it may be renewed while the server runs
         log.warning(
             "other servers will not fetch from this one: [tls] certificate is not good for the "
             "host in `advertise`",
@@ -302,7 +306,7 @@ def _listening_tls(config: Config, server: ServerConfig) -> ssl.SSLContext | Non
 
 
 def _work_loops(config: Config, name: str) -> WorkLoops:
-    # Only who merges pays for pyarrow and DuckDB: an idle server needs a quarter of the memory.
+    # Only a server that merges loads pyarrow and DuckDB; others need a quarter of the memory.
     from rmt_pipeline.server.loops import QueueLoops  # noqa: PLC0415  start-up
 
     return QueueLoops(config, name, ("fetch", "merge"))
@@ -311,9 +315,9 @@ def _work_loops(config: Config, name: str) -> WorkLoops:
 def _session(
     config: Config, switch: StopSwitch, give_up_after_s: float | None
 ) -> KazooKeeper | None:
-    """A new ZooKeeper session; None when `switch` is asked first.
+    """A new ZooKeeper session; None when `switch` is set first.
 
-    Raises ZooKeeperUnreachable after `give_up_after_s` seconds; None: tries for ever.
+    Raises ZooKeeperUnreachable after `give_up_after_s` seconds; with None, it tries for ever.
     """
     clock, hosts = SystemClock(), config.zookeeper_hosts
     began_s, pause_s, attempts, reason = clock.monotonic_s(), PAUSE_FIRST_S, 0, ""

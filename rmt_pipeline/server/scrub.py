@@ -1,5 +1,6 @@
-"""The scrub: every part of every table is read whole once in `scrub_period`, at a rate that nobody
-notices. What a disk has lost of its own accord is found before a reader, or a second loss, does.
+"""The scrub: reads every part of every table whole once in `scrub_period`, so slowly that it
+disturbs nothing. So damage on a disk is found before a reader comes to it, or a second replica is
+lost.
 """
 
 import threading
@@ -19,7 +20,7 @@ log = get_log("server")
 
 
 class _Stopping(Exception):
-    """The process ends: what is read now need not be read to its end."""
+    """The process is to end, and the part that is being read need not be read to its end."""
 
 
 class Scrub:
@@ -31,7 +32,7 @@ class Scrub:
         on_broken: Callable[[Replica, PartName, str], None],
         clock: Clock,
     ) -> None:
-        """`replicas` gives the active ones."""
+        """`replicas` returns the active replicas."""
         self._replicas = replicas
         self._on_broken = on_broken
         self._stop = threading.Event()
@@ -43,11 +44,11 @@ class Scrub:
         self._thread.start()
 
     def stop(self) -> None:
-        """Does not wait."""
+        """Stop the thread without waiting for it."""
         self._stop.set()
 
     def look(self) -> None:
-        """Read the parts that are due. Whatever is wrong with one table, the others get theirs."""
+        """Read the parts that are due. When one table fails, the others are still read."""
         for replica in self._replicas():
             if self._stop.is_set():
                 return

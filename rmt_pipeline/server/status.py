@@ -1,5 +1,5 @@
-"""What a server says about itself: `/health` for people and probes, `/metrics` for Prometheus; and
-its HTTP face, which has them beside the parts for peers and "look at your tables now".
+"""A server's status, `/health` for people and probes and `/metrics` for Prometheus; and the
+server's HTTP application, which also has the exchange of parts and `/reload`.
 """
 
 import shutil
@@ -28,8 +28,8 @@ from rmt_pipeline.zookeeper.keeper import Keeper
 
 @dataclass(slots=True)
 class Counters:
-    """Of this process alone, since its start. Each is written by one thread at a time. What the
-    processes of the host count together is in the stores (`TableStatus.events`).
+    """Counts of this process alone, since its start. Each is written by one thread at a time. What
+    all processes of the host count together is in the stores (`TableStatus.events`).
     """
 
     sessions: int = 0
@@ -40,8 +40,8 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """`queue_size` and `parts` are None while there is no session to ask. `broken`: parts whose
-    rows nobody is given until they are fetched again.
+    """The status of one table. `queue_size` and `parts` are None while there is no session to ask
+    with. `broken`: parts whose rows can't be read until they are fetched again.
     """
 
     database: str
@@ -51,33 +51,37 @@ class TableStatus:
     readonly: bool
     reason: str
     needs_somebody: bool
-    """It stays read-only until a person does something about the reason."""
+    """Whether it stays read-only until a person does something about the reason."""
     queue_size: int | None
     parts: int | None
     looks_again_s: float = 0.0
-    """In how many seconds the server looks whether the reason is still true."""
+    """In how many seconds the server looks whether the reason still holds."""
     broken: tuple[str, ...] = ()
     log_lag: int | None = None
-    """Log entries that are not copied to the queue yet."""
+    """How many log entries are not copied to the queue yet."""
     oldest_entry_s: float | None = None
-    """How old the oldest queue entry is, in seconds; 0 of an empty queue."""
+    """The age of the oldest queue entry in seconds; 0 when the queue is empty."""
     stopped: tuple[str, ...] = ()
-    """What was stopped by hand."""
+    """The background work that was stopped by hand."""
     lost_parts: int | None = None
-    """That ever were: no replica had them any more, and they became empty ones."""
+    """How many parts were ever lost on all replicas, and replaced by empty ones."""
     awaiting_quorum: int | None = None
-    """Parts of inserts that wait until more replicas have them."""
+    """How many parts of inserts wait until more replicas have them."""
     events: Mapping[str, int] = field(default_factory=dict)
-    """By the original's names: how often what happened here, in whichever process of this host."""
+    """How often each event, by the original's name, happened to this table, in all processes of
+    this host.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """`session` is empty while there is none. `healthy`: every table may be read and written. The
-    disk is that of the data directory. `damaged`: files of the catalog that can't be read, with
-    what to do about each; the table of such a one is not served. `waiting`: what holds up
-    statements ON CLUSTER, or the log of a Replicated database. `behind`: such databases of which
-    tables are not here, or not as they should be; who asks this server does not find them.
+    """The status of a server. `session` is empty while there is none. `healthy`: every table may be
+    read and written. The disk is that of the data directory.
+
+    `damaged`: files of the catalog that can't be read, with what to do about each; their tables are
+    not served. `waiting`: what holds up statements ON CLUSTER, or the log of a Replicated database.
+    `behind`: Replicated databases whose tables are missing here or out of date, so that clients of
+    this server do not find them.
     """
 
     server: str
@@ -116,7 +120,7 @@ def server_status(
     waiting: tuple[str, ...] = (),
     behind: tuple[str, ...] = (),
 ) -> ServerStatus:
-    """Asks ZooKeeper for the sizes of the queues, in one go."""
+    """The status of the server. Asks ZooKeeper about all tables together."""
     served = [tables.all[name] for name in sorted(tables.all)]
     sizes = _sizes(keeper, served)
     disk = shutil.disk_usage(tables.catalog.data)
@@ -137,7 +141,7 @@ def server_status(
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """None: it can't be asked."""
+    """Numbers of one table from ZooKeeper; None when they can't be read."""
 
     queue: int | None = None
     parts: int | None = None
@@ -232,7 +236,9 @@ def _status(table: ServedTable, sizes: _Sizes, now_s: float) -> TableStatus:
 
 
 def _broken(table: ServedTable) -> Sequence[PartName]:
-    """While ZooKeeper can't be asked, what is marked."""
+    """The parts that can't be read; while ZooKeeper can't be asked, those that are marked as given
+    up.
+    """
     marked, replica = table.store.marks.given_up(), table.replica
     if not marked or replica is None:
         return marked
@@ -243,7 +249,7 @@ def _broken(table: ServedTable) -> Sequence[PartName]:
 
 
 class ServerCollector(Collector):
-    """Asked at every scrape; keeps nothing."""
+    """Prometheus' collector. It gets a fresh status at every scrape, and keeps nothing."""
 
     def __init__(self, status: Callable[[], ServerStatus], counters: Counters) -> None:
         self._status = status
@@ -316,7 +322,9 @@ class ServerCollector(Collector):
 
 
 def _events(tables: Sequence[TableStatus], labels: Sequence[str]) -> Iterator[Metric]:
-    """What `system.events` adds up over the tables. Several events may be one metric."""
+    """The counters that `system.events` adds up over the tables. Several events may share one
+    metric.
+    """
     by_metric: dict[str, list[ProfileEvent]] = {}
     for event in ProfileEvent:
         by_metric.setdefault(event.metric, []).append(event)
@@ -329,7 +337,7 @@ def _events(tables: Sequence[TableStatus], labels: Sequence[str]) -> Iterator[Me
 
 
 def metrics_page(status: Callable[[], ServerStatus], counters: Counters) -> bytes:
-    """Prometheus' text format."""
+    """All metrics in Prometheus' text format."""
     registry = CollectorRegistry()
     registry.register(ServerCollector(status, counters))
     ProcessCollector(registry=registry)
@@ -348,7 +356,9 @@ def server_app(
     reload: Callable[[], dict[str, str]],
     counters: Counters,
 ) -> ASGIApp:
-    """`reload` looks at the catalog and returns why each table is read-only, "" for active."""
+    """The HTTP application of a server. `reload` looks at the catalog, and returns for each table
+    why it is read-only, or "" if it is active.
+    """
 
     async def health(_: Request) -> Response:
         found = await run_in_threadpool(status)

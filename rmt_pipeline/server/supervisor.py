@@ -1,10 +1,10 @@
-"""The life of a server process: session, tables, and what happens when one of them is lost.
+"""The life of a server process: its session, its tables, and what happens when one of them is lost.
 
     start ──► session ──► tables active ◄──► catalog changed, a table due for a retry
                  ▲               │
                  └── session over: everything read-only, close, start over ──┘
 
-Crash-only: nothing here is worth more than its process, so ending is only faster with `stop`.
+The process is crash-only: a kill loses nothing, and `stop` only makes the end faster.
 """
 
 import threading
@@ -20,24 +20,26 @@ from rmt_pipeline.server.tables import ReadOnly, Tables
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
 
-LOOK_EVERY_S = 0.2  # at the catalog: how long a new table waits at most
+LOOK_EVERY_S = 0.2  # between looks at the catalog: a new table waits this long at most
 RELOAD_TIMEOUT_S = 30.0
 
 log = get_log("server")
 
 
 class WorkLoops(Protocol):
-    """What runs the queues of the active tables in this process (`rmt serve --work`)."""
+    """Works the queues of the active tables in this process (`rmt serve --work`)."""
 
     def follow(self, tables: Sequence[TableDefinition]) -> None:
-        """These tables are active now; work on others ends."""
+        """Work these tables, which are active now, and end the work on others."""
         ...
 
     def stop(self) -> None: ...
 
 
 class Supervisor:
-    """`run` is the main thread's; everything else may be called from any thread."""
+    """Runs the server. `run` is for the main thread; everything else may be called
+    from any thread.
+    """
 
     def __init__(
         self,
@@ -50,8 +52,8 @@ class Supervisor:
         should_stop: Callable[[], bool],
         on_catalog: Callable[[], None] = lambda: None,
     ) -> None:
-        """`open_session` tries until it has one; None when the server is to stop. `on_catalog` is
-        called when the catalog has changed.
+        """`open_session` tries until it has a session; it returns None when the server is to stop.
+        `on_catalog` is called when the catalog has changed.
         """
         self._on_catalog = on_catalog
         self._tables = tables
@@ -67,13 +69,13 @@ class Supervisor:
 
     @property
     def keeper(self) -> KazooKeeper | None:
-        """The living session's; None while there is none."""
+        """The keeper of the living session; None while there is none."""
         keeper = self._keeper
         return None if keeper is None or keeper.is_retired else keeper
 
     def run(self, first: KazooKeeper) -> None:
-        """Serve until `should_stop`. Raises ReplicaIsAlreadyActive when another process serves
-        one of our replicas at the start, and goes on doing so beyond its session's timeout.
+        """Serve until `should_stop`. Raises ReplicaIsAlreadyActive when another process serves one
+        of our replicas at the start, and still does so after its session's timeout.
         """
         keeper: KazooKeeper | None = first
         give_up_s = self._tables.clock.monotonic_s() + 2 * first.session_timeout_s + 1
@@ -84,13 +86,14 @@ class Supervisor:
             log.info("session begun", session=f"{keeper.session_id:#x}")
             self._serve_session(keeper, give_up_s)
             self._end_session(keeper)
-            give_up_s = float("inf")  # later, whoever is in our place is waited for
+            give_up_s = float("inf")  # later we wait for another process with our replica
             keeper = None if self._should_stop() else self._open_session()
 
     def reload(self) -> dict[str, str]:
-        """Look at the catalog and at every table that is due, now; why each is read-only.
+        """Look at the catalog, and at every table that is due, now. Return for each table why it is
+        read-only, or "" if it is active.
 
-        Raises Unavailable while there is no session, Timeout.
+        Raises Unavailable while there is no session, and Timeout.
         """
         if self.keeper is None:
             raise Unavailable("this server has no ZooKeeper session now; it is starting over")
@@ -127,7 +130,7 @@ class Supervisor:
             served = self._tables.all.values()
             self._loops.follow([table.definition for table in served if table.replica])
         with self._looks:
-            if self._version == known:  # else a reload was asked for meanwhile: look again
+            if self._version == known:  # else a reload has asked for another look meanwhile
                 self._version = version
             self._looks_ended = begun
             self._looks.notify_all()

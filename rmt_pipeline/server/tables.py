@@ -1,4 +1,4 @@
-"""The tables of a running server: each is one replica, active in the present session or not.
+"""The tables of a running server: each is one replica, active in the present session or read-only.
 
     in the catalog ──► ReadOnly ──start──► Active ──session over, is_active gone──► ReadOnly …
                           └──fails: the reason, and when to try again──┘
@@ -40,11 +40,11 @@ from rmt_pipeline.system import Clock, IdSource
 from rmt_pipeline.zookeeper.keeper import Delete, Keeper, Refused, SetData
 from rmt_pipeline.zookeeper.paths import ReplicaPaths
 
-RETRY_SOON_S = 0.5  # the world moved, or did not answer: it may be over at once
-RETRY_LATER_S = 10.0  # somebody has to do something about it; as the original
+RETRY_SOON_S = 0.5  # after a conflict, or without an answer: it may be over at once
+RETRY_LATER_S = 10.0  # a person has to do something about it; as in the original
 
 MAY_BE_OVER = Conflict | Unavailable | ReplicaIsAlreadyActive
-"""Reasons that may be gone at the next try. A replica that is already active may be that of a dying
+"""Errors that may be gone at the next try. When a replica is already active, that may be a dying
 session, which ends within its timeout.
 """
 
@@ -56,14 +56,14 @@ log = get_log("server")
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """Announced in the present session and ready to work."""
+    """The replica is announced in the present session, and ready to work."""
 
     replica: Replica
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOnly:
-    """Why nothing may be written, and when (monotonic) to try again."""
+    """Why the table may not be written, and when (monotonic) to try to start it again."""
 
     reason: str
     retry_at_s: float = 0.0
@@ -71,14 +71,14 @@ class ReadOnly:
 
     @property
     def needs_somebody(self) -> bool:
-        """Whether it stays so until a person does something about it."""
+        """Whether it stays read-only until a person does something about the reason."""
         return self.error is not None and not isinstance(self.error, MAY_BE_OVER)
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class ServedTable:
-    """One table of this server: whether it is active (its session in ZooKeeper lives, and it may be
-    written) or read-only, and why.
+    """One table of this server. Its state is active (its session in ZooKeeper lives, and it may be
+    written) or read-only, with the reason.
     """
 
     definition: TableDefinition
@@ -86,9 +86,9 @@ class ServedTable:
     state: Active | ReadOnly
     wake: Callable[[], None] = lambda: None
     verify_at_s: float = 0.0
-    """When (monotonic) to look at `is_active`, unless a watch tells of it before."""
+    """When (monotonic) to look at `is_active`, unless a watch reports a change before that."""
     renamed: bool = False
-    """Its `host` in ZooKeeper has still the old name."""
+    """Whether its `host` in ZooKeeper still has the old name."""
 
     @property
     def name(self) -> ServedName:
@@ -106,12 +106,12 @@ class ServedTable:
         return state.reason if isinstance(state, ReadOnly) else ""
 
     def look_again(self) -> None:
-        """What a watch on `is_active` calls. From any thread."""
+        """Verify `is_active` soon. A watch on `is_active` calls this, from any thread."""
         self.verify_at_s = 0.0
         self.wake()
 
     def alter(self, definition: TableDefinition) -> None:
-        """Another definition of the same replica, or another name: it stays active."""
+        """Take over another definition, or name, of the same replica; the table stays active."""
         self.renamed |= definition.full_name != self.definition.full_name
         self.definition = definition
         if isinstance(self.state, Active):
@@ -122,7 +122,9 @@ class ServedTable:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who this server is, for good (`server`), in this process (`incarnation`), and where."""
+    """Which server this is: for good (`server`), in this process (`incarnation`), and
+    its address.
+    """
 
     server: str
     incarnation: str
@@ -143,9 +145,9 @@ class Identity:
 
 @dataclass(slots=True)
 class Tables:
-    """The tables that this server serves, by their names: opened as the catalog has them, made
-    active, started anew after a lost session, dropped to the end. For the supervisor's thread
-    alone, but for what says otherwise.
+    """The tables that this server serves, by their names. It opens them as the catalog has them,
+    makes them active, starts them again after a lost session, and finishes their drops. Only the
+    supervisor's thread may call it, except where a method says otherwise.
     """
 
     catalog: Catalog
@@ -155,16 +157,18 @@ class Tables:
     wake: Callable[[], None]
     """Called from any thread when a table may need another look."""
     drop_delay_s: float = 480.0
-    """After DROP TABLE without SYNC: until then UNDROP TABLE brings it back."""
+    """How long UNDROP TABLE can bring a table back after a DROP TABLE without SYNC."""
     _tables: dict[ServedName, ServedTable] = field(default_factory=dict, init=False)
     _drops_due_s: float | None = field(default=None, init=False)
     """When (monotonic) to look for drops that were cut off; None: when the catalog changes."""
     _detached_due_s: float | None = field(default=None, init=False)
-    """When (monotonic) to tell which tables are detached; None: when the catalog changes."""
+    """When (monotonic) to note in ZooKeeper which tables are detached; None: when the catalog
+    changes.
+    """
     _removals_due_s: float | None = field(default=None, init=False)
-    """When (monotonic) the next dropped table is to be removed; None: when the catalog changes."""
+    """When (monotonic) to remove the next dropped table; None: when the catalog changes."""
     _removals: dict[DroppedTable, float] = field(default_factory=dict, init=False)
-    """When (monotonic) each dropped table is to be removed: the clock may be set meanwhile."""
+    """When (monotonic) to remove each dropped table: the wall clock may be changed meanwhile."""
     _damaged: tuple[str, ...] = field(default=(), init=False)
 
     @property
@@ -177,8 +181,9 @@ class Tables:
         return self._damaged
 
     def store_of(self, endpoint: str) -> PartStore | None:
-        """The parts of the replica at this ZooKeeper path; read-only tables give theirs too. Raises
-        Unavailable while sends are stopped by hand.
+        """The parts of the replica at this ZooKeeper path, even if its table is read-only; None if
+        this server has none there. From any thread. Raises Unavailable while sends are stopped by
+        hand.
         """
         for table in list(self._tables.values()):
             if table.definition.engine.root == endpoint:
@@ -197,12 +202,14 @@ class Tables:
         return None
 
     def replicas(self) -> list[Replica]:
-        """The active ones."""
+        """The active replicas. From any thread."""
         found = [table.replica for table in list(self._tables.values())]
         return [replica for replica in found if replica is not None]
 
     def follow_catalog(self, keeper: Keeper) -> None:
-        """Take up new tables, let go of dropped ones, notice altered ones."""
+        """Take up new tables, give up those that are dropped or detached, and update
+        altered ones.
+        """
         wanted: dict[ServedName, ServedTable] = {}
         by_uuid = {table.definition.uuid: table for table in self._tables.values()}
         damaged = []
@@ -211,7 +218,7 @@ class Tables:
                 found = self._read(name, by_uuid)
             except Corruption as error:
                 damaged.append(str(error))
-                found = self._tables.get(name)  # what is served goes on
+                found = self._tables.get(name)  # if it is served already, it goes on
             if found is not None:
                 wanted[name] = found
         self._say_damaged([*damaged, *self.catalog.damaged_aside()])
@@ -227,14 +234,16 @@ class Tables:
             table.verify_at_s = 0.0  # a table dropped and made again has lost its `is_active`
 
     def _say_damaged(self, problems: list[str]) -> None:
-        """Once each."""
+        """Log each problem once."""
         for problem in problems:
             if problem not in self._damaged:
                 log.warning("a file of the catalog cannot be read", reason=problem)
         self._damaged = tuple(problems)
 
     def look(self, keeper: Keeper) -> None:
-        """Activate what is due, and what lost its `is_active`. Never raises RmtError."""
+        """Activate the tables that are due, and those that lost their `is_active`. Never raises
+        RmtError.
+        """
         if self._has_come(self._drops_due_s):
             self._drops_due_s = self._finish_drops(keeper)
         if self._has_come(self._detached_due_s):
@@ -250,7 +259,7 @@ class Tables:
                 self._activate(table, keeper)
 
     def next_look_s(self) -> float | None:
-        """Seconds until a table, or something about one, is due; None when nothing is."""
+        """The seconds until a table, or something about one, is due; None when nothing is."""
         now_s = self.clock.monotonic_s()
         states = (table.state for table in self._tables.values())
         waits = [state.retry_at_s - now_s for state in states if isinstance(state, ReadOnly)]
@@ -259,12 +268,12 @@ class Tables:
         return max(0.0, min(waits)) if waits else None
 
     def close_for_writes(self, reason: str) -> None:
-        """The session is over: nothing may be written until the next one."""
+        """The session is over: make all tables read-only until the next one."""
         for table in self._tables.values():
             table.state = ReadOnly(reason)
 
     def _finish_drops(self, keeper: Keeper) -> float | None:
-        """Go on with every DROP that was cut off. When to try again; None when none is left."""
+        """Finish every DROP that was cut off. Returns when to try again; None when none is left."""
         again_s = None
         for database in self.catalog.databases():
             for name in self.catalog.dropping(database):
@@ -272,7 +281,7 @@ class Tables:
                 try:
                     if resume_drop(self.catalog, keeper, database, name, self._store):
                         log.info("drop finished", table=full_name)
-                except Conflict:  # whoever is at it ends it, or dies
+                except Conflict:  # another process is finishing it, or will die
                     again_s = self.clock.monotonic_s() + RETRY_SOON_S
                 except (RmtError, OSError) as error:
                     log.warning("drop not finished", table=full_name, reason=str(error))
@@ -280,10 +289,12 @@ class Tables:
         return again_s
 
     def _remove_dropped(self, keeper: Keeper) -> float | None:
-        """Those whose time is over. When the next one's is; None when there is none.
+        """Remove the dropped tables whose time is over. Returns when the next one is due; None when
+        there is none.
 
-        What is left of its time is asked of the clock once, when this process first sees the drop:
-        a clock that is set takes nothing away, nor does one that was set back hold it up.
+        The wall clock is read once for each drop, when this process first sees it. So a clock that
+        is set forward later does not shorten the time, and one that is set back does not lengthen
+        it.
         """
         now_s, dues_s = self.clock.monotonic_s(), self._removals
         self._removals = {}
@@ -305,8 +316,9 @@ class Tables:
         return self.clock.monotonic_s() + min(waits) if waits else None
 
     def _note_detached(self, keeper: Keeper) -> float | None:
-        """Tell other servers which replicas are detached. When to look again: the note of a dropped
-        one goes when somebody begins to take it back; None when all know, and there is none.
+        """Note in ZooKeeper, for other servers, which replicas are detached. Returns when to do it
+        again, or None. The note of a dropped table goes when an UNDROP of it begins, so as long as
+        there is one, the note is renewed regularly. Without dropped tables, once is enough.
         """
         again_s = None
         try:
@@ -314,7 +326,7 @@ class Tables:
                 note_detached(keeper, ReplicaPaths(one.definition.engine.root), one.words)
             for dropped in self.catalog.dropped():
                 if not dropped.drop.replica_czxid:
-                    continue  # it has no replica, or another table has it
+                    continue  # it has no replica, or another table has that now
                 note_detached(keeper, ReplicaPaths(dropped.definition.engine.root), DROPPED)
                 again_s = self.clock.monotonic_s() + RETRY_LATER_S
         except RmtError as error:
@@ -333,7 +345,9 @@ class Tables:
             return None
 
     def _read(self, name: ServedName, by_uuid: Mapping[str, ServedTable]) -> ServedTable | None:
-        """Raises Corruption."""
+        """The table as the catalog has it now; None if it is not there any more.
+        Raises Corruption.
+        """
         known = self._tables.get(name)
         try:
             definition = self.catalog.definition(*name)
@@ -347,7 +361,7 @@ class Tables:
             return known
         state = ReadOnly("it is being started")
         store = self._store(definition)
-        for what in store.marks.stopped():  # by hand, which a start forgets
+        for what in store.marks.stopped():  # a start forgets what was stopped by hand
             store.marks.go_on(what)
             log.info("goes on", table=definition.full_name, what=what.value)
         return ServedTable(definition, store, state, self.wake)
@@ -356,7 +370,7 @@ class Tables:
         return due_s is not None and self.clock.monotonic_s() >= due_s
 
     def _activate(self, table: ServedTable, keeper: Keeper) -> None:
-        """`start`, and what its outcome means."""
+        """Start the replica, and set the table's state by the outcome."""
         replica = self._replica(table, keeper)
         began_s = self.clock.monotonic_s()
         try:
@@ -373,7 +387,7 @@ class Tables:
             self._failed(table, error)
             return
         except Exception as error:
-            # A bug, or a disk that fails. The other tables of this server are not its victims.
+            # A bug, or a disk that fails. The other tables of this server must not suffer from it.
             log.exception("table cannot be started", table=str(replica))
             self._failed(table, Corruption(f"it cannot be started: {error!r}"))
             return
@@ -395,7 +409,9 @@ class Tables:
         table.state = ReadOnly(str(error), self.clock.monotonic_s() + retry_s, error)
 
     def _verify(self, table: ServedTable, keeper: Keeper) -> None:
-        """Whether `is_active` is still ours; and hear of it when it changes, or ask again."""
+        """Check whether `is_active` is still ours. A watch reports when it changes; the check is
+        also repeated after a while.
+        """
         replica = table.replica
         assert replica is not None
 
@@ -412,7 +428,9 @@ class Tables:
             table.state = ReadOnly("its is_active was removed; it is being started again")
 
     def _announce(self, table: ServedTable, replica: Replica) -> None:
-        """The table's name, to who reads in `host` where its parts are."""
+        """Write the table's new name into `host`, from which other replicas read where to fetch its
+        parts.
+        """
         address = self.identity.address_of(table.definition).encode()
         try:
             replica.keeper.multi([SetData(replica.paths.host, address)])
@@ -422,8 +440,9 @@ class Tables:
             table.renamed = False
 
     def _leave(self, table: ServedTable, keeper: Keeper) -> None:
-        """A dropped table, whose nodes are removed by whoever drops it, or a detached one, whose
-        nodes stay; `is_active` is ours.
+        """Remove our `is_active` of a table that is not served any more. Its other nodes are not
+        touched here: those of a dropped table are removed by the DROP, those of a detached one
+        stay.
         """
         replica = table.replica
         if replica is None:
@@ -433,7 +452,7 @@ class Tables:
             if stat is not None and stat.ephemeral_owner == keeper.session_id:
                 keeper.multi([Delete(replica.paths.is_active, stat.version)])
         except Refused:
-            return  # the one who drops was faster
+            return  # the DROP was faster
         except RmtError as error:
             log.debug("is_active was not removed", table=str(replica), error=str(error))
 
@@ -453,12 +472,14 @@ class Tables:
 
 
 def _is_same(one: TableDefinition, other: TableDefinition) -> bool:
-    """Whether they are one table before and after an ALTER; not so after DROP and CREATE."""
+    """Whether the two are one table before and after an ALTER. After DROP and CREATE
+    they are not.
+    """
     return one.uuid == other.uuid and one.engine.root == other.engine.root
 
 
 def _news(started: Started) -> dict[str, object]:
-    """What a start found, as far as it is worth a line."""
+    """What the start of a replica has found, as far as it is worth logging."""
     recovered = started.recovered
     news: dict[str, object] = {}
     if started.cloned is not None:

@@ -1,5 +1,5 @@
-"""A server's loop over the statements ON CLUSTER. It is woken by ZooKeeper, and asks nothing while
-nobody puts one in (docs/decisions/0019).
+"""A server's loops over statements: one for those ON CLUSTER, and one for each Replicated database.
+ZooKeeper wakes them, and they ask nothing while there are no new statements (docs/decisions/0019).
 """
 
 import logging
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from rmt_pipeline.sql.run.catch_up import DatabaseCarrier
 
 RETRY_S = 1.0
-RETRY_LATER_S = 10.0  # somebody has to do something about it
-LOOK_ANYWAY_S = 300.0  # should an event be missed after all
+RETRY_LATER_S = 10.0  # a person has to do something about it
+LOOK_ANYWAY_S = 300.0  # in case an event was missed
 JOIN_S = 1.0
 PATIENCE_S = 2.0  # with a ZooKeeper that does not answer: `stop` waits for it
 
@@ -47,8 +47,9 @@ log = get_log("tasks")
 
 
 class TaskLoop:
-    """Of the queue of the configuration. One thread, with a session of its own: the statements'
-    writes may end it, and `is_active` must not end with it.
+    """Works off the queue of statements ON CLUSTER that the configuration names. It has a thread
+    and a session of its own: writes of the statements may end their session, and the server's
+    `is_active` must not end with it.
     """
 
     def __init__(self, config: Config, server: str) -> None:
@@ -62,18 +63,20 @@ class TaskLoop:
         self._cleaned_at_s = float("-inf")
         self._said = ""
         self.is_behind = False
-        """What it waits for keeps tables away from who asks this server."""
+        """Whether tables are missing here, or out of date, because of what the loop waits for."""
         self._thread = threading.Thread(target=self._run, name="rmt-tasks", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def wake(self) -> None:
-        """There may be something to do. From any thread."""
+        """Look again, since there may be something to do. From any thread."""
         self._signal.fire()
 
     def stop(self) -> None:
-        """A statement that is being carried out is cut off; the next start takes it up again."""
+        """End the loop. A statement that is being carried out is cut off; the next start takes it
+        up again.
+        """
         self._stop.set()
         self._waker.wake()
         self._thread.join(JOIN_S)
@@ -86,7 +89,9 @@ class TaskLoop:
             self._waker.wait_s(retry_s if self._signal.is_fired else LOOK_ANYWAY_S)
 
     def _attempt(self, worker: TaskWorker | None) -> tuple[TaskWorker | None, float]:
-        """One look; the worker from now on, and when to look again if that is to be soon."""
+        """Look once. Return the worker to use from now on, and the seconds after which to look
+        again if something is left to do.
+        """
         retry_s = RETRY_S
         try:
             worker = self._current(worker)
@@ -105,17 +110,17 @@ class TaskLoop:
 
     @property
     def waits_for(self) -> str:
-        """Why the last look did not get to its end; "" when it did."""
+        """Why the last look could not be finished; "" when it could."""
         return self._said
 
     def _say(self, reason: str) -> None:
-        """Once, however often it is tried."""
+        """Log the reason, once for all attempts that fail with it."""
         if reason != self._said:
             log.warning("statements ON CLUSTER wait", reason=reason)
         self._said = reason
 
     def _current(self, worker: TaskWorker | None) -> TaskWorker:
-        """A worker in a living session, announced."""
+        """A worker in a living session, which is announced in ZooKeeper."""
         keeper = self._context.keeper(PATIENCE_S)
         if worker is not None and worker.keeper is keeper:
             return worker
@@ -151,12 +156,14 @@ class TaskLoop:
             log.info("old statements ON CLUSTER removed", count=len(removed), last=removed[-1])
 
     def _first_needed(self, keeper: LivingKeeper) -> Callable[[], int] | None:
-        """For `clean_queue`. A server that has missed a statement ON CLUSTER is told by hand."""
+        """The first statement that `clean_queue` must keep; None here. When a server has missed a
+        statement ON CLUSTER, a person has to repeat it there.
+        """
         del keeper
         return None
 
     def _carry(self) -> Carrier:
-        if self._carrier is None:  # who has no such statement does not load the language
+        if self._carrier is None:  # a server without such statements does not load SQL
             from rmt_pipeline.sql.run.task import (  # noqa: PLC0415  start-up
                 StatementCarrier,
                 TaskContext,
@@ -168,7 +175,9 @@ class TaskLoop:
 
 
 class AltersUnderWay(Unavailable):
-    """What the tables of a Replicated database are is not known yet."""
+    """An ALTER is not finished, so it is not known yet what the tables of a Replicated database
+    are.
+    """
 
 
 class NotCaughtUp(Unavailable):
@@ -176,8 +185,8 @@ class NotCaughtUp(Unavailable):
 
 
 class DatabaseLoop(TaskLoop):
-    """Of the log of one Replicated database: what it says is carried out, and the tables here are
-    compared with the database's whenever it, or the catalog, has changed.
+    """Works off the log of one Replicated database. Whenever the database or the catalog has
+    changed, it also compares the tables here with the database's.
     """
 
     def __init__(
@@ -190,7 +199,9 @@ class DatabaseLoop(TaskLoop):
         self._tables: DatabaseCarrier | None = None
 
     def _begin(self, keeper: LivingKeeper) -> TaskWorker:
-        """Raises UserError when the replica was dropped from another server."""
+        """A worker for the new session. Raises UserError when another server has dropped this
+        replica.
+        """
         if not is_registered(keeper, self._paths, self._replica):
             raise UserError(
                 f"replica {self._replica!r} of {self._paths.root} was dropped: DROP DATABASE "
@@ -209,8 +220,9 @@ class DatabaseLoop(TaskLoop):
         return worker
 
     def _go_on(self, worker: TaskWorker, pointer: int | None) -> None:
-        """Behind this statement; when others after it were removed from the log, with what the
-        database is now.
+        """Go on after the statement `pointer`. If it is None, or if later statements were removed
+        from the log, first make the tables as the database has them now, and go on at the end of
+        the log.
         """
         keeper = worker.keeper
         if pointer is None or not log_is_whole(keeper, self._paths, pointer):
@@ -226,13 +238,15 @@ class DatabaseLoop(TaskLoop):
     def _carry_out_what_nobody_will(
         self, worker: TaskWorker, now: Picture, problems: Sequence[str]
     ) -> None:
-        """ALTERs that are not in the picture, and that no other replica has still to come to: all
-        go on behind the end of the log, as this one. Other problems are said by the look.
+        """Carry out the ALTERs that are in the log but not in the picture, and that no other
+        replica will come to, because all of them, like this one, go on after the end of the log.
+        Raises NotCaughtUp when there are such ALTERs, and tables with problems too; other problems
+        are reported by the look. Without this:
 
-        1. An ALTER is in the log of a database that r1 alone has.
-        2. Before r1 comes to it, somebody says CREATE DATABASE there once more: r1 looks at
-           everything anew, and notes all statements as done.
-        3. The ALTER was said to be done, and never happened.
+        1. An ALTER is in the log of a database whose only replica is r1.
+        2. Before r1 comes to it, CREATE DATABASE is run there again: r1 looks at everything anew,
+           and notes all statements as done.
+        3. The ALTER is reported as done, and never happened.
         """
         left = self._compare_with().alters_left(worker.keeper, now, self._replica)
         if left and problems:
@@ -241,15 +255,16 @@ class DatabaseLoop(TaskLoop):
             worker.carry_out(name)
 
     def _settled_picture(self, keeper: LivingKeeper) -> Picture:
-        """One that has each ALTER before its end. Raises AltersUnderWay, Conflict.
+        """A picture that has the effect of each ALTER before its end. Raises AltersUnderWay while a
+        replica has still to carry one out, and Conflict. Without that:
 
-        1. An ALTER is in the log, and r1, which is to carry it out and then to tell the table's
-           record, is still at what comes before it.
-        2. r3, which is alone in its shard, makes the table as the record has it, and goes on behind
+        1. An ALTER is in the log. r1 is to carry it out and then to update the table's record, but
+           r1 is still at an earlier statement.
+        2. r3, which is alone in its shard, makes the table as the record has it, and goes on after
            the end of the log.
-        3. r1 carries the ALTER out: in the shard of r3 nobody does.
+        3. r1 carries the ALTER out. In the shard of r3, no replica does.
 
-        Nor does anybody when r1 is dead in step 2 and comes back in step 3.
+        The same happens when r1 is dead in step 2 and comes back in step 3.
         """
         before = picture(keeper, self._paths)
         under_way = self._compare_with().log(keeper, before).under_way(self._replica)
@@ -260,19 +275,21 @@ class DatabaseLoop(TaskLoop):
                 "carry out: what it makes of the table is not known before that. If its server "
                 "does not run, start it, or SYSTEM DROP DATABASE REPLICA when it is gone for good"
             )
-        now = picture(keeper, self._paths)  # with what was told since
+        now = picture(keeper, self._paths)  # with what the records have since
         if now.last_task != before.last_task:
             raise Conflict(f"{self._paths.root} was changed meanwhile; it is looked at again")
         return now
 
     def _look(self, worker: TaskWorker) -> None:
-        """Raises NotCaughtUp: what is wrong with a table holds up nothing else."""
+        """Carry out new statements, and compare the tables. Raises NotCaughtUp at the end, so that
+        a problem with one table holds up nothing else.
+        """
         self._signal.take()
         worker.turn()
         now = picture(worker.keeper, self._paths)
-        if now.last_task > worker.reached:  # one came in between, or was removed before we came
+        if now.last_task > worker.reached:  # a statement came in between, or was removed
             self._go_on(worker, worker.reached)
-            self._signal.fire()  # what is there is carried out first
+            self._signal.fire()  # the next look carries out what is there
             return
         problems = self._compare_with().catch_up(worker.keeper, now)
         if self._compare_with().is_behind:
@@ -284,7 +301,8 @@ class DatabaseLoop(TaskLoop):
         self._clean(worker)
 
     def _first_needed(self, keeper: LivingKeeper) -> Callable[[], int]:
-        """What every server that runs has worked off, and the tables' records know of:
+        """The first statement that has to stay in the log. Those before it were worked off by every
+        server that runs, and the tables' records have their effects. Otherwise:
 
         1. r1 carries an ALTER out, which is then in the queue of the table's replicas.
         2. Many statements come, and the ALTER is cleaned from the log.
@@ -298,11 +316,12 @@ class DatabaseLoop(TaskLoop):
         return first
 
     def _made_settled(self, keeper: LivingKeeper, now: Picture) -> list[str]:
-        """Tables here that have missed an ALTER have it, or why not. Raises as `_settled_picture`:
+        """Alter those tables here that have missed an ALTER, and return the problems. Raises as
+        `_settled_picture`. A table may have missed one like this:
 
-        1. r3 goes on behind the end of the log, and could not alter a table as others had: it was
-           read-only, or the ALTER was in the record only a moment later.
-        2. r3 has all statements that there are, and its table is still another one.
+        1. r3 goes on after the end of the log, and could not alter a table as other replicas had:
+           the table was read-only, or the ALTER was in the record only a moment later.
+        2. r3 is done with all statements, and its table still differs.
         """
         settled = self._settled_picture(keeper)
         if settled.last_task != now.last_task:
@@ -322,7 +341,9 @@ class DatabaseLoop(TaskLoop):
 
 
 class TaskLoops:
-    """That of the configuration, and one for each Replicated database of the catalog."""
+    """The loop for the queue of the configuration, and one for each Replicated database in the
+    catalog.
+    """
 
     def __init__(self, config: Config, server: str, catalog: Catalog) -> None:
         self._config = config
@@ -336,7 +357,9 @@ class TaskLoops:
         self.follow_catalog()
 
     def follow_catalog(self) -> None:
-        """Of databases that are there: the others' loops end. Only for one thread."""
+        """Start loops for new databases, and end those of databases that are gone. Only for one
+        thread.
+        """
         wanted: dict[tuple[str, ReplicatedDatabase], None] = {}
         for name in self._catalog.databases():
             try:
@@ -358,7 +381,7 @@ class TaskLoops:
                 loop.wake()
 
     def waiting(self) -> tuple[str, ...]:
-        """What holds statements up, in words. From any thread."""
+        """What holds up statements, in words. From any thread."""
         loops = [("statements ON CLUSTER wait", self._queue)]
         loops += [
             (f"database {name} waits", loop)
@@ -367,7 +390,7 @@ class TaskLoops:
         return tuple(f"{what}: {loop.waits_for}" for what, loop in loops if loop.waits_for)
 
     def behind(self) -> tuple[str, ...]:
-        """Databases whose tables are not all here as they should be. From any thread."""
+        """The databases with tables that are missing here, or out of date. From any thread."""
         return tuple(name for (name, _), loop in [*self._databases.items()] if loop.is_behind)
 
     def stop(self) -> None:

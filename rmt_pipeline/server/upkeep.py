@@ -1,8 +1,8 @@
-"""Clean-up beside the work loops: who works a server's queues without Dagster cleans its tables too
-(spec §10; Dagster has a schedule for it, people have `rmt cleanup`).
+"""Clean-up beside the work loops: a server whose queues are worked without Dagster also cleans its
+tables (spec §10). With Dagster there is a schedule for it, and people have `rmt cleanup`.
 
-A table in which nothing was found is not cleaned again before something has changed: that is asked
-of all tables together whose turn it is about to be.
+A table in which nothing was left to clean is not cleaned again before something has changed.
+Whether it has is asked for all tables together that are due, or soon will be.
 """
 
 import random
@@ -30,21 +30,21 @@ from rmt_pipeline.server.log import get_log
 from rmt_pipeline.system import Clock
 
 LOOK_EVERY_S = 0.5
-SLOWDOWN = 1.5  # of the pause of a table that has nothing to clean, each time
-TOGETHER = 0.5  # of its pause: so much sooner a table is looked at when another one is
-CLEAN_ANYWAY_S = 86_400.0  # should something be missed after all
+SLOWDOWN = 1.5  # by which a table's pause grows each time there is nothing to clean
+TOGETHER = 0.5  # of its pause: a table's turn may come this much sooner, with another table's
+CLEAN_ANYWAY_S = 86_400.0  # in case a change was missed
 
 log = get_log("worker")
 
 
 @dataclass(slots=True)
 class _Turn:
-    """When (monotonic) a table's turn is, and the pause before it without what chance adds."""
+    """When (monotonic) a table's turn is, and the pause before it, without the random addition."""
 
     at_s: float
     pause_s: float
     settled: Settled | None = None
-    """As it was when nothing was to be cleaned, and nothing grew old."""
+    """The table's state when there was nothing to clean and nothing would grow old; else None."""
     cleaned_s: float = 0.0
 
 
@@ -57,7 +57,7 @@ class UpkeepLoop:
         clock: Clock,
         chance: random.Random,
     ) -> None:
-        """`replica_of` gives one with a living session, or raises ZooKeeperUnreachable."""
+        """`replica_of` returns a replica with a living session, or raises ZooKeeperUnreachable."""
         self._replica_of = replica_of
         self._clock = clock
         self._chance = chance
@@ -74,15 +74,17 @@ class UpkeepLoop:
         self._tables = tuple(tables)
 
     def stop(self) -> None:
-        """Nothing is begun any more. What is under way may be cut anywhere."""
+        """Begin nothing more. A clean-up that is under way may be cut off anywhere."""
         self._stop.set()
 
     def join(self, timeout_s: float) -> None:
-        """After `stop`: wait for what is under way, so long at most."""
+        """After `stop`: wait for the clean-up that is under way, at most for
+        `timeout_s` seconds.
+        """
         self._thread.join(timeout_s)
 
     def look(self) -> None:
-        """Clean the tables whose turn it is. Whatever is wrong with one, the others get theirs."""
+        """Clean the tables whose turn it is. When one table fails, the others are still cleaned."""
         tables = {table.full_name: table for table in self._tables}
         self._turns = {name: turn for name, turn in self._turns.items() if name in tables}
         now_s = self._clock.monotonic_s()
@@ -119,19 +121,20 @@ class UpkeepLoop:
         return None
 
     def _read(self, replicas: Sequence[Replica]) -> dict[str, list[Read]]:
-        """Of each replica the nodes that tell whether something has changed, with as few requests
-        as possible; of none, when there is no answer: then each is cleaned, and finds out why.
+        """For each replica, the nodes that tell whether something has changed, with as few requests
+        as possible. Replicas are left out when there is no answer: then each is cleaned, and meets
+        the error itself.
         """
         nodes = [nodes_to_read(replica) for replica in replicas]
         try:
             paths = [path for some in nodes for path in some]
             found = iter(replicas[0].keeper.get_many(paths) if replicas else [])
-        except AccessDenied:  # to a node of one of them
+        except AccessDenied:  # to a node of one replica
             half = len(replicas) // 2
             if not half:
                 return {}
             return self._read(replicas[:half]) | self._read(replicas[half:])
-        except Exception as error:  # noqa: BLE001  each is asked about it alone
+        except Exception as error:  # noqa: BLE001  each is then cleaned alone
             log.debug("tables were not looked at together", reason=str(error))
             return {}
         return {
@@ -155,7 +158,7 @@ class UpkeepLoop:
         now_s, slower_s = self._clock.monotonic_s(), turn.pause_s * SLOWDOWN
         slower_s = max(shortest_s, min(slower_s, float(settings.max_cleanup_delay_period)))
         before = turn.settled if now_s < turn.cleaned_s + CLEAN_ANYWAY_S else None
-        with suppress(Exception):  # who cleans finds out why, and tells
+        with suppress(Exception):  # the clean-up meets the error too, and logs it
             if before is not None and found and Settled.now(replica, found) == before:
                 self._plan(name, settings, slower_s, before, turn.cleaned_s)
                 return
@@ -177,8 +180,8 @@ class UpkeepLoop:
     def _clean(
         self, table: TableDefinition, replica: Replica, found: Sequence[Read]
     ) -> tuple[bool, Settled | None]:
-        """Whether there was nothing to clean, and what it is like if that stays so. `found` was
-        read before.
+        """Clean a table. Return whether there was nothing to clean, and the state in which that
+        stays so, if it is known. `found` are the nodes that were read before.
         """
         try:
             if Background.CLEANUP in replica.store.marks.stopped():
