@@ -17,7 +17,7 @@ def run_export(
     columns: Sequence[str],
     lease_s: float,
 ) -> int:
-    """Bring the exports of a table up to date, and say what a reader opens."""
+    """Bring the exports of a table up to date, and print the address that a reader opens."""
     with ServerContext(config, server, purpose="export") as context:
         found = typed_table(context, name)
         for form in FORMATS:

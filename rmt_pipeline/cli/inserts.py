@@ -1,4 +1,4 @@
-"""`rmt inserts` and `rmt undo`: what became of an insert, and one that should not have been."""
+"""`rmt inserts` and `rmt undo`: shows what became of inserts, and takes one back."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -19,8 +19,8 @@ NAMED_MAX = 5
 def run_inserts(
     config: Config, server: str | None, table: str | None, insert_id: str, token: str
 ) -> int:
-    """Print them. The exit status is 1 when one is asked for and no table knows it, or it is not
-    done. Raises UserError for an unknown server or table.
+    """Print the inserts. The exit status is 1 when one insert is asked for and no table knows it,
+    or it is not done. Raises UserError for an unknown server or table.
     """
     wanted = insert_id_of_token(token) if token else insert_id
     told: list[InsertReport] = []
@@ -43,7 +43,7 @@ def run_inserts(
 def insert_lines(
     table: Table, server: str, reports: Sequence[InsertReport], *, is_one: bool
 ) -> Iterator[str]:
-    """Of one table on one server."""
+    """The lines about the inserts of one table on one server."""
     name = f"{table.definition.full_name} on {server}"
     if not is_one:
         yield f"{name}: {len(reports)} inserts are remembered"
@@ -56,7 +56,7 @@ def insert_lines(
 
 
 def insert_words(report: InsertReport) -> str:
-    """An insert in a line, for people."""
+    """One insert in a line, for people."""
     record = report.record
     when = datetime.fromtimestamp(record.created_s, UTC).isoformat(timespec="seconds")
     run = f" by run {record.run_id}" if record.run_id else ""
@@ -87,8 +87,9 @@ def run_undo(
     *,
     is_meant: bool,
 ) -> int:
-    """Say what would go; with `is_meant`, have it go. The exit status is 1 when it can't be undone.
-    Raises UserError when it is not clear which insert; what `Table.undo` raises.
+    """Print what would be removed; with `is_meant`, remove it. The exit status is 1 when the insert
+    can't be undone. Raises UserError when it is not clear which insert is meant, and what
+    `Table.undo` raises.
     """
     if bool(insert_id) == bool(token):
         raise UserError("which insert? Give its ID, as `rmt inserts` shows it, or --token")
@@ -99,7 +100,7 @@ def run_undo(
         for _, one in tables_of(contexts, table):
             path = one.definition.engine.zookeeper_path
             if path in found:
-                continue  # another replica of it
+                continue  # another replica of the same table
             try:
                 found[path] = one, one.plan_undo(wanted)
             except UnknownInsert as error:

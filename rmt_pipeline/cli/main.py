@@ -1,6 +1,6 @@
-"""`rmt`: the command line. Commands import what they need when they run: help answers at once.
+"""`rmt`: the command line. Commands import their modules when they run, so help answers at once.
 
-What a call needs beyond this is imported when it is made, for start-up time.
+Imports inside functions are for start-up time.
 """
 
 import os
@@ -17,9 +17,9 @@ from rmt_pipeline.protocol.errors import RmtError, UserError
 if TYPE_CHECKING:
     from rmt_pipeline.config import Config
 
-WORK_ONCE_S = 0.25  # idle that long: everything that could be done was looked at
+WORK_ONCE_S = 0.25  # after this idle time, all that could be done was looked at
 WORK_UNTIL_IDLE_S = 3.0
-INTERRUPTED = 130  # as a shell says it
+INTERRUPTED = 130  # the exit status that shells use for it
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
 
@@ -93,7 +93,7 @@ def run_zookeeper(context: click.Context) -> None:
 def serve_tables(
     config: "Config", server: str, work: bool, connect_timeout_s: float | None
 ) -> None:
-    """Serve the tables of a server: hold its session, send parts, recover, report."""
+    """Serve the tables of a server: keep its ZooKeeper session, send parts, repair, report."""
     from rmt_pipeline.server.process import serve as run  # noqa: PLC0415
 
     _log()
@@ -173,7 +173,7 @@ def sql(
     format_: str | None,
     ignore_error: bool,
 ) -> int:
-    """Run SQL STATEMENTS on a server's tables; else those from standard input."""
+    """Run SQL STATEMENTS on a server's tables; without them, those from standard input."""
     from rmt_pipeline.sql.run.main import run  # noqa: PLC0415
 
     given = dict(_setting(text) for text in settings)
@@ -183,7 +183,7 @@ def sql(
 @app.command()
 @of_servers
 def status(config: "Config", server: str | None) -> int:
-    """Tell how every table is doing: replicas, queue, what waits and why, how far behind."""
+    """Show how every table is doing: replicas, queue, what waits and why, how far behind."""
     from rmt_pipeline.cli.status import run_status  # noqa: PLC0415
 
     return run_status(config, server)
@@ -192,7 +192,7 @@ def status(config: "Config", server: str | None) -> int:
 @app.command(cls=OfServer)
 @of_one_server
 def reload(config: "Config", server: str) -> int:
-    """Have a running server look at its tables now; it does so by itself every 0.2 s."""
+    """Make a running server look at its tables now; it does so by itself every 0.2 s."""
     from rmt_pipeline.cli.status import run_reload  # noqa: PLC0415
 
     return run_reload(config, server)
@@ -203,7 +203,7 @@ def reload(config: "Config", server: str) -> int:
 @of_servers
 @click.option("--watch", is_flag=True, help="Again every second, until Ctrl-C.")
 def list_merges(config: "Config", server: str | None, table: str | None, watch: bool) -> int:
-    """What is being merged or mutated now: sources, rows, bytes, how far, how long."""
+    """Show what is being merged or mutated now: sources, rows, bytes, progress, time."""
     from rmt_pipeline.cli.merges import run_merges  # noqa: PLC0415
 
     return run_merges(config, server, table, watch=watch)
@@ -217,8 +217,8 @@ def list_merges(config: "Config", server: str | None, table: str | None, watch: 
 def inserts(
     config: "Config", server: str | None, insert_id: str, token: str, table: str | None
 ) -> int:
-    """What became of an insert: done, in part, waiting for its quorum; when, by whom, in which
-    parts. Without an ID, of all that are remembered.
+    """Show what became of an insert: done, in part, or waiting for its quorum; when, by which run,
+    and in which parts. Without an ID, show all inserts that are remembered.
     """
     from rmt_pipeline.cli.inserts import run_inserts  # noqa: PLC0415
 
@@ -240,7 +240,7 @@ def undo(
     *,
     yes: bool,
 ) -> int:
-    """Take an insert back: exactly its rows go, on every replica, and it can be inserted again."""
+    """Undo an insert: remove exactly its rows, on every replica. It can be inserted again."""
     from rmt_pipeline.cli.inserts import run_undo  # noqa: PLC0415
 
     return run_undo(config, server, table, insert_id, token, is_meant=yes)
@@ -275,7 +275,7 @@ def export(
     columns: tuple[str, ...],
     lease_s: float,
 ) -> int:
-    """Make a table of Delta and of Iceberg over the files of its parts, or bring it up to date."""
+    """Export a table as Delta and Iceberg over the files of its parts, or update its exports."""
     from rmt_pipeline.cli.export import run_export  # noqa: PLC0415
 
     return run_export(config, server, table, forms=forms, columns=columns, lease_s=lease_s)
@@ -285,7 +285,7 @@ def export(
 @of_one_server
 @click.option("--dry-run", is_flag=True, help="Only say what would go, and why.")
 def cleanup(config: "Config", server: str, dry_run: bool) -> int:
-    """Remove old parts, log entries and ids that nobody needs any more; say what stays and why."""
+    """Remove old parts, log entries and ids that are not needed; say what stays and why."""
     from rmt_pipeline.cli.upkeep import run_cleanup  # noqa: PLC0415
 
     return run_cleanup(config, server, dry_run=dry_run)
@@ -299,8 +299,8 @@ def cleanup(config: "Config", server: str, dry_run: bool) -> int:
 def check_tables(
     config: "Config", server: str, table: str | None, partition: str, part: str
 ) -> int:
-    """Read every byte, as CHECK TABLE does: is it as it was written? What is broken is fetched
-    again. Exit status 1 when something is.
+    """Read every byte of the parts and compare checksums, as CHECK TABLE does. A broken part is
+    fetched again. Exit status 1 when there is one.
     """
     from rmt_pipeline.cli.parts import run_check  # noqa: PLC0415
 
@@ -311,7 +311,7 @@ def check_tables(
 @click.argument("table", metavar="[[DATABASE.]TABLE]", required=False)
 @of_one_server
 def restore_tables(config: "Config", server: str, table: str | None) -> int:
-    """Make tables that ZooKeeper has lost again, from the parts on this disk: one, or all."""
+    """Restore tables that ZooKeeper has lost, from the parts on this disk: one, or all."""
     from rmt_pipeline.cli.upkeep import run_restore  # noqa: PLC0415
 
     return run_restore(config, server, table)
@@ -321,14 +321,16 @@ def restore_tables(config: "Config", server: str, table: str | None) -> int:
 @click.argument("table", metavar="[DATABASE.]TABLE")
 @of_one_server
 def force_restore_data(config: "Config", server: str, table: str) -> int:
-    """Let a table start that is read-only because its disk has what ZooKeeper does not know."""
+    """Let a table start that is read-only because ZooKeeper does not know parts of its disk."""
     from rmt_pipeline.cli.upkeep import run_force_restore_data  # noqa: PLC0415
 
     return run_force_restore_data(config, server, table)
 
 
 class _ListByDefault(click.Group):
-    """`rmt mutations t` is `rmt mutations list t`; a table called `plan` needs the long form."""
+    """`rmt mutations t` is `rmt mutations list t`; a table with the name `plan` needs the long
+    form.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         asks_for_help = bool(args) and args[0] in ctx.help_option_names
@@ -339,7 +341,7 @@ class _ListByDefault(click.Group):
 
 @app.group("mutations", cls=_ListByDefault)
 def about_mutations() -> None:
-    """How far mutations are (rmt mutations [TABLE]), and what one would do."""
+    """Show how far mutations are (rmt mutations [TABLE]), or plan one."""
 
 
 @about_mutations.command("list")
@@ -347,7 +349,7 @@ def about_mutations() -> None:
 @of_servers
 @click.option("--watch", is_flag=True, help="Again and again, until none is unfinished.")
 def list_mutations(config: "Config", server: str | None, table: str | None, watch: bool) -> int:
-    """Every mutation, unfinished ones first: parts, pace, time left, what fails and why."""
+    """Show every mutation, unfinished ones first: parts, pace, time left, what fails and why."""
     from rmt_pipeline.cli.mutations import run_mutations  # noqa: PLC0415
 
     return run_mutations(config, server, table, watch=watch)
@@ -358,7 +360,7 @@ def list_mutations(config: "Config", server: str | None, table: str | None, watc
 @click.argument("commands")
 @of_servers
 def show_plan(config: "Config", server: str | None, table: str, commands: str) -> int:
-    """What a mutation would do to the parts that are there now. Nothing is done.
+    """Show what a mutation would do to the parts that a table has now. Nothing is changed.
 
     COMMANDS: 'DELETE WHERE …', 'UPDATE c = … WHERE …'.
     """
@@ -371,7 +373,7 @@ def show_plan(config: "Config", server: str | None, table: str, commands: str) -
 @click.argument("table", metavar="[[DATABASE.]TABLE]", required=False)
 @of_servers
 def show_queue(config: "Config", server: str | None, table: str | None) -> int:
-    """What replicas have to do: each entry, its age, and what it waits for."""
+    """Show what replicas have to do: each entry, its age, and what it waits for."""
     from rmt_pipeline.cli.queue import run_queue  # noqa: PLC0415
 
     return run_queue(config, server, table)
@@ -381,7 +383,7 @@ def show_queue(config: "Config", server: str | None, table: str | None) -> int:
 @click.argument("table", metavar="[[DATABASE.]TABLE]", required=False)
 @of_servers
 def detached(config: "Config", server: str | None, table: str | None) -> int:
-    """What stands aside in detached/: why, rows, bytes, age, and whether it may be deleted."""
+    """Show what is set aside in detached/: why, rows, bytes, age, and whether to delete it."""
     from rmt_pipeline.cli.parts import run_detached  # noqa: PLC0415
 
     return run_detached(config, server, table)
@@ -389,7 +391,7 @@ def detached(config: "Config", server: str | None, table: str | None) -> int:
 
 @app.group("explain", no_args_is_help=True)
 def about_waiting() -> None:
-    """Answers to: why is that so?"""
+    """Explain why an entry waits, or why parts are not merged."""
 
 
 @about_waiting.command("entry")
@@ -397,7 +399,7 @@ def about_waiting() -> None:
 @click.argument("entry", metavar="NODE_OR_PART")
 @of_one_server
 def explain_entry(config: "Config", server: str, table: str, entry: str) -> int:
-    """Why an entry of the queue, by its node's name or its part's, is not carried out."""
+    """Explain why an entry of the queue, named by its node or its part, is not carried out."""
     from rmt_pipeline.cli.queue import run_explain_entry  # noqa: PLC0415
 
     return run_explain_entry(config, server, table, entry)
@@ -408,7 +410,7 @@ def explain_entry(config: "Config", server: str, table: str, entry: str) -> int:
 @click.argument("partition", metavar="[PARTITION_ID]", required=False)
 @of_one_server
 def explain_choice(config: "Config", server: str, table: str, partition: str | None) -> int:
-    """Every range of parts that is considered: its score, or the rule that forbids it."""
+    """Show every range of parts that could be merged: its score, or the rule that forbids it."""
     from rmt_pipeline.cli.upkeep import run_explain_merges  # noqa: PLC0415
 
     return run_explain_merges(config, server, table, partition)
@@ -417,7 +419,7 @@ def explain_choice(config: "Config", server: str, table: str, partition: str | N
 @app.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    r"""Print what makes a shell complete commands, options and servers.
+    r"""Print a script that makes a shell complete commands, options and servers.
 
     \b
     bash: eval "$(rmt completion bash)"        in ~/.bashrc
@@ -439,7 +441,9 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def main() -> None:
-    """Every RmtError becomes one line and exit status 1; RMT_DEBUG=1 shows where it is from."""
+    """Run a command. An RmtError becomes one line and exit status 1; with RMT_DEBUG=1
+    it is raised.
+    """
     os.umask(0o077)  # until [files] umask is known
     try:
         sys.exit(app.main(prog_name="rmt", standalone_mode=False))
@@ -451,7 +455,7 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
-    except click.Abort:  # Ctrl-C, as click hands it on
+    except click.Abort:  # what click makes of Ctrl-C
         _say("interrupted")
         sys.exit(INTERRUPTED)
 

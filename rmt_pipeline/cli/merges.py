@@ -1,4 +1,4 @@
-"""`rmt merges`: what is being merged and mutated now, and how far it is."""
+"""`rmt merges`: shows what is being merged and mutated now, and how far it is."""
 
 import sys
 import time
@@ -15,7 +15,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def run_merges(config: Config, server: str | None, table: str | None, *, watch: bool) -> int:
-    """Print what runs now on one server or all; with `watch`, again every second until Ctrl-C.
+    """Print what runs now on one server or on all; with `watch`, again every second until Ctrl-C.
 
     Raises ZooKeeperUnreachable, UnknownTable, UserError for an unknown server.
     """
@@ -54,7 +54,7 @@ def _table_lines(table: Table) -> Iterator[str]:
 
 
 def merge_words(merge: RunningMerge) -> str:
-    """One running merge in a line."""
+    """One running merge or mutation in a line."""
     done, sources = merge.done, merge.sources
     what = "mutating" if merge.is_mutation else "merging"
     names = (
@@ -73,7 +73,7 @@ def merge_words(merge: RunningMerge) -> str:
 
 
 def _size(count: float) -> str:
-    """Bytes as people read them."""
+    """A number of bytes for people, in powers of 1000."""
     at = 0
     while count >= 1000 and at + 1 < len(_UNITS):
         count /= 1000

@@ -1,4 +1,6 @@
-"""`rmt mutations` and `rmt mutations plan`: how far mutations are, and what one would cost."""
+"""`rmt mutations` and `rmt mutations plan`: shows how far mutations are, and what one
+would cost.
+"""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,7 +23,7 @@ FINISHED_SHOWN_MAX = 10
 
 
 def run_mutations(config: Config, server: str | None, table: str | None, *, watch: bool) -> int:
-    """Print every mutation; with `watch`, again and again until none is unfinished.
+    """Print every mutation; with `watch`, again every two seconds until all are finished.
 
     Raises ZooKeeperUnreachable, UnknownTable, UserError for an unknown server.
     """
@@ -37,9 +39,9 @@ def run_mutations(config: Config, server: str | None, table: str | None, *, watc
 
 
 def run_plan(config: Config, server: str | None, table: str, commands: str) -> int:
-    """Print what the commands would do to the parts that are there now.
+    """Print what the commands would do to the parts that the table has now.
 
-    Raises what `run_mutations` does, and UserError for commands that the table can't carry out.
+    Raises what `run_mutations` raises, and UserError for commands that the table can't carry out.
     """
     with opened_servers(config, server, "mutations") as contexts:
         opened, found = tables_of(contexts, table)[0]
@@ -55,7 +57,7 @@ def _title(opened: ServerContext, table: Table) -> str:
 
 
 def _look(contexts: Sequence[ServerContext], table: str | None) -> tuple[list[str], bool]:
-    """What to show, and whether any mutation is unfinished."""
+    """The lines to show, and whether any mutation is unfinished."""
     lines: list[str] = []
     unfinished = False
     for opened, found in tables_of(contexts, table):
@@ -72,7 +74,7 @@ def _look(contexts: Sequence[ServerContext], table: str | None) -> tuple[list[st
 
 
 def progress_lines(title: str, progress: list[MutationProgress]) -> Iterator[str]:
-    """The mutations of one replica."""
+    """The lines about the mutations of one replica."""
     unfinished = [one for one in progress if not one.is_done]
     finished = [one for one in progress if one.is_done]
     yield f"{title}: {len(unfinished)} unfinished, {len(finished)} finished"
@@ -89,7 +91,7 @@ def progress_lines(title: str, progress: list[MutationProgress]) -> Iterator[str
 
 
 def plan_lines(title: str, plans: list[PartitionPlan]) -> Iterator[str]:
-    """The partitions with most to rewrite first, and the sum."""
+    """The sum, and then the partitions, those with the most bytes to rewrite first."""
     plans = sorted(plans, key=lambda plan: (-plan.bytes_to_rewrite, plan.partition_id))
     yield (
         f"{title}: {sum(plan.rows_touched for plan in plans)} of "

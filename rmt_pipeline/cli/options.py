@@ -1,9 +1,9 @@
-"""What commands share: the configuration, and how a server is named.
+"""What the commands share: the configuration, and how a server is named.
 
-In one way everywhere: `--server NAME`, else RMT_SERVER, else the only one there is. Commands that
-look at servers look at all of them when neither names one.
+A server is named in the same way everywhere: by `--server NAME`, else by RMT_SERVER, else it is the
+only one there is. Commands that look at servers look at all of them when neither names one.
 
-What a call needs beyond this is imported when it is made, for start-up time.
+Imports inside functions are for start-up time.
 """
 
 import os
@@ -24,7 +24,9 @@ _T = TypeVar("_T")
 
 
 class OfServer(click.Command):
-    """A command of one server, which was its first argument once: whoever types that is told."""
+    """A command of one server. Earlier versions took the server as first argument; a call with that
+    form fails with a message that has the new form.
+    """
 
     allow_extra_args = True
 
@@ -39,18 +41,22 @@ class OfServer(click.Command):
 
 
 def config_of(context: click.Context) -> "Config":
-    """Raises BadConfiguration."""
+    """The configuration that the call names. Sets the umask of this process. Raises
+    BadConfiguration.
+    """
     from rmt_pipeline.config import FilesConfig, load_config  # noqa: PLC0415
 
     path: Path | None = context.find_root().params.get("config")
     config = load_config(path)
     if config.files.umask != FilesConfig.umask:
-        os.umask(config.files.umask)  # of whatever this process and its children make
+        os.umask(config.files.umask)  # for all files that this process and its children make
     return config
 
 
 def one_server(config: "Config", given: str | None) -> str:
-    """That which is meant. Raises UserError when it is not clear which, or there is no such one."""
+    """The name of the server that is meant. Raises UserError when that is not clear, or there is no
+    such one.
+    """
     if given:
         return config.server(given).name
     names = sorted(config.servers)
@@ -63,7 +69,7 @@ def one_server(config: "Config", given: str | None) -> str:
 
 
 def _known_servers(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """For the shell's completion, which no error may disturb."""
+    """Server names for the shell's completion, in which errors must not show."""
     try:
         config = config_of(context)
     except RmtError:
@@ -72,7 +78,9 @@ def _known_servers(context: click.Context, _: click.Parameter, incomplete: str) 
 
 
 def of_one_server(command: Callable[..., _T]) -> Callable[..., _T]:
-    """A command that gets the configuration, and the name of the one server that is meant."""
+    """Make a command whose function gets the configuration and the name of the one server that is
+    meant.
+    """
 
     def run(context: click.Context, /, server: str | None, **given: Any) -> _T:
         config = config_of(context)
@@ -82,7 +90,9 @@ def of_one_server(command: Callable[..., _T]) -> Callable[..., _T]:
 
 
 def of_servers(command: Callable[..., _T]) -> Callable[..., _T]:
-    """A command that gets the configuration, and a server's name or None: it looks at all then."""
+    """Make a command whose function gets the configuration, and a server's name or None, which
+    means all.
+    """
 
     def run(context: click.Context, /, server: str | None, **given: Any) -> _T:
         return command(config_of(context), server, **given)

@@ -1,4 +1,4 @@
-"""`rmt check` and `rmt detached`: whether parts are as they were written, and what stands aside."""
+"""`rmt check` and `rmt detached`: whether parts are as they were written, and what is set aside."""
 
 import sys
 
@@ -12,11 +12,11 @@ from rmt_pipeline.table import Table
 
 
 def run_check(config: Config, server: str, name: str | None, partition: str, part: str) -> int:
-    """Read every byte of the active parts, of one partition (by its id) or of one part if that is
-    asked for; what is broken is fetched again, and told at once. 1 when something is broken, or a
-    table can't be checked.
+    """Read every byte of the active parts: of all, of one partition (by its id), or of one part.
+    Broken parts are fetched again, and printed at once. The exit status is 1 when a part is broken
+    or a table can't be checked.
 
-    Raises UnknownTable, UserError for a part or partition that is not there.
+    Raises UnknownTable, and UserError for a part or partition that is not there.
     """
     with ServerContext.open(config, server, purpose="check") as context:
         tables = context.tables() if name is None else [typed_table(context, name)]
@@ -56,13 +56,15 @@ def _check(table: Table, partition: str, part: str) -> int:
 
 
 def _progress(words: str) -> None:
-    """In place of what stood there, for whoever looks at a terminal."""
+    """Show progress on a terminal, in place of what was shown before."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{words}", end="", file=sys.stderr, flush=True)
 
 
 def run_detached(config: Config, server: str | None, name: str | None) -> int:
-    """Each directory of one table, or of all, on one server or on all of this configuration."""
+    """Print each detached directory of one table or of all, on one server or on all of this
+    configuration.
+    """
     with opened_servers(config, server, "detached") as contexts:
         for context, table in tables_of(contexts, name):
             is_any = table.store.detached_parts.directories()

@@ -1,4 +1,4 @@
-"""`rmt queue` and `rmt explain entry`: what a replica has to do, and why it does not."""
+"""`rmt queue` and `rmt explain entry`: what a replica has to do, and why it does not do it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,8 +16,9 @@ SHOWN_MAX = 1000
 
 
 def run_queue(config: Config, server: str | None, name: str | None) -> int:
-    """Every entry, oldest first, of one table or of all, on one server or on all, as ZooKeeper has
-    them; and why nobody works on them, if the server does not run or the table is read-only.
+    """Print every entry that ZooKeeper has, oldest first, for one table or all, on one server or
+    all. If the server does not run or the table is read-only, also print that no entry is worked
+    for that reason.
 
     The exit status is 1 when the queue of a table can't be read. Raises UnknownTable,
     ZooKeeperUnreachable.
@@ -31,7 +32,7 @@ def run_queue(config: Config, server: str | None, name: str | None) -> int:
             try:
                 first, *lines = _queue_lines(table)
             except ZooKeeperUnreachable:
-                raise  # nobody has the others' queues either
+                raise  # the other queues can't be read either
             except RmtError as error:
                 is_read = False
                 first, lines = f"{error.code}. {error}", []
@@ -45,7 +46,7 @@ def run_queue(config: Config, server: str | None, name: str | None) -> int:
 
 
 def _queue_lines(table: Table) -> Iterator[str]:
-    """Raises RmtError."""
+    """The lines about one table's queue. Raises RmtError."""
     replica = table.replica
     entries, lag = queue_of(replica), lag_of(replica)
     behind = f", and {lag.entries} of the log not copied to it yet" if lag.entries else ""
@@ -58,7 +59,7 @@ def _queue_lines(table: Table) -> Iterator[str]:
 
 
 def run_explain_entry(config: Config, server: str, name: str, wanted: str) -> int:
-    """All that is known of the entry at this node, or of those that make this part.
+    """Print all that is known of the entry at this node, or of the entries that make this part.
 
     Raises UserError when there is none.
     """

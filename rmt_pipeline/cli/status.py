@@ -33,19 +33,20 @@ from rmt_pipeline.zookeeper.snapshot import active_parts, gone, replica_states
 FROZEN = f"it is frozen, or has more to do than {PROBE_TIMEOUT_S:.0f} s are enough for"
 REASONS_MAX = 5
 LOAD_OVER_S = 1.0
-COMPARED_MAX = 20_000  # parts: of more the headers are no quick look
+COMPARED_MAX = 20_000  # parts: reading the headers of more takes too long
 
 Load = ServerLoad | OSError | None
-"""What a ZooKeeper server says; why it doesn't; or None, of one that says something else."""
+"""The load that a ZooKeeper server reports; the error if it can't be asked; None if its answer is
+not one.
+"""
 
 
 def run_status(config: Config, only: str | None) -> int:
-    """Print it, each line as soon as it is known. The exit status is 1 when a server is down, a
-    table may not be written, or what a server has can't be looked at, which does not keep the
-    others from being shown.
+    """Print the status, each line as soon as it is known. The exit status is 1 when a server is
+    down, a table may not be written, or something can't be looked at; the rest is still shown.
 
-    All are asked at once, so that who is frozen is waited for once, and not again by whoever needs
-    the same. Raises UserError for an unknown server.
+    All servers are asked at the same time, so that a frozen one costs its timeout only once. Raises
+    UserError for an unknown server.
     """
     servers = [config.server(only)] if only else list(config.servers.values())
     healthy = True
@@ -80,14 +81,18 @@ def run_status(config: Config, only: str | None) -> int:
 
 @dataclass(slots=True)
 class _ZooKeeper:
-    """As this command finds it: whom to ask, and why nobody is asked any more."""
+    """ZooKeeper as this command finds it: the hosts to ask, and the error once it
+    can't be reached.
+    """
 
     config: Config
     away: ZooKeeperUnreachable | None = None
 
     @classmethod
     def that_answers(cls, config: Config, loads: Mapping[str, Load]) -> Self:
-        """Without the servers that say nothing: who meets one of those first waits for it."""
+        """Leave out the hosts that do not answer. Otherwise a client that tries one of them first
+        would wait for it.
+        """
         hosts, slash, chroot = config.zookeeper_hosts.partition("/")
         found = [
             host
@@ -113,7 +118,9 @@ class _ZooKeeper:
 
 
 def _loads(config: Config) -> dict[str, Load]:
-    """By address; none are asked where everything is encrypted: they answer in the clear only."""
+    """The load of each ZooKeeper server, by address. With TLS none is asked, since this question
+    can only be asked without encryption.
+    """
     if config.zookeeper.tls:
         return {}
     hosts = config.zookeeper_hosts.partition("/")[0].split(",")
@@ -131,7 +138,9 @@ def _load(address: str) -> Load:
 
 
 def _zookeeper_lines(before: Mapping[str, Load]) -> Iterator[str]:
-    """What all of its clients ask of each ZooKeeper server, measured over a second at least."""
+    """A line for each ZooKeeper server with the load by all its clients, measured over at least a
+    second.
+    """
     clock = SystemClock()
     for address, earlier in before.items():
         load = earlier
@@ -153,7 +162,9 @@ def _zookeeper_lines(before: Mapping[str, Load]) -> Iterator[str]:
 
 
 def _print_tables(zookeeper: _ZooKeeper, server: ServerConfig, health: Health) -> bool:
-    """Whether all of them could be read, and ZooKeeper asked about them."""
+    """Print the tables of a server. Returns whether all could be read, and looked up
+    in ZooKeeper.
+    """
     asked = True
     opened = ServerContext.open(zookeeper.config, server.name, purpose="status")
     with closing(opened) as context:
@@ -178,7 +189,7 @@ def _print_tables(zookeeper: _ZooKeeper, server: ServerConfig, health: Health) -
 
 
 def run_reload(config: Config, name: str) -> int:
-    """Have a server look at its tables now; print how each is doing when it has.
+    """Make a server look at its tables now, and print the state of each.
 
     The exit status is 1 when a table is read-only. Raises Unavailable, UserError.
     """
@@ -195,7 +206,7 @@ def _server_words(server: ServerConfig, health: Health) -> str:
         return f"does not answer at {server.advertised_address}: {FROZEN}"
     if isinstance(health, Unavailable) and isinstance(health.__cause__, NewConnectionError):
         return f"not running: nothing answers at {server.advertised_address} ({health})"
-    if isinstance(health, Unavailable):  # it is there, and does not speak with us
+    if isinstance(health, Unavailable):  # it answers, but refuses us
         return (
             f"something answers at {server.advertised_address}, but not this command: {health}"
         )
@@ -205,12 +216,14 @@ def _server_words(server: ServerConfig, health: Health) -> str:
 
 
 def _waiting(health: Health) -> list[str]:
-    """What holds up statements for all servers; a server of an older version does not say it."""
+    """What holds up statements ON CLUSTER or of databases. Servers of older versions do not report
+    it.
+    """
     return [] if isinstance(health, Unavailable) else health.get("waiting", [])
 
 
 def who_may_ask(config: Config, server: ServerConfig) -> str:
-    """Who gets an answer from a server, in a line."""
+    """Which clients get an answer from a server, in a line."""
     reached = (
         "this host alone" if server.listen_address.is_local else "whoever reaches the port"
     )
@@ -225,7 +238,7 @@ def who_may_ask(config: Config, server: ServerConfig) -> str:
 
 
 def _port_lines(config: Config) -> Iterator[str]:
-    """The other ports of this deployment that are ours, and whom they are for."""
+    """The other ports of this deployment that we open, and which hosts can reach them."""
     ports = [("Dagster's UI", config.dagster.port)]
     if config.spark.is_ours:
         ports.append(("Spark Connect", config.spark.port))
@@ -263,7 +276,7 @@ def _table_lines(table: Table, health: Health) -> Iterator[str]:
 
 
 def _part_words(names: Collection[PartName]) -> str:
-    """How many are promised, and which partition has most of them: the one in which inserts are
+    """How many parts are promised, and which partition has most of them: inserts into that one are
     slowed down first.
     """
     active = PartSet(names)
@@ -276,7 +289,9 @@ def _part_words(names: Collection[PartName]) -> str:
 
 
 def _znode_words(replica: Replica) -> str:
-    """Children of each node that grows, so that one sees which does not stop to."""
+    """The number of children of each node that grows, so that one can see which never stops
+    growing.
+    """
     table, paths = replica.table, replica.paths
     partitions = [table.partition(one) for one in replica.keeper.children(table.block_numbers)]
     nodes = {
@@ -296,7 +311,7 @@ def _znode_words(replica: Replica) -> str:
 
 
 def _difference_words(replica: Replica, parts: int) -> str:
-    """Between the rows of the replicas, by the hashes in ZooKeeper."""
+    """How the rows of the replicas differ, by the hashes in ZooKeeper."""
     if parts > COMPARED_MAX:
         return f"not looked for among {parts} parts; Dagster's check replicas_equal does"
     found = compare_replicas(replica)
@@ -367,7 +382,7 @@ def _replicas_words(replica: Replica) -> str:
 
 
 def _quorum_lines(replica: Replica) -> Iterator[str]:
-    """Inserts that wait until more replicas have their rows, if there are any."""
+    """Parts of inserts that wait until more replicas have them, if there are any."""
     waiting = sorted(read_quorums(replica).entries(), key=lambda entry: entry.part)
     if waiting:
         count = "1 part waits" if len(waiting) == 1 else f"{len(waiting)} parts wait"

@@ -1,7 +1,7 @@
 """`rmt up`: everything on one machine; and `rmt dagster`.
 
-Every process is one of `rmt`'s own commands, so each can also be run alone. Nobody outlives us,
-however we end (`processes.child`).
+Every process is one of `rmt`'s own commands, so each can also be run alone. All of them end with
+this process, however it ends (`processes.child`).
 """
 
 import os
@@ -27,13 +27,13 @@ READY_TIMEOUT_S = 180.0
 PROBE_EVERY_S = 0.25
 PROBE_TIMEOUT_S = 2.0
 ADDRESS = "127.0.0.1"
-"""Of Dagster's web server."""
+"""The address of Dagster's web server."""
 _SPEAKER = "rmt"
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One process. `ready` says whether it answers; `where` tells people."""
+    """One process. `ready` returns whether it answers; `where` is its address, for people."""
 
     name: str
     command: list[str]
@@ -42,9 +42,9 @@ class Service:
 
 
 def services(config: Config, *, dagster: bool, spark: bool, work: bool) -> list[Service]:
-    """In the order in which they become ready."""
+    """The processes, in the order in which they become ready."""
     found = []
-    # ZooKeeper starts at the same time, on a machine that starts everything else as well.
+    # ZooKeeper starts at the same time as all else, so its start may take a while.
     patience = ["--connect-timeout-s", f"{READY_TIMEOUT_S:g}"]
     if config.zookeeper.embedded:
         port = config.zookeeper.port
@@ -91,11 +91,11 @@ def services(config: Config, *, dagster: bool, spark: bool, work: bool) -> list[
 
 
 def run_up(config: Config, *, dagster: bool, spark: bool, work: bool) -> int:
-    """Run until Ctrl-C, SIGTERM, or the first process that ends by itself: then all end.
+    """Run until Ctrl-C, SIGTERM, or until the first process ends by itself: then all are ended.
 
-    The exit status: 0 when it was asked to end. Raises BadConfiguration, AddressInUse.
+    The exit status is 0 when the end was asked for. Raises BadConfiguration, AddressInUse.
     """
-    if dagster:  # better said now than by a child, after a minute
+    if dagster:  # better an error now than one from a child after a minute
         workspace_of(config)
         _refuse_used_port(config)
     wanted = services(config, dagster=dagster, spark=spark, work=work)
@@ -116,7 +116,7 @@ def run_up(config: Config, *, dagster: bool, spark: bool, work: bool) -> int:
 
 
 def become_dagster(config: Config, *, wait: bool) -> None:
-    """Replace this process by `dagster dev` with our daemon. Returns never; raises
+    """Replace this process by `dagster dev` with our daemon. Never returns. Raises
     BadConfiguration, AddressInUse.
     """
     workspace = workspace_of(config)
@@ -131,7 +131,7 @@ def become_dagster(config: Config, *, wait: bool) -> None:
     special = instance.environment(config.servers)
     environment = {**_environment(config), **special, "DAGSTER_HOME": str(home)}
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)  # else Dagster ignores what our parent ignored
+        signal.signal(number, signal.SIG_DFL)  # else Dagster ignores what our parent does
     command = [sys.executable, "-m", "rmt_pipeline.dagster.daemon", "dev", "-w", str(workspace)]
     command += ["-h", ADDRESS, "-p", str(config.dagster.port)]
     os.execve(sys.executable, command, environment)  # noqa: S606
@@ -151,7 +151,9 @@ def workspace_of(config: Config) -> Path:
 
 
 def _refuse_used_port(config: Config) -> None:
-    """Dagster's daemon would wait for ever for a web server that can't start."""
+    """Raises AddressInUse when the port of Dagster's web server is taken. Dagster's daemon would
+    wait for ever for a web server that can't start.
+    """
     port = config.dagster.port
 
     def in_use(problem: OSError) -> str:
@@ -178,7 +180,9 @@ def _rmt(config: Config, *arguments: str) -> list[str]:
 
 
 def _environment(config: Config) -> dict[str, str]:
-    """For our children: their output comes line by line, and they read the same configuration."""
+    """The environment of our children: unbuffered output, and the configuration that this process
+    reads.
+    """
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     environment.pop("RMT_CONFIG", None)
     if config.path is not None:
@@ -187,7 +191,7 @@ def _environment(config: Config) -> dict[str, str]:
 
 
 def _serves(config: Config, server: ServerConfig) -> bool:
-    """Whether it says how it is, however it is."""
+    """Whether the server answers `/health`, whatever the answer is."""
     try:
         health(config, server, PROBE_TIMEOUT_S)
     except Unavailable:
@@ -196,7 +200,7 @@ def _serves(config: Config, server: ServerConfig) -> bool:
 
 
 def _responds(url: str) -> bool:
-    """Whether somebody answers HTTP there, whatever the status."""
+    """Whether an HTTP server answers at `url`, whatever the status."""
     try:
         urllib3.request("GET", url, timeout=PROBE_TIMEOUT_S, retries=False)
     except urllib3.exceptions.HTTPError:
@@ -205,7 +209,7 @@ def _responds(url: str) -> bool:
 
 
 def _report(group: Group, wanted: list[Service], clock: Clock) -> None:
-    """Say what is ready, in order; until the end begins."""
+    """Print which services are ready, in their order, until the end begins."""
     deadline_s = clock.monotonic_s() + READY_TIMEOUT_S
     for service in wanted:
         while not service.ready():

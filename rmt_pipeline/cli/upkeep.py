@@ -18,7 +18,9 @@ from rmt_pipeline.zookeeper.keeper import Create, Refused
 
 
 def run_cleanup(config: Config, server: str, *, dry_run: bool) -> int:
-    """Clean every table of the server. 1 when one of them failed; the others are done."""
+    """Clean every table of the server. The exit status is 1 when one fails; the others are still
+    cleaned.
+    """
     status = 0
     with ServerContext(config, server, purpose="cleanup") as context:
         for table in context.tables():
@@ -34,20 +36,22 @@ def run_cleanup(config: Config, server: str, *, dry_run: bool) -> int:
 
 
 def run_force_restore_data(config: Config, server: str, name: str) -> int:
-    """Set the flag that lets the table start though this disk has what ZooKeeper does not know."""
+    """Set the flag with which the table starts although ZooKeeper does not know parts
+    of this disk.
+    """
     with ServerContext(config, server, purpose="force-restore-data") as context:
         replica = typed_table(context, name).replica
         if replica.keeper.exists(replica.paths.is_active) is not None:
             raise UserError(f"{replica} is active: there is nothing to force")
-        with suppress(Refused):  # it is there already
+        with suppress(Refused):  # the flag is set already
             replica.keeper.multi([Create(replica.paths.force_restore_data)])
         print(f"{replica}: the next start sets aside in detached/ what ZooKeeper does not know")
     return 0
 
 
 def run_restore(config: Config, server: str, name: str | None) -> int:
-    """SYSTEM RESTORE REPLICA of one table, or of every table of the server that needs it. 1 when
-    one of them could not be restored; the others are.
+    """SYSTEM RESTORE REPLICA of one table, or of every table of the server that needs it. The exit
+    status is 1 when one can't be restored; the others still are.
     """
     status = 0
     with ServerContext(config, server, purpose="restore") as context:
@@ -82,7 +86,7 @@ def _clean(table: Table, *, dry_run: bool) -> None:
 
 
 def _words(plan: CleanUpPlan) -> list[str]:
-    """What goes, what stays, and why."""
+    """What is removed, what stays, and why."""
     lines = [f"old part {part} goes" for part in plan.parts.remove]
     lines += [f"old part {part} stays: {reason}" for part, reason in plan.parts.kept]
     lines += [
@@ -99,7 +103,7 @@ def _words(plan: CleanUpPlan) -> list[str]:
 
 
 def run_explain_merges(config: Config, server: str, table: str, partition: str | None) -> int:
-    """Every candidate range with its score or the rule that forbids it."""
+    """Print every candidate range with its score, or the rule that forbids it."""
     with ServerContext(config, server, purpose="explain") as context:
         explained = explain_merges(typed_table(context, table).replica, partition)
     if explained.limit:

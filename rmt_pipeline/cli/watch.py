@@ -1,4 +1,4 @@
-"""What commands that look at servers, once or again and again, have in common."""
+"""What the commands that look at servers share."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -10,14 +10,16 @@ from rmt_pipeline.protocol.errors import UnknownTable
 from rmt_pipeline.table import Table
 
 CLEAR = "\x1b[H\x1b[J"
-"""Written before each look, on a terminal."""
+"""Clears the terminal; printed before each look of a command with `--watch`."""
 
 
 @contextmanager
 def opened_servers(
     config: Config, server: str | None, purpose: str
 ) -> Iterator[list[ServerContext]]:
-    """One server or all, by name, with one session each. Raises UserError for an unknown one."""
+    """One server or all, in the order of their names, each with a session. Raises UserError for an
+    unknown one.
+    """
     names = [config.server(server).name] if server else sorted(config.servers)
     with ExitStack() as opened:
         yield [
@@ -27,13 +29,13 @@ def opened_servers(
 
 
 def full_name(text: str) -> FullName:
-    """Of what is typed as [DATABASE.]TABLE."""
+    """The database and the table in a text [DATABASE.]TABLE."""
     database, _, table = text.rpartition(".")
     return database or "default", table
 
 
 def typed_table(context: ServerContext, name: str) -> Table:
-    """The server's table that is typed as [DATABASE.]TABLE. Raises UnknownTable."""
+    """The server's table for a text [DATABASE.]TABLE. Raises UnknownTable."""
     database, table = full_name(name)
     return context.table(table, database)
 
@@ -41,7 +43,7 @@ def typed_table(context: ServerContext, name: str) -> Table:
 def tables_of(
     contexts: Sequence[ServerContext], table: str | None
 ) -> list[tuple[ServerContext, Table]]:
-    """Those that are asked for. Raises UnknownTable when no server has the one."""
+    """All tables, or all replicas of the named one. Raises UnknownTable when no server has it."""
     wanted = None if table is None else ".".join(full_name(table))
     found = [
         (opened, one)

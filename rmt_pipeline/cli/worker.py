@@ -1,4 +1,4 @@
-"""`rmt worker`: a server's queues worked in the foreground."""
+"""`rmt worker`: works a server's queues in the foreground."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,7 +18,7 @@ POOLS: dict[str, tuple[Pool, ...]] = {
     "merge": ("merge",),
     "all": ("fetch", "merge"),
 }
-LOOK_EVERY_S = 0.5  # at the catalog, for tables that are new or gone
+LOOK_EVERY_S = 0.5  # between looks at the catalog, for tables that are new or gone
 
 log = get_log("worker")
 
@@ -32,8 +32,9 @@ def run_worker(
 ) -> int:
     """Work until a signal; with `linger_s`, until every queue was idle that long.
 
-    The exit status: 1 when entries failed. Raises ZooKeeperUnreachable, UserError; ReplicaDropped
-    when no table's replica is in ZooKeeper any more (with `linger_s`: when one's is not).
+    The exit status is 1 when entries failed. Raises ZooKeeperUnreachable, UserError, and
+    ReplicaDropped when no table's replica is in ZooKeeper any more (with `linger_s`: when one
+    table's is not).
     """
     require_owner(config.server(server).data, server)
     switch = StopSwitch()
@@ -63,12 +64,12 @@ def _work_on(
     pools: tuple[Pool, ...],
     switch: StopSwitch,
 ) -> None:
-    own.keeper()  # an error now is better than one in a log line of a thread
+    own.keeper()  # better an error here than in a thread's log line
     loops = QueueLoops(config, server, pools)
     try:
         while not switch.is_asked():
-            # The list is read again before it is believed that a table's replica was dropped from
-            # ZooKeeper: DROP TABLE here takes the table off the list first.
+            # The list is read before the look for replicas that were dropped from ZooKeeper: a
+            # DROP TABLE on this server takes its table off the list first.
             loops.follow(own.catalog.definitions())
             loops.require_something()
             switch.wait_s(LOOK_EVERY_S)
@@ -83,7 +84,7 @@ def _work_off(
     switch: StopSwitch,
     linger_s: float,
 ) -> list[WorkSummary]:
-    """Fetching and merging side by side: what one brings, the other may need."""
+    """Fetch and merge side by side, since each may bring what the other needs."""
     sessions = spark_sessions(config.spark)
     jobs = [(table, pool) for table in own.catalog.definitions() for pool in pools]
 
