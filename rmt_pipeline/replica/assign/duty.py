@@ -1,5 +1,5 @@
-"""What a merge pool does beside carrying out its queue: propose merges (spec §6.1); for mutations,
-propose pieces of them, and note which ones are finished (spec §7.4, §7.6).
+"""What a merge pool does besides working its queue: assign merges (spec §6.1); assign mutations of
+single parts, and note which mutations are finished (spec §7.4, §7.6).
 """
 
 import math
@@ -23,16 +23,18 @@ from rmt_pipeline.zookeeper.keeper import Watch
 from rmt_pipeline.zookeeper.snapshot import living_replicas, noted_mutations
 
 LOOK_EVERY_S = 1.0  # while a mutation is unfinished (spec §7.6)
-SEEN_MAX_S = 3600.0  # what was seen is believed, in case a watch was missed
-STAND_BACK_S = 2.0  # for each replica that comes before: two that assign at once only collide
+SEEN_MAX_S = 3600.0  # how long a view is trusted, in case a watch was missed
+STAND_BACK_S = 2.0  # per replica that comes before, since assigning at once only collides
 
 
 def _nobody_waits() -> None:
-    """Before the first turn."""
+    """The watch before the first turn; does nothing."""
 
 
 class MutationDuty:
-    """Remembers only when to look again. `turn` costs nothing while nothing is unfinished."""
+    """Assigns mutations of parts, and notes finished mutations. Between turns it remembers only
+    when to look again; `turn` costs nothing while no mutation is unfinished.
+    """
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
@@ -44,20 +46,21 @@ class MutationDuty:
         self._newest_s = 0.0
 
     def turn(self, watch: Watch, *, progress: bool) -> list[Assigned]:
-        """Entries that were assigned. `watch` fires when there is a new mutation, or one less, or
-        what is noted as finished has changed; `progress`: the queue has changed since the last
-        turn.
+        """Look at the mutations if it is time to; returns the entries that were assigned.
+
+        `watch` fires when a mutation is created or removed, or when the note of finished mutations
+        changes. `progress`: the queue has changed since the last turn.
         """
         now_s = self._replica.clock.monotonic_s()
         is_changed = self._list(watch, now_s)
         due = is_changed or now_s >= self._look_next_s
         waiting = self._look_next_s < math.inf
         if not self._mutations.entries:
-            self._look_next_s = math.inf  # also when the last one was killed
+            self._look_next_s = math.inf  # even if the last one was killed
             return []
         if not (due or (progress and waiting)):
             return []
-        self._look_next_s = now_s + LOOK_EVERY_S  # also when what follows fails
+        self._look_next_s = now_s + LOOK_EVERY_S  # even if what follows fails
         finalize_mutations(self._replica, self._mutations)
         if not self._is_anything_open():
             self._look_next_s = math.inf
@@ -65,16 +68,22 @@ class MutationDuty:
         return self._assign(now_s)
 
     def look_again(self) -> None:
-        """Something may have changed without a word."""
+        """List the mutations in the next turn: something may have changed that no watch
+        reported.
+        """
         self._is_changed = True
 
     def next_s(self, now_s: float) -> float:
-        """Seconds until the next turn that may do something by itself; may be infinite."""
+        """Seconds until the next turn that may do something without being woken; may be
+        infinite.
+        """
         return max(0.0, self._look_next_s - now_s)
 
     def _list(self, watch: Watch, now_s: float) -> bool:
-        """Whether anything has changed since the last turn, or may have. Notes are taken back when
-        a part is given up (`refetch_part`): nothing is open then, and nobody would look.
+        """List the mutations if they have, or may have, changed since the last turn; returns
+        whether that is so. The pointer of finished mutations is watched as well: it is reset when a
+        part is given up (`refetch_part`), and if nothing was open before, nothing else would make
+        this replica look.
         """
         is_changed, self._is_changed = self._is_changed, False
         if not is_changed:
@@ -92,7 +101,9 @@ class MutationDuty:
         return True
 
     def _changed(self) -> None:
-        """One and the same each time it is asked for, so that it is kept once. From any thread."""
+        """The watch of all requests: always the same method, so that it is registered only once.
+        Called from any thread.
+        """
         self._is_changed = True
         self._watch()
 
@@ -101,8 +112,9 @@ class MutationDuty:
         return any(one not in noted.finished for one in self._mutations.entries)
 
     def _assign(self, now_s: float) -> list[Assigned]:
-        """Any replica may assign. The first of the living ones does it at once; the others only
-        when it seems not to.
+        """Assign mutations of parts. Any replica may do this. The active replica that comes first
+        by name does it at once; each further one only after some time, when those before it seem
+        not to do it.
         """
         names = [
             name
@@ -119,14 +131,15 @@ class MutationDuty:
 
 
 class MergeDuty:
-    """Looks for a merge that is worth it every `merge_selecting_sleep_ms`, slower and slower while
-    nothing is found. While nothing changes, what was seen last is looked at: parts grow older and
-    disks emptier, so that a merge may be worth it that was not before.
+    """Looks for a merge that is worth it every `merge_selecting_sleep_ms`, less and less often
+    while nothing is found. While nothing changes, it looks at the view that it saw last: parts grow
+    older and the disk emptier, so that a merge may become worth it.
 
-    What was seen decides only that there is nothing to do: whatever is found in it is looked for
-    again in what is there now. And it is forgotten when a watch on the log tells of anything new
-    (an insert's part is never in the queue of the replica that took it), when the queue has
-    changed, and when something stood between two parts: that may go without a word.
+    The old view is trusted only as far as it says that there is nothing to do: a merge that is
+    found in it is looked for again in a new one. The view is dropped when the watch on the log
+    reports anything new (the part of an insert is never in the queue of the replica that took it)
+    and when the queue has changed. A view in which something stands between two parts is not kept
+    at all, since the obstacle may go away without any watch.
     """
 
     def __init__(self, replica: Replica) -> None:
@@ -142,15 +155,17 @@ class MergeDuty:
         return self._replica.settings.merge_selecting_sleep_ms / 1000
 
     def look_again(self) -> None:
-        """The queue has changed, or something may have without a word."""
+        """Drop the view: the queue has changed, or something may have that no watch reported."""
         self._seen = None
 
     def still_true(self) -> None:
-        """Nothing has changed since it was seen."""
+        """Keep the view for longer: nothing has changed since it was read."""
         self._seen_until_s = self._replica.clock.monotonic_s() + SEEN_MAX_S
 
     def turn(self) -> list[Assigned]:
-        """The merge that was assigned, if it is time to look for one."""
+        """Look for a merge if it is time to, and assign it; returns the one that was assigned, if
+        any.
+        """
         now_s = self._replica.clock.monotonic_s()
         if now_s < self._next_s:
             return []
@@ -166,11 +181,13 @@ class MergeDuty:
         return []
 
     def next_s(self, now_s: float) -> float:
-        """Seconds until the next turn that may do something by itself."""
+        """Seconds until the next turn that may do something without being woken."""
         return max(0.0, self._next_s - now_s)
 
     def _select_in_seen(self, now_s: float) -> Nothing | None:
-        """That there is nothing to merge, as far as can be told without asking."""
+        """`Nothing` if the last view tells, without a request, that there is nothing to merge; else
+        None.
+        """
         seen = self._seen
         if seen is None or self._log.is_fired or now_s >= self._seen_until_s:
             return None

@@ -1,4 +1,6 @@
-"""Why is something merging, or not? In words, from the same decisions that choose (design §1)."""
+"""Explains why something is being merged or not, from the same decisions that choose merges (design
+§1).
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,9 +29,9 @@ RANGES_SHOWN_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class ExplainedRange:
-    """Neighbouring parts that were considered. The smallest `score` among those without a
-    `reason` is merged next; a `reason` is the rule that forbids the range now. TTL merges, which
-    say for `what` they are due, come before all others; they have no score.
+    """Neighbouring parts that were considered for a merge. The range with the smallest `score`
+    among those without a `reason` is merged next; a `reason` is the rule that forbids the range
+    now. TTL merges come before all others and have no score; `what` says for what they are due.
     """
 
     partition: str
@@ -42,7 +44,9 @@ class ExplainedRange:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """`limit` says why nothing at all may be assigned now; empty when something may."""
+    """The explained ranges. `limit` says why nothing at all may be assigned now; "" if something
+    may.
+    """
 
     ranges: tuple[ExplainedRange, ...]
     limit: str
@@ -50,7 +54,7 @@ class Explained:
 
 def explain_merges(replica: Replica, partition: str | None = None) -> Explained:
     """Every range that the selector considers, best first, and every boundary that no merge may
-    cross, with the rule.
+    cross, with the rule; then the parts that can't be fetched.
     """
     settings = replica.settings
     view = merge_view(replica, None if partition is None else [partition])
@@ -95,13 +99,15 @@ def explain_merges(replica: Replica, partition: str | None = None) -> Explained:
 
 
 def _seen(replica: Replica, run: Sequence[PartName]) -> list[tuple[PartName, Manifest]]:
-    """Those that are here, each looked at once: a drop may take it meanwhile."""
+    """Those of the parts that are here, with their manifests, read once: a drop may remove them
+    meanwhile.
+    """
     looks = ((part, manifest_seen(replica, part)) for part in run)
     return [(part, manifest) for part, manifest in looks if manifest is not None]
 
 
 def _coming(view: MergeView, partition: str | None) -> Iterator[PartName]:
-    """What the queue is to bring, of this partition or all."""
+    """The parts that the queue is to bring, in this partition (None: in all)."""
     here = set(view.active)
     for part in view.predicate.virtual:
         if part not in here and not part.is_drop_range and partition in (None, part.partition):

@@ -1,4 +1,4 @@
-"""Propose merges to the table (spec §6). Any replica may; the version of `/log` lets one win."""
+"""Assigning merges (spec §6). Any replica may; the version of `/log` lets one of them win."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,14 +43,16 @@ from rmt_pipeline.zookeeper.snapshot import (
     queue_snapshot,
 )
 
-RUNS_KNOWN_MORE = 100  # than twice what there is
+RUNS_KNOWN_MORE = 100  # weighed runs to remember beyond twice the current number
 GAVE_UP = "the replica gave up a part, or was cloned, since it was looked at"
 OUTDATED = "another replica assigned something to the log first"
 
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """A merge that is in the log now: its node's path and its text, to wait for."""
+    """A merge that is in the log now: the path of its entry, and its text, by which one can wait
+    for it.
+    """
 
     result: PartName
     sources: tuple[PartName, ...]
@@ -60,7 +62,9 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """No merge was assigned, and why. `changed` when somebody else was faster: look again."""
+    """Nothing was assigned, with the reason. `changed` if something changed meanwhile or may soon:
+    look again.
+    """
 
     reason: str
     changed: bool = False
@@ -77,7 +81,7 @@ class MergeView:
     mutations_queued: int
     ttl_merges_queued: int
     is_lost_version: int
-    """Since the log was pulled for this view; whoever assigns asserts it."""
+    """The version of `is_lost` when the log was pulled for this view; assigning asserts it."""
 
     @property
     def queued(self) -> int:
@@ -87,18 +91,18 @@ class MergeView:
 def merge_view(
     replica: Replica, partitions: Sequence[str] | None = None, log_watch: Watch | None = None
 ) -> MergeView:
-    """The facts in the order that makes the predicate right (spec §6.2, §16.4 M2). The watch fires
-    when something comes into the log after step 3.
+    """Read what may be merged, in the order that makes the predicate right (spec §6.2, §16.4 M2).
+    The watch fires when an entry comes into the log after step 3.
 
     1. What the replica has and will have.
-    2. Block numbers that are allocated and not committed. If a part of step 1 has a greater
-       number than some block, that block's number was allocated before; so it is listed here, or
-       it is committed, and then its log entry was written before this read.
-    3. The log, pulled into the queue, and what the replica has and will have now: it contains
-       every block committed before step 2. Every number between two parts of step 1 is thus
-       either listed in 2 or among the parts of 3, unless the replica was cloned, or gave up a
-       part, since: the version of `is_lost` tells. Mutations are loaded after 2 too: one holds
-       its numbers until its entry is there.
+    2. Block numbers that are allocated and not committed. If a part of step 1 has a greater number
+       than some block, that block's number was allocated before; so either it is listed here, or it
+       is committed, and then its log entry was written before this read.
+    3. The log, pulled into the queue, and what the replica has and will have now: this contains
+       every block that was committed before step 2. So every number between two parts of step 1 is
+       either listed in step 2 or among the parts of step 3, unless the replica was cloned, or gave
+       up a part, since; the version of `is_lost` tells that. Mutations are loaded after step 2,
+       too: a mutation holds its numbers until its entry exists.
     """
     keeper, memory = replica.keeper, replica.memory
     before = queue_snapshot(keeper, replica.paths, memory.queue)
@@ -135,8 +139,8 @@ def merge_view(
 
 
 def view_of(snapshot: QueueSnapshot, before: QueueView | None = None) -> QueueView:
-    """The rules' view of a queue that was just read: what of it may run now. `before`: of an
-    earlier read of it.
+    """The rules' view of a queue that was just read: which of its entries may run now. `before` is
+    the view of an earlier read, from which this one is made.
     """
     return QueueView(snapshot.entries, snapshot.claims, snapshot.parts, before)
 
@@ -152,8 +156,8 @@ def assign_merge(
 ) -> Assigned | Nothing:
     """Write the merge of `sources` to the log, unless anything was assigned since `view`.
 
-    Raises OutcomeUnknown when nobody answered: the entry may be there; a new view will show it.
-    Raises RowsDoNotAddUp when it would cover rows that are in none of the sources.
+    Raises OutcomeUnknown if there was no answer: the entry may exist, and a new view will show it.
+    Raises RowsDoNotAddUp if the result would cover rows that are in none of the sources.
     """
     paths = [replica.paths.part(part) for part in sources]
     lost, *found = replica.keeper.exists_many([replica.paths.is_lost, *paths])
@@ -210,7 +214,7 @@ def optimize_partition(
     deduplicate: bool = False,
     deduplicate_by: tuple[str, ...] = (),
 ) -> Assigned | Nothing:
-    """All active parts of a partition into one (spec §6.7)."""
+    """Assign a merge of all active parts of a partition into one (spec §6.7)."""
     stopped = first_stopped(replica.store.marks.stopped(), Background.MERGES)
     if stopped is not None:
         return Nothing(stopped)
@@ -224,7 +228,7 @@ def optimize_partition(
             is_broken = suspect(replica, error) is not None
             outcome = Nothing(f"partition {partition}: {error}", changed=True)
             if is_broken:
-                return outcome  # it is fetched again: who waits for the queue merges it, too
+                return outcome  # fetched again: OPTIMIZE waits for the queue, then merges it
             continue  # it was dropped, or replaced, since it was listed
         facts = OptimizeFacts(
             sizes_bytes=[one.bytes_on_disk for one in manifests],
@@ -274,7 +278,7 @@ def assign_choice(replica: Replica, view: MergeView, choice: Choice) -> Assigned
 
 
 def choose_merge(replica: Replica, view: MergeView, *, aggressive: bool) -> Choice | Nothing:
-    """The merge that is most worth it, among those that may be. Asks the disk alone."""
+    """The merge that is most worth it, among those that are allowed. Reads only the disk."""
     settings = replica.settings
     stopped = first_stopped(replica.store.marks.stopped(), Background.MERGES)
     if stopped is not None:
@@ -298,14 +302,14 @@ def choose_merge(replica: Replica, view: MergeView, *, aggressive: bool) -> Choi
         sources = tuple(one.part for one in best.parts)
         if all(is_here(replica, part) for part in sources):
             return Choice(sources, MERGE_REGULAR if due is None else due.merge_type)
-        # Nothing of its run, then: what is not here is fetched again first.
+        # Choose from other runs: the part that is not here must be fetched again first.
         runs = [run for run in runs if not set(run.parts).intersection(sources)]
 
 
 def _runs(replica: Replica, view: MergeView, settings: SelectorSettings) -> list[WeighedRun]:
-    """What may be merged, to choose from, as it is known: the disk is asked about parts that this
-    process has not read yet, and about those that are chosen. What was weighed before and has the
-    same parts is not weighed again.
+    """The runs of parts that may be merged, weighed. A run that was weighed before and has the same
+    parts is not weighed again; manifests are read from the disk only for parts that this process
+    has not read yet. Runs with a part that is not here are left out.
     """
     memory = replica.memory
     runs = mergeable_runs(view.predicate, view.active).runs
@@ -332,7 +336,9 @@ def _runs(replica: Replica, view: MergeView, settings: SelectorSettings) -> list
 
 
 def _known_manifests(replica: Replica, run: Sequence[PartName]) -> list[Manifest] | None:
-    """As they were read last, or are now. None when one of them is not here (any more)."""
+    """The manifests of the parts, as they were read last, or now. None if one of the parts is not
+    here (any more).
+    """
     found: list[Manifest] = []
     for part in run:
         manifest = replica.store.manifest_read(part) or manifest_here(replica, part)
@@ -348,11 +354,13 @@ def choose_ttl_merge(
     runs: Sequence[WeighedRun],
     bytes_max: int,
 ) -> TtlMerge | None:
-    """The TTL merge that is due and may be assigned now (spec §6.1 item 3, §13)."""
+    """The TTL merge that is due and may be assigned now (spec §6.1 item 3, §13); None if there is
+    none.
+    """
     if ttl_limit(replica, view) or not ttl_rules(replica.definition):
         return None
     found: list[list[TtlPart]] = []
-    for run in runs:  # weighed before, perhaps, and gone since
+    for run in runs:  # a part may be gone since its run was weighed
         manifests = _known_manifests(replica, run.parts)
         if manifests is not None:
             found.append(list(map(ttl_part, run.parts, manifests)))
@@ -376,8 +384,8 @@ def ttl_limit(replica: Replica, view: MergeView) -> str:
 
 
 def selector_settings(replica: Replica, *, aggressive: bool = False) -> SelectorSettings:
-    """The table's settings as the merge selector takes them. `aggressive`: merge what it can, as
-    OPTIMIZE wants.
+    """The table's settings as the merge selector takes them. `aggressive`: merge whatever is
+    possible, as OPTIMIZE wants.
     """
     settings = replica.settings
     return SelectorSettings(

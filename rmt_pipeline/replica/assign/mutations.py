@@ -1,4 +1,4 @@
-"""Propose pieces of mutations to the table: MUTATE_PART entries, part by part (spec §6.1, §7.4)."""
+"""Assigning mutations of single parts: MUTATE_PART entries (spec §6.1, §7.4)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,9 +26,9 @@ FAILING_NOT_COUNTED_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What may be mutated now. Merges and mutations are counted in slots, as `slots_of` says.
-    `running` ones are those that workers are at; `failing` of the queued mutations those that
-    failed before and are tried again.
+    """What may be mutated now. Merges and mutations are counted in slots, see `slots_of`: `queued`
+    are all, `running` those that workers have claimed, `failing` the queued mutations that failed
+    before and are tried again.
     """
 
     active: PartSet
@@ -44,12 +44,12 @@ class _View:
 
 
 def assign_mutations(replica: Replica) -> list[Assigned] | Nothing:
-    """Entries for parts that a mutation has to change, as many as the queue takes.
+    """Write entries for parts that a mutation has to change, as many as the queue takes.
 
     One look at the table serves for all of them: each multi asserts that the log has the version
-    that the one before left it with, so nobody has assigned anything in between.
+    that the previous multi gave it, so no other process has assigned anything in between.
 
-    Raises RowsDoNotAddUp when one would cover rows that are not in its source.
+    Raises RowsDoNotAddUp if an entry would cover rows that are not in its source.
     """
     view = _look(replica)
     room = _room(replica, view)
@@ -82,9 +82,9 @@ def assign_mutations(replica: Replica) -> list[Assigned] | Nothing:
 
 
 def _look(replica: Replica) -> _View:
-    """Mutations first, then the log: what is assigned afterwards bumps the log's version. Numbers
-    in flight need no look, since a part is mutated by itself, and to have loaded a mutation is to
-    have loaded every smaller one (spec §7.4).
+    """Read what may be mutated. The mutations are read before the log is pulled: anything that is
+    assigned after that changes the log's version. Numbers in flight need not be read, because a
+    part is mutated by itself, and when a mutation is loaded, so is every smaller one (spec §7.4).
     """
     keeper, memory = replica.keeper, replica.memory
     awaiting = awaiting_quorum(keeper, replica.table)
@@ -114,7 +114,7 @@ def _look(replica: Replica) -> _View:
 
 
 def _sizes(replica: Replica, entry: MergeParts | MutatePart) -> dict[PartName, int]:
-    """Of the source of a mutation, if it is here."""
+    """The size of a mutation's source, if it is here; empty for merges."""
     if not isinstance(entry, MutatePart) or not replica.store.has(entry.source):
         return {}
     manifest = manifest_here(replica, entry.source)
@@ -122,8 +122,8 @@ def _sizes(replica: Replica, entry: MergeParts | MutatePart) -> dict[PartName, i
 
 
 def _room(replica: Replica, view: _View) -> float | Nothing:
-    """How many more mutations the queue takes. Some that fail again and again do not count: else
-    they would keep all other parts from being mutated.
+    """How many more mutations the queue takes, in slots. A limited number that fail again and again
+    are not counted, because otherwise they would keep all other parts from being mutated.
     """
     settings = replica.settings
     if view.queued >= settings.max_replicated_merges_in_queue:
@@ -144,9 +144,9 @@ def _room(replica: Replica, view: _View) -> float | Nothing:
 
 
 def _entries(replica: Replica, view: _View, room: float) -> Iterator[MutatePart]:
-    """Parts that need a mutation, up to `room` slots, and that the pool can take. Those first that
-    have waited for the oldest one: else mutations that come one after another would keep the pool
-    busy with the first partitions, and never reach the last.
+    """Entries for parts that need a mutation, up to `room` slots and as large as the pool can take.
+    The parts that have waited for the oldest mutation come first: otherwise mutations that come one
+    after another would keep the pool busy with the first partitions, and never reach the last.
     """
     settings, create_time = replica.settings, int(replica.clock.now_s())
     bytes_max = replica.size_limits().mutation_bytes_max(
@@ -174,7 +174,7 @@ def _entries(replica: Replica, view: _View, room: float) -> Iterator[MutatePart]
             alter_version=desired.alter_version,
         )
         sizes = _sizes(replica, entry)
-        if sizes.get(part, 0) <= bytes_max:  # one that is not here another replica mutates
+        if sizes.get(part, 0) <= bytes_max:  # 0: not here, so another replica mutates it
             room -= slots_of(entry, sizes)
             yield entry
 
@@ -189,7 +189,9 @@ def _oldest_first(view: _View) -> list[PartName]:
 
 
 def _write(replica: Replica, texts: Sequence[bytes], view: _View) -> list[str] | Nothing:
-    """The paths of the new log entries."""
+    """Write the entries to the log; their paths, or `Nothing` if something else was assigned
+    first.
+    """
     ops = transactions.assign(
         replica.table,
         replica.paths,

@@ -1,4 +1,4 @@
-"""OPTIMIZE TABLE: assign the merges that were asked for, and wait for them (spec §6.7)."""
+"""OPTIMIZE TABLE: assign the merges that it asks for, and wait for them (spec §6.7)."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,14 +30,16 @@ PARTITIONS_SHOWN_MAX = 10
 
 
 class KeyLeftOut(UserError):
-    """A column of a key is not among those that make rows equal."""
+    """DEDUPLICATE BY leaves out a column of a key."""
 
     code = "THERE_IS_NO_COLUMN"
 
 
 @dataclass(frozen=True, slots=True)
 class OptimizeRequest:
-    """`partition` is an id, None for all. `deduplicate_by` () is by all columns."""
+    """What OPTIMIZE asks for. `partition` is an id, None for all. An empty `deduplicate_by` means
+    all columns.
+    """
 
     partition: str | None
     final: bool
@@ -51,11 +53,12 @@ def optimize(
     query: QuerySettings,
     new_waker: Callable[[], Waker],
 ) -> list[PartName]:
-    """The parts that the assigned merges make. Waits as `alter_sync` says.
+    """Assign the merges; returns the parts that they make. Waits as `alter_sync` says.
 
-    `living` gives a Replica with a living session. Raises CannotAssignOptimize with the reason if
-    nothing was assigned and `optimize_throw_if_noop` is set; NoSuchColumn and KeyLeftOut for what
-    rows are to be equal in; TableIsReadOnly; Unfinished when waiting ended first.
+    `living` returns a Replica with a living session. Raises CannotAssignOptimize with the reasons
+    if in some partition nothing was assigned and `optimize_throw_if_noop` is set: merges that were
+    assigned in others stay in the log, and are not waited for. Raises NoSuchColumn and KeyLeftOut
+    for a `deduplicate_by` that can't be; TableIsReadOnly; Unfinished if waiting ended first.
     """
     replica = living()
     if wanted.deduplicate_by:
@@ -85,8 +88,8 @@ def optimize(
 
 
 def _unknown(replica: Replica, partition: str) -> str:
-    """What is to be said of a partition that never had a row on any replica; "" for others. It has
-    a node from its first block on, for good.
+    """The message for a partition that never had a row on any replica; "" for other partitions. A
+    partition gets a node with its first block, and keeps it for good.
     """
     if not replica.definition.partition_by:
         return ""
@@ -109,8 +112,9 @@ def _all(replica: Replica) -> list[str]:
 
 
 def _check_columns(by: tuple[str, ...], definition: TableDefinition) -> None:
-    """Rows that differ in a key are no duplicates; a merge that was to find them by less could
-    never be made, and its entry would stay in every queue. Raises NoSuchColumn, KeyLeftOut.
+    """Raises NoSuchColumn for an unknown column, KeyLeftOut if a column of a key is missing. Rows
+    that differ in a key are no duplicates; a merge that ignored a key could never be made, and its
+    entry would stay in every queue.
     """
     from rmt_pipeline.translate.expression import compile_expression  # noqa: PLC0415  start-up
 
@@ -137,8 +141,8 @@ def _one(
     *,
     deadline_s: float,
 ) -> Assigned | Nothing:
-    """When a running merge or insert is in the way, wait for the queue and try again. The waits of
-    all partitions end at `deadline_s`.
+    """Assign the merge of one partition. While a running merge or insert is in the way, wait for
+    the queue and try again. The waits of all partitions end at `deadline_s`.
     """
     outcome: Assigned | Nothing = Nothing("not tried")
     for waits in range(QUEUE_WAITS_MAX + 1):
@@ -146,7 +150,7 @@ def _one(
             left_s = max(0.0, deadline_s - living().clock.monotonic_s())
             with suppress(
                 Timeout
-            ):  # what is in the way may be gone, and something else be to do
+            ):  # the obstacle may be gone although the queue has other entries
                 sync_replica(
                     living(),
                     SyncMode.DEFAULT,
