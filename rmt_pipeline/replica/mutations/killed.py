@@ -1,7 +1,8 @@
-"""KILL MUTATION, waited for: until no replica has an entry in its queue for the mutation any more.
+"""Waiting after KILL MUTATION until no active replica has an entry for the mutation in its queue.
 
-Its entries are not taken away: a worker that was at one stops, and whoever takes it next carries
-out what is left to do for the part, or gives it its new name (spec §7.8, §16.8 U5).
+The entries themselves are not removed: the worker that carries one out stops, and the next worker
+that takes it carries out what is left to do for the part, or just gives it its new name (spec §7.8,
+§16.8 U5).
 """
 
 from dataclasses import dataclass, field
@@ -18,8 +19,9 @@ LOOK_EVERY_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class KillReport:
-    """After how many seconds each active replica had no entry for the mutation any more; which have
-    one still; and which are away, and learn of it when they come back.
+    """How the replicas have followed a kill. `after_s`: after how many seconds each active replica
+    had no entry for the mutation any more; `not_yet`: replicas that still have one; `away`:
+    replicas that are not active, and learn of the kill when they come back.
     """
 
     after_s: dict[str, float] = field(default_factory=dict)
@@ -37,7 +39,7 @@ def wait_for_kill(
     replica: Replica, entry: MutationEntry, *, timeout_s: float, waker: Waker
 ) -> KillReport:
     """Look at the queue of every active replica until none has an entry for the mutation that
-    `entry` was, at most `timeout_s`.
+    `entry` was, for at most `timeout_s`.
     """
     clock, start_s = replica.clock, replica.clock.monotonic_s()
     living = living_replicas(replica.keeper, replica.table)

@@ -1,5 +1,5 @@
-"""Mutations of a table: created, loaded, finished, killed, cleaned (spec §7). Pieces of parts are
-assigned in `assign.mutations`, and made in `work.mutate`.
+"""The mutations of a table: creating, loading, finishing, killing and cleaning them (spec §7). The
+mutations of single parts are assigned in `assign.mutations` and carried out in `work.mutate`.
 """
 
 import math
@@ -43,8 +43,8 @@ WAIT_SLICE_S = 1.0
 
 
 class UnknownMutation(UserError):
-    """There is no mutation of this id (any more): it was finished and forgotten, killed, or never
-    there. `system.mutations` lists those that there are.
+    """There is no mutation of this id (any more): it was finished and forgotten, was killed, or
+    never existed. `system.mutations` lists those that exist.
     """
 
     code = "UNKNOWN_MUTATION"
@@ -52,7 +52,7 @@ class UnknownMutation(UserError):
 
 @dataclass(frozen=True, slots=True)
 class MutationStatus:
-    """One mutation as this replica sees it. `waits_for` says what it still waits for, in words."""
+    """One mutation as this replica sees it. `waits_for` says in words what it still waits for."""
 
     mutation_id: str
     entry: MutationEntry
@@ -62,9 +62,9 @@ class MutationStatus:
 
 
 def load_mutations(replica: Replica, watch: Watch | None = None) -> Mutations:
-    """All mutations of the table. An entry never changes: only new ones are read."""
+    """All mutations of the table. Their entries never change, so only new ones are read."""
     memory = replica.memory
-    loaded = memory.loaded  # another thread may put its own there: ours is what we listed
+    loaded = memory.loaded  # read once: another thread may replace it
     ids = replica.keeper.children(replica.table.mutations, watch)
     entries = {one: loaded.entries[one] for one in ids if one in loaded.entries}
     new = [one for one in ids if one not in entries]
@@ -79,8 +79,8 @@ def load_mutations(replica: Replica, watch: Watch | None = None) -> Mutations:
 
 @dataclass(frozen=True, slots=True)
 class SentMutation:
-    """A mutation that was written, without an answer. `lock` is a number's that goes in the same
-    multi; "" for a mutation of no partition.
+    """A mutation that was sent to ZooKeeper. `lock` is the lock of one of its numbers, which the
+    same multi deletes; "" for a mutation of no partition. `version` is that of `/mutations`.
     """
 
     entry: MutationEntry
@@ -89,7 +89,9 @@ class SentMutation:
 
 
 class MutationUnsettled(OutcomeUnknown):
-    """`settle_mutation` finds out whether `sent` is there, also in a later session."""
+    """It is unknown whether the mutation `sent` was created. `settle_mutation` finds out, also in a
+    later session.
+    """
 
     code = "UNKNOWN_STATUS_OF_TRANSACTION"
 
@@ -101,14 +103,14 @@ class MutationUnsettled(OutcomeUnknown):
 def create_mutation(
     replica: Replica, commands: str, partitions: Sequence[str] | None = None
 ) -> str:
-    """Write a mutation for all partitions, or the given ones; its id (spec §7.1).
+    """Write a mutation for all partitions, or the given ones; returns its id (spec §7.1).
 
-    Its number in each partition is taken under the same version of `/mutations` that the entry
-    is created with, so ids and numbers grow together; the numbers are held until the entry is
+    Its number in each partition is taken under the same version of `/mutations` with which the
+    entry is created, so ids and numbers grow together. The numbers are held until the entry is
     visible, so a merge predicate sees one or the other.
 
-    Raises MutationUnsettled when nobody says whether it was written; after any other error it was
-    not, and never will be.
+    Raises MutationUnsettled if ZooKeeper does not say whether it was written; after any other error
+    it was not, and never will be.
     """
     for _ in range(limits.CREATE_TABLE_ROUNDS_MAX):
         _, stat = replica.keeper.get(replica.table.mutations)
@@ -136,7 +138,7 @@ def create_mutation(
         if mutation_id is not None:
             release_numbers(
                 replica, list(locks.values())[1:]
-            )  # the first is gone with the entry
+            )  # the first was deleted with the entry
             return mutation_id
         release_numbers(replica, list(locks.values()))
     raise Conflict(
@@ -146,7 +148,7 @@ def create_mutation(
 
 
 def _write(replica: Replica, sent: SentMutation) -> str | None:
-    """Its id; None when another mutation came first."""
+    """Send the mutation; returns its id, or None if another mutation came first."""
     ops = transactions.create_mutation(
         replica.table, _text(sent.entry), sent.version, sent.lock
     )
@@ -164,17 +166,20 @@ def _write(replica: Replica, sent: SentMutation) -> str | None:
 def settle_mutation(
     replica: Replica, sent: SentMutation, *, is_held: bool = False
 ) -> str | None:
-    """The id of a mutation that was written without an answer; None when it is not there, and never
-    will be (spec §2.6).
+    """The id of a mutation that was sent and got no answer; None if it does not exist, and never
+    will (spec §2.6).
 
-    What was sent deletes a lock, and so does this: only one of the two can succeed. A lock that is
-    gone and no such mutation: it was given back, or its session ended, before the entry came; then
-    it can't come any more. While it `is_held`, only the entry can have taken it. One of no
-    partition has no lock. There the version decides: then another mutation may have come first,
-    but two of no partition that look the same are the same, for they change nothing.
+    The multi that was sent deletes a lock, and so does this function: only one of the two can
+    succeed. If the lock is gone and there is no such mutation, then the lock was given back, or its
+    session ended, before the multi came; so that can't succeed any more. While the caller holds the
+    lock (`is_held`), only the multi can have deleted it.
 
-    Raises MutationUnsettled when this has no answer either, UnknownMutation when somebody killed
-    it before we learned of it.
+    A mutation of no partition has no lock. For it the version of `/mutations` decides. Another
+    mutation may have come first then; but two mutations of no partition that look the same are the
+    same, because they change nothing.
+
+    Raises MutationUnsettled if this gets no answer either, UnknownMutation if the mutation was
+    killed before we learned of it.
     """
     keeper, table = replica.keeper, replica.table
     fence = (
@@ -205,7 +210,7 @@ def settle_mutation(
 
 
 def _text(entry: MutationEntry) -> bytes:
-    """Raises TooManyPartitions."""
+    """The entry as text. Raises TooManyPartitions if it does not fit into a node."""
     text = entry.encode()
     if len(text) > limits.NODE_BYTES_MAX:
         raise TooManyPartitions(
@@ -219,14 +224,15 @@ def _text(entry: MutationEntry) -> bytes:
 def allocate_numbers(
     replica: Replica, partitions: Sequence[str] | None
 ) -> dict[str, str] | None:
-    """A number in each partition that there is, or just in the one that is asked for. None when a
-    partition appeared meanwhile (spec §16.8 U3).
+    """Take a number in the one partition that is asked for, or else in every partition that exists;
+    returns the paths of their locks by partition. None if a partition appeared meanwhile (spec
+    §16.8 U3).
 
-    Of more partitions than one multi takes the numbers are allocated batch by batch. Each
-    batch asserts the same version of `block_numbers`, so that none of them has missed a
-    partition; all of them are within one version of `mutations`, so ids and numbers still grow
-    together. An insert into several partitions may then come before the mutation in one and
-    after it in another, which is so with the inserts of an original's, block by block, as well.
+    If there are more partitions than one multi takes, the numbers are allocated batch by batch.
+    Each batch asserts the same version of `block_numbers`, so none has missed a partition; all of
+    them are within one version of `mutations`, so ids and numbers still grow together. An insert
+    into several partitions may then come before the mutation in one and after it in another; but
+    that is so with the original's inserts, too, which are made block by block.
     """
     keeper, table = replica.keeper, replica.table
     holder = replica.new_holder()
@@ -256,7 +262,7 @@ def allocate_numbers(
 def take_numbers(
     replica: Replica, partitions: Sequence[str], holder: str, *, version: int | None = None
 ) -> dict[str, str]:
-    """A number in each of these partitions: by partition the path of its lock."""
+    """Take a number in each of these partitions; returns the paths of the locks by partition."""
     locks = take_locks(replica, partitions, holder, version=version)
     return dict(zip(partitions, locks, strict=True))
 
@@ -264,9 +270,11 @@ def take_numbers(
 def take_locks(
     replica: Replica, partitions: Sequence[str], holder: str, *, version: int | None = None
 ) -> list[str]:
-    """A number for each of these partitions, which ascend where one is named several times: the
-    paths of their locks. With `version`, only if no partition was added since. Whatever goes wrong,
-    no lock stays that nobody knows of: so Unavailable, and not unknown.
+    """Take a number for each of these partitions, ascending if one is named several times; returns
+    the paths of their locks. With `version`, only if no partition was added since.
+
+    Whatever goes wrong, no lock stays behind: the session deletes those that may have been made.
+    That is why a request without an answer raises Unavailable and not OutcomeUnknown.
     """
     table = replica.table
     paths = dict.fromkeys(map(table.partition, partitions))
@@ -285,17 +293,17 @@ def take_locks(
 
 def release_numbers(replica: Replica, locks: Sequence[str]) -> None:
     """Delete the locks, now or as soon as ZooKeeper answers. They may be gone already: the multi
-    that writes the entry deletes them. The first one goes first: without it, an entry that was sent
-    and got no answer can't be written any more.
+    that writes the entry deletes the first one. That one is deleted first here, too: without it, an
+    entry that was sent and got no answer can't be written any more.
     """
     give_back(replica.keeper, [Stray(lock) for lock in locks])
 
 
 def status_of_mutations(replica: Replica, mutations: Mutations) -> list[MutationStatus]:
-    """What each one has still to do here.
+    """The status of each mutation on this replica.
 
-    Raises TableIsReadOnly when the replica can't pull its log, Conflict when it is cloned, or
-    gives up parts, again and again meanwhile.
+    Raises TableIsReadOnly if the replica can't pull its log, Conflict if it is cloned, or gives up
+    parts, again and again meanwhile.
     """
     return _look(replica, mutations)[1]
 
@@ -303,13 +311,13 @@ def status_of_mutations(replica: Replica, mutations: Mutations) -> list[Mutation
 def _look(
     replica: Replica, mutations: Mutations
 ) -> tuple[NotedMutations, list[MutationStatus]]:
-    """What was noted as finished, and what each mutation has still to do.
+    """What was noted as finished, and the status of each mutation.
 
-    The reads are in the order that makes "done" true: numbers in flight, then the log pulled, then
-    the queue and the parts (spec §7.6, §16.8 U2). A clone in between puts the log's pointer and
-    the parts back to those of another replica; a part that is given up goes from the parts to the
-    queue, and may be seen in neither: what was noted, pulled and seen must be of one version of
-    `is_lost`, from the first read to the last.
+    The reads are in the order that makes "done" true: numbers in flight, then the log, which is
+    pulled, then the queue and the parts (spec §7.6, §16.8 U2). A clone in between would reset the
+    log's pointer and the parts to those of another replica; a part that is given up moves from the
+    parts to the queue, and might be seen in neither. So `is_lost` must have the same version in the
+    note, in the pull and after the last read.
     """
     keeper, memory = replica.keeper, replica.memory
     for _ in range(limits.LOOK_ROUNDS_MAX):
@@ -339,7 +347,7 @@ def _look(
 def _in_flight(
     replica: Replica, mutations: Mutations, ids: Collection[str]
 ) -> dict[str, frozenset[int]]:
-    """Numbers in flight, of the partitions where one may still be smaller than the mutations'.
+    """Numbers in flight, in those partitions where one may still be smaller than a mutation's.
 
     Numbers only grow: where none was smaller once, none ever will be (spec §7.6).
     """
@@ -362,8 +370,8 @@ def _in_flight(
 
 
 def status_by_pointer(replica: Replica, mutations: Mutations) -> list[MutationStatus]:
-    """The status of mutations on a replica that is not active, and can't pull its log now: only
-    what it has noted as finished counts.
+    """The status of mutations on a replica that is not active and can't pull its log now: finished
+    are only those that it has noted as finished.
     """
     finished = noted_mutations(replica.keeper, replica.paths).finished
     away = f"{replica} is not active"
@@ -398,10 +406,11 @@ def _status(
 
 
 def finalize_mutations(replica: Replica, mutations: Mutations) -> tuple[str, ...]:
-    """Note which mutations this replica has finished; the ids that are new.
+    """Note which mutations this replica has finished; returns the ids that are new.
 
-    Once noted, "finished" is no more looked into, so it must stay true: that it was found out on
-    what the replica still is, is asserted in the same multi. Nobody else's note is taken back.
+    A mutation that was noted as finished is never checked again, so the note must stay true: the
+    same multi asserts that the replica still is what it was when that was found out. A note that
+    another process has made meanwhile is not overwritten.
     """
     noted, statuses = _look(replica, mutations)
     done = {one.mutation_id for one in statuses if one.is_done}
@@ -426,8 +435,8 @@ def wait_for_mutation(
     why_stuck: Callable[[], str] = lambda: "",
 ) -> None:
     """Wait until the replicas `names` have finished it (spec §7.7), whether or not they have
-    finished those before it. Raises Unfinished, also when `why_stuck` says that waiting is in
-    vain, or UnknownMutation when it was killed meanwhile.
+    finished those before it. Raises Unfinished, also if `why_stuck` returns a reason why waiting is
+    useless, or UnknownMutation if the mutation was killed meanwhile.
     """
     keeper, start = replica.keeper, replica.clock.monotonic_s()
     behind: list[str] = []
@@ -460,7 +469,9 @@ def wait_for_mutation(
 
 
 def _has_finished(replica: Replica, name: str, mutation_id: str, waker: Waker) -> bool:
-    """Whether the replica `name` has; nobody waits for one that was dropped."""
+    """Whether the replica `name` has finished the mutation; True if it was dropped, and need not be
+    waited for.
+    """
     keeper, paths = replica.keeper, replica.table.replica(name)
     for path in (paths.mutation_pointer, paths.finished_mutations):
         keeper.exists(path, waker.wake)
@@ -473,8 +484,8 @@ def _has_finished(replica: Replica, name: str, mutation_id: str, waker: Waker) -
 
 
 def kill_mutation(replica: Replica, mutation_id: str) -> MutationEntry:
-    """No more part is mutated by it, on any replica (spec §7.8); what it was. Replicas stop what
-    they are at, see `killed`.
+    """Remove the mutation, so that it changes no more parts on any replica (spec §7.8); returns its
+    entry. Replicas stop what they are doing for it, see `killed`.
 
     Raises UnknownMutation, TableIsReadOnly.
     """
@@ -500,11 +511,13 @@ def _unknown(replica: Replica, mutation_id: str) -> UnknownMutation:
 
 
 def clean_mutations(replica: Replica) -> tuple[str, ...]:
-    """Remove mutations that every replica has passed, but the newest ones (spec §7.9)."""
+    """Remove mutations that every replica has finished, except the newest ones (spec §7.9); returns
+    their ids.
+    """
     keeper, table = replica.keeper, replica.table
     names, replicas = keeper.children_stat(table.replicas)
     hosts = keeper.exists_many([table.replica(name).host for name in names])
-    # What is left of one that somebody died dropping has no host, and passes nothing any more.
+    # A replica whose DROP died halfway has no host, and finishes nothing any more.
     there = [name for name, host in zip(names, hosts, strict=True) if host is not None]
     try:
         finished = {

@@ -1,4 +1,6 @@
-"""A mutation's dry run: what it would do to the parts that are here now. Nothing is written."""
+"""The dry run of a mutation: what it would do to the parts that are here now. Nothing is
+written.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,8 +19,9 @@ from rmt_pipeline.zookeeper.snapshot import active_parts
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
-    """`rows_touched` are rows that some command is for; `bytes_to_rewrite` is the size of the parts
-    that have such rows. The other parts get a new name and no new bytes.
+    """What a mutation would do in one partition. `rows_touched` are rows that some command is for;
+    `bytes_to_rewrite` is the size of the parts that have such rows. The other parts get a new name
+    and no new bytes.
     """
 
     partition_id: str
@@ -34,9 +37,9 @@ def plan_mutation(
 ) -> list[PartitionPlan]:
     """What a mutation would do, one plan for each partition, without doing it.
 
-    Each condition is looked at alone, on the rows as they are: mutations that are not finished, and
-    commands before it in the same mutation, may change what it finds. Raises UserError for what
-    would be refused.
+    Each condition is evaluated by itself on the rows as they are now: unfinished mutations, and
+    earlier commands of the same mutation, may change what it finds. Raises UserError for commands
+    that would be refused.
     """
     check_commands(
         commands,
@@ -62,7 +65,7 @@ def _sum(one: PartitionPlan, other: PartitionPlan) -> PartitionPlan:
 
 
 def _parts(replica: Replica, commands: Sequence[Command]) -> Iterator[PartitionPlan]:
-    """One for each part. A part that is merged away meanwhile is left out."""
+    """One plan for each part. A part that is merged away meanwhile is left out."""
     store, partitions = replica.store, affected_partitions(commands)
     for part in PartSet(active_parts(replica.keeper, replica.paths)):
         if partitions is not None and part.partition not in partitions:

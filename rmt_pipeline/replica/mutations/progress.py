@@ -14,11 +14,11 @@ from rmt_pipeline.zookeeper.snapshot import queue_snapshot
 
 @dataclass(frozen=True, slots=True)
 class MutationProgress:
-    """One mutation as this replica sees it. Of a finished one everything but `report` is 0.
+    """One mutation as this replica sees it. For a finished one everything except `report` is 0.
 
-    `rows_to_do` counts the parts that are on this disk; those to be fetched first have no size
-    yet. `running` are parts that somebody mutates just now. `rows_per_s` is the average since
-    the mutation was created.
+    `rows_to_do` counts the parts that are on this disk; those that must be fetched first have no
+    size yet. `running` is the number of parts that workers are mutating now. `rows_per_s` is the
+    average since the mutation was created.
     """
 
     report: MutationReport
@@ -38,11 +38,11 @@ class MutationProgress:
 
     @property
     def seconds_left(self) -> float | None:
-        """At the present pace; None while nothing was mutated yet."""
+        """The time that is left at this pace; None while nothing has been mutated yet."""
         return self.rows_to_do / self.rows_per_s if self.rows_per_s else None
 
     def words(self) -> str:
-        """One line for people, without the failure."""
+        """One line for people, without failures."""
         if self.is_done:
             return "finished"
         parts = self.parts_done + self.parts_to_do
@@ -55,11 +55,11 @@ class MutationProgress:
         )
 
     def waits_words(self) -> str:
-        """What it waits for that is not its own work, or ""."""
+        """What the mutation waits for other than its own work, or ""."""
         return "" if self.parts_to_do and not self.report.missing else self.report.waits_for
 
     def failure_words(self) -> str:
-        """What fails, or ""."""
+        """Which part fails and why, or ""."""
         failure = self.report.failure
         if failure is None:
             return ""
@@ -67,7 +67,7 @@ class MutationProgress:
 
 
 def mutation_progress(replica: Replica) -> list[MutationProgress]:
-    """Every mutation there is: unfinished ones first, those by id; then the newest finished.
+    """All mutations: first the unfinished ones by id, then the finished ones, newest first.
 
     Raises what `mutation_reports` raises.
     """
@@ -111,7 +111,9 @@ def _progress(
 
 
 def _has_seen(part: PartName, entry: MutationEntry) -> bool:
-    """It was there before the mutation, and is changed by it, or by a later one as well."""
+    """Whether the mutation applied to the part, and the part has been changed by it (or by it and
+    later ones).
+    """
     version = entry.version_in(part.partition)
     return version is not None and part.block_min < version <= part.data_version
 

@@ -1,4 +1,6 @@
-"""ALTER TABLE … DELETE and UPDATE: refused, or written and waited for (spec §7.1, §7.7)."""
+"""ALTER TABLE … DELETE and UPDATE: checking a mutation, writing it, and waiting for it (spec §7.1,
+§7.7).
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -48,13 +50,13 @@ from rmt_pipeline.zookeeper.snapshot import (
 )
 
 STUCK_TRIES = (
-    8  # of one part: some ten seconds of trying (spec §7.7: 30 tries of a second's pause)
+    8  # of one part: about ten seconds of trying (spec §7.7: 30 tries, a second apart)
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PartFailure:
-    """The last time that a part could not be mutated here; `time_s` since the epoch."""
+    """The last time that a part could not be mutated here; `time_s` is since the epoch."""
 
     part: PartName
     tries: int
@@ -64,9 +66,9 @@ class PartFailure:
 
 @dataclass(frozen=True, slots=True)
 class MutationReport:
-    """A mutation as this replica sees it, and what went wrong with it here lately. `missing`: what
-    stands in the way of parts that it is for and that nobody can give; "" when nothing does.
-    `in_progress`: parts of it that are being mutated here now.
+    """A mutation as this replica sees it, and what failed here last. `missing`: why a part that it
+    has to change can't be fetched or made; "" if there is no such part. `in_progress`: the parts
+    that are being mutated here now.
     """
 
     status: MutationStatus
@@ -82,11 +84,12 @@ class MutationReport:
 def request_mutation(
     living: Callable[[], Replica], commands: Sequence[Command], query: QuerySettings
 ) -> str:
-    """Write a mutation that can work; its id. The others are refused, and nothing is changed.
+    """Write a mutation, if its commands can work; returns its id. Otherwise it is refused, and
+    nothing is changed.
 
-    `living` gives a Replica with a living session. Raises UserError for what the commands may not
-    do or can't compute, TooManyMutations, TableIsReadOnly; MutationUnsettled when ZooKeeper did
-    not say, `insert_keeper_max_retries` times, whether it is there.
+    `living` returns a Replica with a living session. Raises UserError for commands that are not
+    allowed or can't be computed, TooManyMutations, TableIsReadOnly; MutationUnsettled if after
+    `insert_keeper_max_retries` tries ZooKeeper has not said whether it was created.
     """
     replica = living()
     check_commands(
@@ -110,7 +113,9 @@ def _create(
     partitions: Sequence[str] | None,
     query: QuerySettings,
 ) -> str:
-    """Once, however often it is tried: a try without answer is settled before the next one."""
+    """Create the mutation once, however often that is tried: a try that got no answer is settled
+    before the next one.
+    """
     replica = living()
     what = f"the mutation of {replica.definition.full_name}"
     tries = Tries(what, query, replica.clock)
@@ -138,8 +143,8 @@ def _given_up(error: RmtError, unsettled: SentMutation | None) -> RmtError:
 
 
 def throttle_mutation(replica: Replica) -> None:
-    """Sleep while this replica has `number_of_mutations_to_delay` unfinished mutations or more,
-    the longer the more they are (spec §7.1 item 0).
+    """Sleep if this replica has at least `number_of_mutations_to_delay` unfinished mutations; the
+    more there are, the longer (spec §7.1 item 0).
 
     Raises TooManyMutations from `number_of_mutations_to_throw` on.
     """
@@ -165,8 +170,8 @@ def throttle_mutation(replica: Replica) -> None:
 def _try(
     replica: Replica, commands: Sequence[Command], partitions: Sequence[str] | None
 ) -> None:
-    """The commands on the first rows of one part, after the mutations that it still lacks: what
-    can't be computed is found out before every replica tries it for ever.
+    """Try the commands on the first rows of one part, after the mutations that it still lacks. So a
+    command that can't be computed is found before every replica tries it for ever.
     """
     mutations = load_mutations(replica)
     for part in PartSet(active_parts(replica.keeper, replica.paths)):
@@ -191,8 +196,8 @@ def _try(
         except MissingPart:
             continue  # merged away just now, or to be fetched again
         except UnknownColumn:
-            # `commands` fit the definition: one before them needs an ALTER that this replica has
-            # still to take up, and what it makes of the rows can't be told here.
+            # `commands` fit the definition. So an earlier mutation needs an ALTER that this replica
+            # has yet to apply, and what that mutation does to the rows can't be computed here.
             if not pending:
                 raise
         return
@@ -201,10 +206,11 @@ def _try(
 def wait_as_asked(
     replica: Replica, mutation_id: str, query: QuerySettings, sync: int, waker: Waker
 ) -> None:
-    """`mutations_sync`: 0 not at all, 1 for this replica, 2 for all, 3 for the active ones.
+    """Wait as `mutations_sync` says: 0 not at all, 1 for this replica, 2 for all, 3 for the active
+    ones.
 
-    Raises Unfinished with the reason when a part fails here again and again, or it takes longer
-    than `receive_timeout`; UnknownMutation when it is killed meanwhile.
+    Raises Unfinished with the reason if a part fails here again and again, or if it takes longer
+    than `receive_timeout`; UnknownMutation if the mutation is killed meanwhile.
     """
     if sync == 0:
         return
@@ -234,7 +240,7 @@ def _why_stuck(replica: Replica, mutation_id: str) -> str:
 
 
 def mutation_reports(replica: Replica) -> list[MutationReport]:
-    """Every mutation there is, by id."""
+    """All mutations, by id."""
     mutations = load_mutations(replica)
     if not mutations.entries:
         return []
@@ -273,7 +279,7 @@ def _queued(replica: Replica) -> QueueSnapshot:
 def _failures(
     replica: Replica, mutations: Mutations, snapshot: QueueSnapshot
 ) -> dict[str, PartFailure]:
-    """By mutation: the queued part of it that failed last."""
+    """For each mutation, the queued part of it that failed last."""
     queued = [
         (node, entry)
         for node, entry in snapshot.entries.items()
