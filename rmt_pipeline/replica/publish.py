@@ -195,11 +195,11 @@ def room_for(replica: Replica, node: str, part: PartName, staged: StagedPart) ->
     broken. It may also be that our session has ended without our noticing, and another worker has
     claimed the entry after us and published the part.
 
-    If the existing directory is whole and has the same files, it is as good as ours, whoever made
-    it. It is pinned, because a clean-up that saw it before we claimed the entry may be about to
-    remove it. Any other directory is removed, but only after ZooKeeper has confirmed that our claim
-    still stands: its rows are known only from its own manifest, and its files are not those that we
-    are about to promise.
+    If the existing directory is whole and has the same files, it is as good as ours, no matter
+    which process made it. It is pinned, because a clean-up that saw it before we claimed the entry
+    may be about to remove it. Any other directory is removed, but only after ZooKeeper has
+    confirmed that our claim still stands: its rows are known only from its own manifest, and its
+    files are not those that we are about to promise.
     """
     with _as_good(replica, part, staged) as as_good:
         if not as_good:

@@ -2,8 +2,9 @@
 
     the definition on this host's disk ──► R/metadata, R/columns, R/metadata_version; entry gone
 
-The disk first: whoever dies in between finds the entry again, and everything is repeated. An older
-entry that somebody slow carries out once more changes nothing, for versions only grow.
+The disk comes first: if the worker dies in between, the entry is found again and everything is
+repeated. An older entry that a slow worker carries out once more changes nothing, because versions
+only grow.
 """
 
 from bisect import bisect_right
@@ -34,9 +35,9 @@ QueuedEntries = Sequence[tuple[str, LogEntry]]
 def alters_first(
     replica: Replica, ready: QueuedEntries, backoff: Backoff
 ) -> tuple[int, list[tuple[str, LogEntry]], dict[str, str]]:
-    """Carry out the ALTERs among entries that may run: how many were done, the entries that are
-    left for now, and by queue node why others have to wait. After an ALTER nothing is left: the
-    rest needs a Replica with the new definition.
+    """Carry out the ALTERs among entries that may run. Returns how many were done, the entries to
+    carry out now, and by queue node why others must wait. If an ALTER was done, no entry is left
+    for now: the rest needs a Replica with the new definition.
     """
     done = 0
     others: list[tuple[str, LogEntry]] = []
@@ -47,7 +48,7 @@ def alters_first(
             others.append((node, entry))
     if done:
         return done, [], {}
-    next_ones = others[: limits.ENTRIES_PER_CLAIM_MAX]  # more are not claimed in one step
+    next_ones = others[: limits.ENTRIES_PER_CLAIM_MAX]  # one step claims no more
     awaiting = structures_awaited(replica, next_ones)
     return 0, [one for one in next_ones if one[0] not in awaiting], awaiting
 
@@ -65,10 +66,10 @@ def _applied(replica: Replica, node: str, entry: AlterMetadata, backoff: Backoff
 
 
 def apply_alter_metadata(replica: Replica, node: str, entry: AlterMetadata) -> None:
-    """The entry at `node` is done: this host's definition is the new one, and so are the texts in
-    ZooKeeper. Idempotent; whoever holds a Replica with the old definition needs a new one.
+    """Carry out the entry at `node`: change this host's definition, then the texts in ZooKeeper.
+    May be repeated. A Replica with the old definition must be replaced by a new one afterwards.
 
-    Raises MetadataMismatch when the entry changes what can't be altered, DiskFull.
+    Raises MetadataMismatch if the entry changes what can't be altered, DiskFull.
     """
     [read] = replica.keeper.get_many([replica.paths.metadata_version])
     applied = 0 if read is None else int(read[0] or b"0")
@@ -105,8 +106,8 @@ def take_up(replica: Replica, metadata: str, columns: str, version: int) -> Tabl
 
 
 def unfinished_alters(replica: Replica, view: QueueView) -> frozenset[int]:
-    """Versions of ALTERs whose mutation this replica has not finished. Looked up only when an
-    ALTER is queued, which is what waits for them.
+    """Versions of ALTERs whose mutation this replica has not finished. Looked up only if an ALTER
+    is queued, because only an ALTER waits for them.
     """
     if not view.count([Lane.ALTERS]):
         return frozenset()
@@ -120,8 +121,8 @@ def unfinished_alters(replica: Replica, view: QueueView) -> frozenset[int]:
 
 
 def structures_awaited(replica: Replica, entries: QueuedEntries) -> dict[str, str]:
-    """By queue node: why a merge or mutation can't be made yet with the structure that this process
-    knows. A source was written with a newer one, or a command may name what only a newer one has
+    """Why merges and mutations must wait for a newer structure than this process knows, by queue
+    node: a source was written with a newer one, or a command may name what only a newer one has
     (spec §16.8 U9).
     """
     known = replica.definition.metadata_version
@@ -148,7 +149,7 @@ def structures_awaited(replica: Replica, entries: QueuedEntries) -> dict[str, st
 def _newest_source(replica: Replica, entry: LogEntry) -> int:
     versions = [0]
     for source in sources_of(entry):
-        # One that is not here, or broken: then the result is fetched.
+        # If a source is not here, or broken, the result is fetched.
         with suppress(Corruption):
             versions.append(replica.store.manifest(source).metadata_version)
     return max(versions)
@@ -165,8 +166,8 @@ def _alters(mutations: Mutations) -> list[tuple[str, int]]:
 def _version_of_commands(
     mutations: Mutations, alters: Sequence[tuple[str, int]], entry: MutatePart
 ) -> int:
-    """The last ALTER that came no later than the last of the entry's mutations: its names count.
-    Ids and versions grow together.
+    """The version of the last ALTER whose mutation is not after the last of the entry's mutations:
+    the names in their commands are those of that version. Ids and versions grow together.
     """
     if not alters:
         return 0

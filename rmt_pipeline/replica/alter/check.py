@@ -1,5 +1,5 @@
-"""What is found out before an ALTER is in the log: whether the definition that it makes is one,
-whether a mutation holds it up, and whether the values that are here can become what it says.
+"""Checks before an ALTER is written to the log: whether its definition is valid, whether a mutation
+stands in its way, and whether the values that are here can be converted.
 """
 
 from collections.abc import Sequence
@@ -54,19 +54,21 @@ def _used(node: Node, columns: Sequence[Column]) -> Sequence[str]:
 
 
 def columns_used(text: str, columns: Sequence[Column]) -> Sequence[str]:
-    """The columns that an expression reads, by name; also those of one that is not deterministic.
-    Raises UserError when it is no expression over these columns.
+    """The names of the columns that an expression reads; the expression need not be deterministic.
+    Raises UserError if it is no expression over these columns.
     """
     return compile_expression(text, columns, allow_nondeterministic=True).columns_used
 
 
 def keeps_rows(before: str, after: str, use: KeyUse) -> bool:
-    """Whether a column that is used so may change its type so: every row stays where it is."""
+    """Whether a column with this use in a key may change its type from `before` to `after` so that
+    every row stays in its place.
+    """
     return is_key_safe(parse_type(before), parse_type(after), use)
 
 
 def check_altered(definition: TableDefinition) -> None:
-    """Raises a UserError that names the column, key or setting that can't be."""
+    """Raises a UserError that names the column, key or setting that is not valid."""
     settings = TableSettings.of(dict(definition.settings))
     for column in definition.columns:
         parse_type(column.type)
@@ -85,7 +87,9 @@ def check_altered(definition: TableDefinition) -> None:
 
 
 def check_expiring(column: Column) -> None:
-    """Raises BadTtl for a column whose expired values would become another one on each replica."""
+    """Raises BadTtl for a column whose expired values would become another value on each
+    replica.
+    """
     if column.ttl and gives_another_each_time(column):
         raise BadTtl(
             f"column {column.name} has a TTL, and is {column.default_kind} {column.default}: what "
@@ -100,10 +104,11 @@ def check_rows_without(
     altered: Altered,
     replica: Replica,
 ) -> None:
-    """Of rows that are there, none may get its value from a default like `now()`: it is computed
-    when rows are inserted, and would be another one on each replica.
+    """Check that no existing row gets its value from a default like `now()`. Such a default is
+    computed when rows are inserted; for existing rows it would differ between replicas.
 
-    Raises NotDeterministic for a column that comes with one, that is cleared, or that parts lack.
+    Raises NotDeterministic if a column with such a default is added or cleared, or gets one in
+    place of another default while parts lack its values.
     """
     known = _read_as(before, commands)
     cleared = {one.column for one in commands if isinstance(one, ClearColumn)}
@@ -119,7 +124,10 @@ def check_rows_without(
 
 
 def _read_as(before: TableDefinition, commands: Sequence[AlterCommand]) -> dict[str, Column]:
-    """By their names after the commands, the columns whose defaults rows without them have had."""
+    """The existing columns by their names after the commands: as they were until now, with the
+    defaults by which rows without them have been read. Raises NotDeterministic for an added column
+    with a default like `now()`.
+    """
     known = {column.name: column for column in before.columns}
     for command in commands:
         match command:
@@ -171,14 +179,14 @@ def _refuse_if_lacking(
 
 
 def _why_not_written(column: str, definition: TableDefinition, replica: Replica) -> str:
-    """Why some part may be without values of the column, on any replica; "" when none is.
+    """Why a part may lack values of the column, on some replica; "" if none does.
 
     1. This replica has merged a and b, and so written the old default into c.
-    2. Another one has still a and b, or is about to fetch them. It takes the ALTER up, and reads
-       them by the new default.
+    2. Another one still has a and b, or is about to fetch them. It applies the ALTER, and reads
+       them with the new default.
 
-    So it is asked for the same parts on all of them. An insert that began before the column was
-    added may still come; its rows have the default of the type, on every replica.
+    So all replicas must have the same parts. An insert that began before the column was added may
+    still come; its rows have the default of the type, on every replica.
     """
     keeper = replica.keeper
     own = PartSet(active_parts(keeper, replica.paths))
@@ -201,7 +209,7 @@ def _why_not_written(column: str, definition: TableDefinition, replica: Replica)
 
 
 def check_constraint(name: str, expression: Expression) -> None:
-    """Raises BadTypeOfField for what is neither true nor false."""
+    """Raises BadTypeOfField for an expression that is neither true nor false."""
     kind = expression.type.plain
     if kind.family not in ("UInt8", "Bool"):
         raise BadTypeOfField(
@@ -214,7 +222,7 @@ def _check_default(column: Column, columns: Sequence[Column]) -> None:
     expression = compiled(column.default, columns)
     if column.name in expression.columns_used:
         raise UserError(f"the default of column {column.name} uses the column itself")
-    if expression.columns_used:  # the types of these may be others now
+    if expression.columns_used:  # their types may have changed
         compiled(f"CAST({column.default} AS {column.type})", columns)
     check_constant_default(column, columns)
 
@@ -231,10 +239,11 @@ def _check_key(text: str, definition: TableDefinition, *, nullable: bool) -> Non
 
 
 def await_mutations(replica: Replica, altered: Altered, waker: Waker) -> None:
-    """A mutation names columns as they were when it was written. Once it is finished here, every
-    piece of it is in the log, and each replica carries those out before this ALTER (spec §8.1).
+    """Wait for mutations that use columns which the ALTER changes. A mutation names columns as they
+    were when it was written. Once it is finished here, all entries for it are in the log, and each
+    replica carries those out before this ALTER (spec §8.1).
 
-    Raises UserError for one that takes longer than a few seconds.
+    Raises UserError if that takes longer than a few seconds.
     """
     clock = replica.clock
     deadline_s = clock.monotonic_s() + CATCH_UP_S
@@ -247,7 +256,9 @@ def await_mutations(replica: Replica, altered: Altered, waker: Waker) -> None:
 
 
 def _held_up_by(replica: Replica, altered: Altered) -> str | None:
-    """Which unfinished mutation uses a column that the ALTER changes, in words."""
+    """Which unfinished mutation uses a column that the ALTER changes, in words; None if none
+    does.
+    """
     names = {name for command in altered.mutation if (name := _column_of(command))}
     types = {one.column for one in altered.mutation if isinstance(one, ModifyColumn)}
     mutations = load_mutations(replica)
@@ -273,7 +284,7 @@ def _held_up_by(replica: Replica, altered: Altered) -> str | None:
 
 
 def _can_be(commands: Sequence[Command], definition: TableDefinition) -> bool:
-    """Whether the mutation is one for columns of the new types as well."""
+    """Whether the mutation's commands are valid for columns of the new types, too."""
     try:
         check_commands(commands, definition, allow_nondeterministic=True)
     except UserError:
@@ -282,7 +293,7 @@ def _can_be(commands: Sequence[Command], definition: TableDefinition) -> bool:
 
 
 def _column_of(command: AlterCommand) -> str:
-    """The column whose name or type means something else after the command; "" if none does."""
+    """The column whose name or type means something else after the command; "" if there is none."""
     match command:
         case DropColumn() | RenameColumn() | ModifyColumn():
             return command.column
@@ -291,7 +302,9 @@ def _column_of(command: AlterCommand) -> str:
 
 
 def try_all_conversions(replica: Replica, altered: Altered) -> None:
-    """Every value that is here as the new type, before any replica has to do it."""
+    """Convert every value that is here to its new type, before every replica has to do it. Raises
+    the error of a value that can't be converted.
+    """
     changed = [one.column for one in altered.mutation if isinstance(one, ModifyColumn)]
     changed = _present_names(changed, altered)
     if not changed:
@@ -311,7 +324,9 @@ def try_all_conversions(replica: Replica, altered: Altered) -> None:
 
 
 def _present_names(columns: Sequence[str], altered: Altered) -> list[str]:
-    """By the names that later commands of the ALTER gave them."""
+    """The names that these columns have after all commands of the ALTER; without those that it
+    drops.
+    """
     names = []
     for column in columns:
         name = column

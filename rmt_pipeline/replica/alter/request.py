@@ -1,7 +1,7 @@
-"""ALTER TABLE, asked for: tried, written in one multi, and waited for (spec §8.1, §8.6).
+"""ALTER TABLE as a command: it is tried, written in one multi, and waited for (spec §8.1, §8.6).
 
-this replica has applied every ALTER before ──► commands on its definition ──► tried on the
-parts that are here ──► one multi: /metadata, /columns, the log entry, the mutation ──► waited
+    this replica has applied every ALTER before ──► commands on its definition ──► tried on the
+    parts that are here ──► one multi: /metadata, /columns, the log entry, the mutation ──► waited
 """
 
 from collections.abc import Callable, Sequence
@@ -72,8 +72,8 @@ CommandsFor = Callable[[TableDefinition], Sequence[AlterCommand]]
 """The commands that were asked for, checked against the columns of this definition."""
 
 EndOfLog = Callable[[Replica], LogEnd | None]
-"""Where the log ended when it was found out that the table is as it has to be for the ALTER, just
-before it is submitted; None when it may be anything. Raises why it may not be altered.
+"""Checks just before the ALTER is submitted that the table is as the ALTER needs it, and returns
+where the log ended then; None if the table may be in any state. Raises why it may not be altered.
 """
 
 
@@ -85,7 +85,9 @@ class CannotAssignAlter(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """An ALTER that is in the log: its entry's path and text, and the id of its mutation, or ""."""
+    """An ALTER that is in the log: its entry's path and text, and the id of its mutation, "" if it
+    has none.
+    """
 
     log_entry: str
     data: bytes
@@ -99,12 +101,12 @@ def request_alter(
     new_waker: Callable[[], Waker],
     end_of_log: EndOfLog = lambda _: None,
 ) -> Submitted | None:
-    """ALTER the table on every replica, and wait as `alter_sync` says. None when there is nothing
-    that replicas have to agree on: settings and comments are each replica's own.
+    """ALTER the table on every replica, and wait as `alter_sync` says. None if there is nothing on
+    which replicas must agree: settings and comments are each replica's own.
 
-    `living` gives a Replica with a living session and the definition of now. Raises a UserError
-    for what can't be altered or converted, and CannotAssignAlter: nothing was changed then;
-    Unfinished when waiting ended first; OutcomeUnknown; and what `end_of_log` does.
+    `living` returns a Replica with a living session and the current definition. Raises a UserError
+    for what can't be altered or converted, CannotAssignAlter, and what `end_of_log` raises: then
+    nothing was changed. Raises Unfinished if waiting ended first; OutcomeUnknown.
     """
     for _ in range(ROUNDS_MAX):
         replica, seen = _caught_up(living, new_waker())
@@ -134,7 +136,7 @@ def request_alter(
 
 
 def _change_here(replica: Replica, commands: Sequence[AlterCommand]) -> None:
-    """What is each replica's own."""
+    """Carry out commands that concern only this replica."""
     replica.update_definition(
         lambda now: (
             apply_alter(now, commands, columns_used, with_renamed, keeps_rows).definition
@@ -146,8 +148,9 @@ def _change_here(replica: Replica, commands: Sequence[AlterCommand]) -> None:
 
 
 def _caught_up(living: Callable[[], Replica], waker: Waker) -> tuple[Replica, AlterVersions]:
-    """This replica once it has applied every ALTER there is; then the next one is decided on what
-    the table is. Raises CannotAssignAlter when that takes too long.
+    """This replica once it has applied every ALTER that exists, since the next one is decided on
+    the result of the last. Also returns the versions to assert. Raises CannotAssignAlter if that
+    takes too long.
     """
     replica = living()
     clock = replica.clock
@@ -170,7 +173,7 @@ def _caught_up(living: Callable[[], Replica], waker: Waker) -> tuple[Replica, Al
 
 
 def _create_alters(replica: Replica) -> None:
-    """A table that was made before there was this node."""
+    """Create the node `alters` of a table that is older than this node."""
     try:
         replica.keeper.multi(create_alters(replica.table))
     except Refused as refused:
@@ -188,7 +191,7 @@ def _submit(
     commands: Sequence[AlterCommand],
     seen: AlterVersions,
 ) -> Submitted | None:
-    """None when something changed since it was decided: look again."""
+    """Write the ALTER; None if something changed since it was decided: look again."""
     locks: dict[str, str] = {}
     if altered.mutation:
         found = allocate_numbers(replica, _partitions(altered.mutation))
@@ -233,7 +236,9 @@ def _send(
 
 
 def _partitions(mutation: Sequence[AlterCommand]) -> list[str] | None:
-    """The ids that all commands name; None when one of them is for the whole table."""
+    """The ids of all partitions that the commands name; None if a command is for the whole
+    table.
+    """
     ids: set[str] = set()
     for command in mutation:
         if not isinstance(command, ClearColumn) or command.partition_id is None:
@@ -296,8 +301,9 @@ def _settled(
     seen: AlterVersions,
     request_id: str,
 ) -> Submitted | None:
-    """Of a submission without answer: where it is; None when it is not there, and never will be.
-    It is asked until there is an answer, also in another session.
+    """Find out about a submission that got no answer: where it is; None if it is not there, and
+    never will be. Asks again, also in another session, until there is an answer. Raises
+    OutcomeUnknown if there is none after SETTLE_PAUSES_S.
     """
     for pause_s in SETTLE_PAUSES_S:
         try:
@@ -313,7 +319,9 @@ def _settled(
 
 
 def _is_there(replica: Replica, seen: AlterVersions, request_id: str) -> bool:
-    """The fence and the submission exclude each other; what is just not found may still come."""
+    """Whether the submission was carried out. A submission that is merely not found may still come;
+    so this writes a fence, and only one of the two can succeed.
+    """
     keeper, table = replica.keeper, replica.table
     try:
         keeper.multi(fence_alter(table, seen))
@@ -327,7 +335,7 @@ def _is_there(replica: Replica, seen: AlterVersions, request_id: str) -> bool:
 
 
 def _find(replica: Replica, texts: AlterTexts) -> Submitted:
-    """Where the entry and the mutation of a submission are that landed without an answer."""
+    """The log entry and the mutation of a submission that was carried out without an answer."""
     keeper, table = replica.keeper, replica.table
     paths = [table.log_entry(name) for name in keeper.children(table.log)]
     reads = keeper.get_many(paths)
@@ -336,7 +344,8 @@ def _find(replica: Replica, texts: AlterTexts) -> Submitted:
         for path, read in zip(paths, reads, strict=True)
         if read is not None and read[0] == texts.entry
     ]
-    # Not in the log any more: every replica has copied it, as it has the first entry of all.
+    # If it has left the log, every replica has copied it. Then any entry that all have copied
+    # will do to wait for, such as the very first one.
     log_entry = found[0] if found else table.log_entry(log_entry_name(0))
     written = None if texts.mutation is None else MutationEntry.decode(texts.mutation)
     ids = [one for one, entry in load_mutations(replica).entries.items() if entry == written]
