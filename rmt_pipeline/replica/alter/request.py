@@ -2,6 +2,8 @@
 
     this replica has applied every ALTER before ──► commands on its definition ──► tried on the
     parts that are here ──► one multi: /metadata, /columns, the log entry, the mutation ──► waited
+
+If anything that the decision rests on changes before the multi, all of it begins again.
 """
 
 from collections.abc import Callable, Sequence
