@@ -1,3 +1,3 @@
-"""What is true: values, rules and decisions. Standard library only; no I/O, clock,
-randomness, logging.
+"""The protocol as pure code: values, rules and decisions. Only the standard library is used; there
+is no I/O, clock, randomness or logging.
 """

@@ -1,11 +1,13 @@
-"""What a server does for its tables by itself, and what can be stopped by hand (SYSTEM STOP)."""
+"""The background work that a server does for its tables, and that can be stopped with
+SYSTEM STOP.
+"""
 
 from collections.abc import Collection
 from enum import Enum
 
 
 class Background(Enum):
-    """What SYSTEM STOP and SYSTEM START can name."""
+    """The kinds of background work that SYSTEM STOP and SYSTEM START can name."""
 
     MERGES = "MERGES"
     TTL_MERGES = "TTL MERGES"
@@ -18,8 +20,8 @@ class Background(Enum):
 
 
 def stopped_words(what: Background) -> str:
-    """Why a piece of background work is not done: somebody stopped it, and with which statement it
-    is started again.
+    """The reason, for people, why a kind of background work is not done: it was stopped by hand.
+    The statement that starts it again is in it.
     """
     return (
         f"{what.value} are stopped by hand on this server"
@@ -29,5 +31,7 @@ def stopped_words(what: Background) -> str:
 
 
 def first_stopped(stopped: Collection[Background], *needed: Background) -> str | None:
-    """The first of the needed ones that is stopped, in words."""
+    """Why work that needs all of `needed` is not done: the first one of these that is stopped, in
+    words; None if none is.
+    """
     return next((stopped_words(one) for one in needed if one in stopped), None)

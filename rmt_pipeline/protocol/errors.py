@@ -1,4 +1,4 @@
-"""What can go wrong, sorted by what the caller must do next.
+"""The errors that this project raises on purpose, sorted by what the caller must do next.
 
 RmtError
 ├── Conflict          the world moved; nothing was written. Re-read and decide again.
@@ -45,7 +45,7 @@ class OutcomeUnknown(RmtError):
 class Corruption(RmtError):
     """Stored bytes (disk, ZooKeeper, a peer's answer) are not what we wrote.
 
-    `part` is the one on this disk that they belong to, where that is known.
+    `part` is the part on this disk that they belong to, if that is known.
     """
 
     code = "CORRUPTED_DATA"
@@ -56,16 +56,14 @@ class Corruption(RmtError):
 
 
 class ReplicaRetired(RmtError):
-    """This ZooKeeper session is over. Its keeper refuses everything; start over with
-    a new one.
-    """
+    """This ZooKeeper session is over. Its keeper refuses every call; start over with a new one."""
 
     code = "SESSION_EXPIRED"
 
 
 class ReplicaDropped(ReplicaRetired):
-    """This replica has no nodes in ZooKeeper any more. No session will have them again: create it
-    anew, or DROP TABLE here too.
+    """This replica has no nodes in ZooKeeper any more, and no new session brings them back. Create
+    the table anew, or DROP TABLE here too.
     """
 
     code = "TABLE_IS_DROPPED"
@@ -84,8 +82,8 @@ class UserError(RmtError):
 
 
 class NoReplicaHasPart(Unavailable):
-    """A part is wanted and no replica that answers has it, nor one that contains it. Retried by
-    itself: a replica that is away may come back, or a merge bring the rows.
+    """No replica that answers has the wanted part, or one that contains it. The fetch is retried
+    automatically: a replica that is away may come back, or a merge may bring the rows.
     """
 
     code = "NO_REPLICA_HAS_PART"
@@ -100,8 +98,8 @@ class ZooKeeperUnreachable(Unavailable):
 
 
 class AccessDenied(Unavailable):
-    """ZooKeeper does not let us read or write a node: its access list is for others. Whoever may
-    change the list, or the configuration, can mend it while we try.
+    """ZooKeeper does not let us read or write a node: its access list does not name us. It is tried
+    again, in case an administrator changes the list or the configuration.
     """
 
     code = "KEEPER_EXCEPTION"
@@ -109,15 +107,15 @@ class AccessDenied(Unavailable):
 
 class TableIsReadOnly(Unavailable):
     """The replica is not active: its server is not running, or is starting over. Start the server
-    (`rmt serve`), then repeat what was asked.
+    (`rmt serve`), then repeat the statement.
     """
 
     code = "TABLE_IS_READ_ONLY"
 
 
 class Timeout(Unavailable):
-    """What was waited for did not come in time. It may still come: the message says what is
-    missing, and who is to bring it.
+    """The expected change did not happen in time. It may still happen: the message says what is
+    missing, and which replica or server is to bring it.
     """
 
     code = "TIMEOUT_EXCEEDED"
@@ -146,15 +144,15 @@ class UnknownCluster(UserError):
 
 
 class UnknownTable(UserError):
-    """This server has no table of that name, or not the one any more that was opened: it was
-    dropped, renamed or created again meanwhile. Look at SHOW TABLES.
+    """This server has no table of that name, or the table that was opened has been dropped, renamed
+    or created again since. Look at SHOW TABLES.
     """
 
     code = "UNKNOWN_TABLE"
 
 
 class TableDetached(UnknownTable):
-    """The table is there, and DETACH TABLE took it away from this server. ATTACH TABLE brings it
+    """The table exists and was detached from this server by DETACH TABLE. ATTACH TABLE brings it
     back.
     """
 
@@ -166,7 +164,7 @@ class UnknownDatabase(UserError):
 
 
 class DatabaseNotEmpty(UserError):
-    """DROP DATABASE of one that still has tables, attached or detached. Drop them first."""
+    """DROP DATABASE of a database that still has tables, attached or detached. Drop them first."""
 
     code = "DATABASE_NOT_EMPTY"
 
@@ -178,16 +176,14 @@ class SamplingNotSupported(UserError):
 
 
 class SampleOutOfBound(UserError):
-    """OFFSET after a SAMPLE of all rows, such as `SAMPLE 1 OFFSET 0.5`: no row is left to
-    begin at.
-    """
+    """OFFSET after a SAMPLE of all rows, such as `SAMPLE 1 OFFSET 0.5`, which leaves no rows."""
 
     code = "ARGUMENT_OUT_OF_BOUND"
 
 
 class IncorrectQuery(UserError):
-    """The statement is well formed and has nothing to work on: MATERIALIZE TTL of a table without a
-    TTL.
+    """The statement is well formed but has nothing to work on, such as MATERIALIZE TTL of a table
+    without a TTL.
     """
 
     code = "INCORRECT_QUERY"
@@ -216,17 +212,17 @@ class DatabaseAlreadyExists(UserError):
 
 
 class ReplicaAlreadyExists(UserError):
-    """A replica of this name is in ZooKeeper at this path. Another server's table, or an earlier
-    one of this server: give the new one another name, ATTACH it where it was created, or SYSTEM
-    DROP REPLICA.
+    """A replica of this name is already in ZooKeeper at this path, made by another server or by an
+    earlier table of this one. Give the new one another name, ATTACH the old one where it was
+    created, or remove it with SYSTEM DROP REPLICA.
     """
 
     code = "REPLICA_ALREADY_EXISTS"
 
 
 class ReplicaIsActive(UserError):
-    """SYSTEM DROP REPLICA and the like remove replicas that are dead, and this one is active. Stop
-    its server first.
+    """SYSTEM DROP REPLICA and similar statements remove only dead replicas, and this one is active.
+    Stop its server first.
     """
 
     code = "TABLE_WAS_NOT_DROPPED"
@@ -241,30 +237,30 @@ class ReplicaIsAlreadyActive(UserError):
 
 
 class MetadataMismatch(UserError):
-    """The table's definition here is not the one in ZooKeeper: another key, engine or column. The
-    message has the first difference; CREATE it as it is there.
+    """The table's definition here differs from the one in ZooKeeper, in a key, the engine or a
+    column. The message has the first difference; CREATE the table as it is in ZooKeeper.
     """
 
     code = "METADATA_MISMATCH"
 
 
 class UnknownColumn(UserError):
-    """An expression, key or list of columns names a column that is not in sight there. The message
-    names those that are close.
+    """An expression, key or list of columns names a column that is not known there. The message
+    names columns with similar names.
     """
 
     code = "UNKNOWN_IDENTIFIER"
 
 
 class NoSuchColumn(UnknownColumn):
-    """ALTER or INSERT names a column to write or to change, and the table does not have it."""
+    """ALTER or INSERT names a column to write or to change that the table does not have."""
 
     code = "NO_SUCH_COLUMN_IN_TABLE"
 
 
 class UnknownType(UserError):
-    """The text is not a type that columns can have: misspelt, badly parametrised, or one of the
-    original's that is not supported. The message says which.
+    """The text is not a type that columns can have: it is misspelt, has wrong parameters, or is a
+    type of the original that is not supported. The message says which.
     """
 
     code = "UNKNOWN_TYPE"
@@ -272,48 +268,46 @@ class UnknownType(UserError):
 
 class UnknownFunction(UserError):
     """An expression calls a function that is not in the allow-list, `system.functions`. The message
-    names those that are close.
+    names functions with similar names.
     """
 
     code = "UNKNOWN_FUNCTION"
 
 
 class UnknownSetting(UserError):
-    """SET, SETTINGS or rmt.toml names a setting that does not exist. The message names those that
-    are close.
+    """SET, SETTINGS or rmt.toml names a setting that does not exist. The message names settings
+    with similar names.
     """
 
     code = "UNKNOWN_SETTING"
 
 
 class UnknownEngine(UserError):
-    """CREATE TABLE names an engine that is not of the ReplicatedMergeTree family."""
+    """CREATE TABLE names an engine that does not belong to the ReplicatedMergeTree family."""
 
     code = "UNKNOWN_STORAGE"
 
 
 class BadValue(UserError):
-    """A value does not fit its column. The message has the row (line), column, value
-    and type.
-    """
+    """A value does not fit its column. The message has the row (line), column, value and type."""
 
     code = "CANNOT_PARSE_TEXT"
 
 
 class BadDate(BadValue):
-    """Text that is to become a date is none, such as 'soon' for a column of type Date."""
+    """A text is not a date, such as 'soon' for a column of type Date."""
 
     code = "CANNOT_PARSE_DATE"
 
 
 class BadTime(BadValue):
-    """Text that is to become a date with a time is none, such as '25:00' for a DateTime."""
+    """A text is not a date with a time, such as '25:00' for a column of type DateTime."""
 
     code = "CANNOT_PARSE_DATETIME"
 
 
 class UnequalArrays(BadValue):
-    """Arrays of one group of Nested have different lengths in a row."""
+    """The arrays of one Nested group have different lengths in a row."""
 
     code = "SIZES_OF_ARRAYS_DONT_MATCH"
 
@@ -325,43 +319,43 @@ class ViolatedConstraint(UserError):
 
 
 class IncorrectData(UserError):
-    """A file or stream of rows can't be read in the format that it is said to have. The message has
-    the line; nothing was inserted.
+    """A file or stream of rows can't be read in the given format. The message has the line; nothing
+    was inserted.
     """
 
     code = "INCORRECT_DATA"
 
 
 class SyntaxProblem(UserError):
-    """The text is not a statement, expression or TTL. The message has line and column, and what was
-    expected there.
+    """The text is not a valid statement, expression or TTL. The message has line and column, and
+    what was expected there.
     """
 
     code = "SYNTAX_ERROR"
 
 
 class AssignedTwice(SyntaxProblem):
-    """One UPDATE gives two values to a column."""
+    """One UPDATE assigns two values to the same column."""
 
     code = "MULTIPLE_ASSIGNMENTS_TO_COLUMN"
 
 
 class BadPartName(UserError):
-    """DROP PART and the like name a part in a way that no part can be called: `20240101_0_5_1` is
-    one.
+    """DROP PART or a similar statement gives a text that can't be a part's name. An example of a
+    name is `20240101_0_5_1`.
     """
 
     code = "BAD_DATA_PART_NAME"
 
 
 class NotImplementedStatement(UserError):
-    """A statement of the original that this version does not have."""
+    """A statement of the original that is not implemented in this version."""
 
     code = "NOT_IMPLEMENTED"
 
 
 class NotOnCluster(UserError):
-    """The statement exists, and does not go to the servers of a cluster."""
+    """The statement exists, but not with ON CLUSTER."""
 
     code = "QUERY_IS_PROHIBITED"
 
@@ -392,7 +386,7 @@ class TooManyPartitions(UserError):
 
 
 class CannotAssignOptimize(UserError):
-    """With `optimize_throw_if_noop`: OPTIMIZE found nothing to merge. The message has the reason of
+    """OPTIMIZE with `optimize_throw_if_noop` found nothing to merge. The message has the reason for
     each partition.
     """
 
@@ -406,64 +400,64 @@ class BadConfiguration(UserError):
 
 
 class AddressInUse(UserError):
-    """Another program listens on the port that a server is to have. End it, or change the port in
-    rmt.toml.
+    """Another program listens on the port that a server is to use. End that program, or change the
+    port in rmt.toml.
     """
 
     code = "ADDRESS_IN_USE"
 
 
 class DiskFull(UserError):
-    """No space left. Nothing was published; staged bytes were removed."""
+    """The disk has no space left. Nothing was published; staged bytes were removed."""
 
     code = "NOT_ENOUGH_SPACE"
 
 
 class NoJava(UserError):
-    """ZooKeeper (embedded) and Spark run on Java, and there is none that is new enough."""
+    """ZooKeeper (embedded) and Spark run on Java, and no Java that is new enough was found."""
 
     code = "NO_JAVA"
 
 
 class MissingPart(Corruption):
-    """A part that was promised is not on this disk (or was removed while being looked at)."""
+    """A promised part is not on this disk, or was removed while it was being read."""
 
     code = "NO_SUCH_DATA_PART"
 
 
 class DuplicateColumn(UserError):
-    """A list of columns, of CREATE TABLE, ALTER or INSERT, has one name twice."""
+    """A list of columns in CREATE TABLE, ALTER or INSERT has the same name twice."""
 
     code = "DUPLICATE_COLUMN"
 
 
 class BadTypeOfField(UserError):
-    """A column has a type that its place (sign, version, key, TTL) cannot have."""
+    """A column's type is not allowed for its use (as sign, version, key or TTL)."""
 
     code = "BAD_TYPE_OF_FIELD"
 
 
 class IllegalColumn(UserError):
-    """A column has a place (a key, the columns of an INSERT) that columns like it can't have."""
+    """A column is used where such columns are not allowed (a key, the columns of an INSERT)."""
 
     code = "ILLEGAL_COLUMN"
 
 
 class IllegalIndex(UserError):
-    """An index that a table can't have, such as a second one of a name."""
+    """An index that a table can't have, such as a second one of the same name."""
 
     code = "ILLEGAL_INDEX"
 
 
 class UnknownFormat(UserError):
-    """FORMAT names one that rows can't be read from or written in, or a file's name tells none. The
-    message lists those that there are.
+    """FORMAT names a format that rows can't be read or written in, or a file's name does not tell
+    its format. The message lists the known ones.
     """
 
     code = "UNKNOWN_FORMAT"
 
 
 class BadTtl(UserError):
-    """A TTL that gives no time, or that rows can't be kept by."""
+    """A TTL expression does not give a time, or can't be used for a TTL."""
 
     code = "BAD_TTL_EXPRESSION"

@@ -1,12 +1,14 @@
-"""What is counted of each table on a host: for `system.events` under the original's names (spec
-§14), for Prometheus under its conventions. One number for both, counted where it happens.
+"""The events that are counted for each table on a host. The same number is shown in `system.events`
+under the original's name (spec §14) and to Prometheus under a name by its conventions.
 """
 
 from enum import Enum
 
 
 class ProfileEvent(Enum):
-    """The original's name, the metric that it is part of, and what it is."""
+    """An event: the original's name for it, its Prometheus metric, and what is counted. Several
+    events may be part of one metric.
+    """
 
     INSERTED_PARTS = (
         "MergeTreeDataWriterBlocks",

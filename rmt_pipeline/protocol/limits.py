@@ -1,38 +1,36 @@
-"""Every bound of the system, and how they depend on each other (style: everything has a limit).
+"""The limits of the system that users can't change, and how they depend on each other.
 
-Sizes in bytes. What a user may change is in `settings`; these are what the code relies on.
+Sizes are in bytes. Limits that a user may change are in `settings`.
 """
 
-PACKET_BYTES_MAX = 1_048_575  # ZooKeeper's jute.maxbuffer: more, and it drops the connection
+PACKET_BYTES_MAX = 1_048_575  # ZooKeeper's jute.maxbuffer: it drops the connection for more
 MULTI_BYTES_MAX = 768 * 1024
-MULTI_OPS_MAX = 100  # of upkeep: clean-up, finishing entries. Larger batches only block others
+MULTI_OPS_MAX = 100  # for clean-up and finishing entries; larger multis only block others
 OP_BYTES_OVERHEAD = 256  # an operation's path and frame, besides its data
-OP_FRAME_BYTES = 96  # its header, lengths and access list, and what a chroot adds to its path
+OP_FRAME_BYTES = 96  # an operation's header, lengths, access list, and the chroot of its path
 NODE_BYTES_MAX = 900_000  # one node's data; an ALTER of a very wide table comes near
 
-INSERT_BYTES_MAX = (
-    MULTI_BYTES_MAX  # of what is committed at once: whole partitions, at least one
-)
+INSERT_BYTES_MAX = MULTI_BYTES_MAX  # of one commit, which has whole partitions, at least one
 
-MUTATIONS_PER_MULTI_MAX = 500  # assigned to the log at once
+MUTATIONS_PER_MULTI_MAX = 500  # MUTATE_PART entries that one multi assigns
 LOG_ENTRIES_PER_PULL_MAX = 100  # spec §3: 1, doubling to this
-ENTRIES_PER_STEP_MAX = 1000  # chosen in one look at the queue
-ENTRIES_PER_CLAIM_MAX = 512  # taken in one multi
-CLAIM_BYTES_MAX = 1024  # but a REPLACE_RANGE's, which names all its parts
+ENTRIES_PER_STEP_MAX = 1000  # entries chosen in one look at the queue
+ENTRIES_PER_CLAIM_MAX = 512  # entries claimed in one multi
+CLAIM_BYTES_MAX = 1024  # of one claim, but for a REPLACE_RANGE's, which names all its parts
 
-FETCHES_MAX = 16  # at the same time, of one replica (background_fetches_pool_size)
-FETCHES_CLAIMED_MAX = 128  # under way or next in line: small ones are published together
+FETCHES_MAX = 16  # fetches of one replica at the same time (background_fetches_pool_size)
+FETCHES_CLAIMED_MAX = 128  # running or next in line; small parts are published together
 
 
 def leaving_some(slots: int) -> int:
-    """How many slots for fetches what is lost or cloned may take, at least one: the others are for
-    what is inserted meanwhile.
+    """How many of the slots for fetches the fetches of lost or cloned parts may take, at least one.
+    The others are left for newly inserted parts.
     """
     return max(1, slots * 3 // 4)
 
 
 MERGES_MAX = 32  # merges and mutations (background_pool_size 16, times 2)
-SMALL_MERGE_BYTES = 8 << 20  # of sources: less, and it shares a job with others
+SMALL_MERGE_BYTES = 8 << 20  # sum of the sources; smaller merges share a job
 SMALL_MUTATION_BYTES = 1 << 20  # of a part that is mutated together with many others
 SMALL_MUTATIONS_PER_SLOT = 64
 
@@ -40,11 +38,11 @@ CREATE_TABLE_ROUNDS_MAX = 1000
 PUBLISH_ROUNDS_MAX = 10
 INSERT_READ_ROUNDS_MAX = 100
 CLONE_ROUNDS_MAX = 100
-LOOK_ROUNDS_MAX = 10  # at the mutations of a replica that is cloned or gives up parts meanwhile
+LOOK_ROUNDS_MAX = 10  # reads of nodes that another process changes meanwhile
 OPTIMIZE_ROUNDS_MAX = 10  # spec §6.7: tries while others assign to the log first
-FORGET_ROUNDS_MAX = 100  # of ids and records that others change meanwhile
+FORGET_ROUNDS_MAX = 100  # tries to remove ids and records that others change meanwhile
 DROP_ROUNDS_MAX = 1000  # spec §9.2: tries while other commands on partitions come first
-DROPS_PER_MULTI_MAX = 500  # partitions that are dropped at one moment
+DROPS_PER_MULTI_MAX = 500  # partitions that one multi drops
 
 CLEAN_UP_OPS_PER_MULTI_MAX = 400  # spec §10.2
 

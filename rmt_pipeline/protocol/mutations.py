@@ -1,7 +1,8 @@
 """Which part needs which mutation, and when a mutation is done (spec §7).
 
-A mutation has a number in every partition that it concerns, from the same sequence as the blocks:
-the rows with smaller numbers are affected, those with greater ones are not, whenever they come.
+A mutation has a number in every partition that it concerns, from the same sequence as the blocks.
+It applies to blocks with smaller numbers and not to those with greater ones, whenever they are
+committed.
 """
 
 import re
@@ -18,14 +19,16 @@ from rmt_pipeline.protocol.reader import TextReader
 from rmt_pipeline.protocol.refusal import Refusal
 
 FORMAT = 1  # of R/finished_mutations
-FINISHED_BEYOND_MAX = 50_000  # eleven bytes each in one node
+FINISHED_BEYOND_MAX = 50_000  # ids in one node, of eleven bytes each
 
 _ID = re.compile(r"[0-9]{10}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """Mutate a part up to `version`; `alter_version` -1 unless an ALTER's mutation is in it."""
+    """Mutate a part up to `version`. `alter_version` is that of the ALTER whose mutation is the
+    last of these; -1 if that is a plain mutation, or of an ALTER that is finished.
+    """
 
     version: int
     alter_version: int
@@ -33,12 +36,14 @@ class Desired:
 
 @dataclass(frozen=True, slots=True)
 class FinishedMutations:
-    """What a replica has finished: every mutation up to `pointer`, and those in `beyond`.
+    """The mutations that a replica has finished: all with ids up to `pointer`, and those in
+    `beyond`.
 
-    The original has the pointer alone, and moves it to the last one that is finished: one before
-    it that is not, of another partition, is then taken for finished, and never carried out
-    (spec §7.6). Here the pointer has only finished ones behind it. What waits for a later one, an
-    ALTER or a client, must not wait for an earlier one that fails for ever: hence `beyond`.
+    The original has the pointer alone, and moves it to the last finished mutation. An earlier,
+    unfinished one of another partition is then taken for finished, and never carried out (spec
+    §7.6). Here every mutation up to the pointer is finished. An ALTER or a client that waits for a
+    later mutation must not wait for an earlier one that keeps failing; that is what `beyond` is
+    for.
     """
 
     pointer: str = ""
@@ -48,8 +53,8 @@ class FinishedMutations:
         return mutation_id <= self.pointer or mutation_id in self.beyond
 
     def with_done(self, ids: Iterable[str], done: Collection[str]) -> "FinishedMutations":
-        """Once `done` are finished as well. `ids` are all that there are: one that was killed, and
-        is not among them, holds nothing up.
+        """What is finished once `done` are as well. `ids` are all mutations of the table. The
+        pointer passes over ids that are not among them, which are of killed mutations.
         """
         pointer, beyond = self.pointer, []
         is_prefix = True
@@ -63,8 +68,8 @@ class FinishedMutations:
         return FinishedMutations(pointer, frozenset(beyond))
 
     def encode_beyond(self) -> bytes:
-        """What `R/finished_mutations` holds. What is too much for a node is left out: whoever reads
-        it finds out again that those are finished.
+        """The text of `R/finished_mutations`. Ids that do not fit into the node are left out: that
+        these are finished is found out again after reading.
         """
         ids = sorted(self.beyond)[:FINISHED_BEYOND_MAX]
         lines = "".join(f"{one}\n" for one in ids)
@@ -72,7 +77,7 @@ class FinishedMutations:
 
     @classmethod
     def decode(cls, pointer: bytes, beyond: bytes) -> "FinishedMutations":
-        """`beyond` is empty where there is no such node."""
+        """Decode both nodes. `beyond` is empty if that node does not exist. Raises Corruption."""
         ids: set[str] = set()
         if beyond:
             reader = TextReader(beyond, "finished mutations")
@@ -92,7 +97,7 @@ def _parse_id(reader: TextReader, text: str) -> str:
 
 
 class Mutations:
-    """The mutations of a table, by id; ids and numbers grow together in every partition."""
+    """The mutations of a table, by id. In every partition a greater id has a greater number."""
 
     def __init__(self, entries: Mapping[str, MutationEntry]) -> None:
         self.entries = dict(sorted(entries.items()))
@@ -102,21 +107,23 @@ class Mutations:
                 self._by_partition.setdefault(partition, []).append((version, mutation_id))
 
     def versions(self) -> dict[str, list[int]]:
-        """By partition, ascending: what the merge predicate must not span (spec §6.2)."""
+        """The numbers of the mutations in each partition, ascending. The merge predicate does not
+        let a merge span one (spec §6.2).
+        """
         return {
             partition: [version for version, _ in found]
             for partition, found in self._by_partition.items()
         }
 
     def next_of(self, part: PartName) -> str | None:
-        """The first mutation that the part has not seen; None when it has every one."""
+        """The first mutation that is still to be applied to the part; None if there is none."""
         found = self._by_partition.get(part.partition, [])
         count = bisect_right(found, part.data_version, key=lambda one: one[0])
         return found[count][1] if count < len(found) else None
 
     def between(self, source: PartName, version: int) -> list[tuple[str, MutationEntry]]:
-        """The mutations that make `source` its version `version`, in order. One that was killed
-        is not among them: then less is done to the part, or nothing.
+        """The mutations to apply to `source` to get its version `version`, in order. Killed
+        mutations are not among them: then less is done to the part, or nothing.
         """
         return [
             (mutation_id, self.entries[mutation_id])
@@ -134,8 +141,8 @@ class Mutations:
     ) -> Desired | Refusal:
         """Up to which version `part` should be mutated now (spec §7.4).
 
-        ALTERs' mutations go one by one: those in `unfinished_alters` (ids) end the batch. At most
-        `in_one_entry_max` mutations in one entry, 0 is any number.
+        Mutations of ALTERs are applied one by one: one in `unfinished_alters` (their ids) is the
+        last of its batch. An entry applies at most `in_one_entry_max` mutations; 0 is no limit.
         """
         covering = virtual.containing(part)
         if covering != part:
@@ -163,8 +170,8 @@ class Mutations:
     ) -> list[PartName]:
         """Parts that this replica has or will get, and that the mutation still has to change.
 
-        What is queued is replayed: a queued MUTATE_PART shows the mutated name, but the part it
-        comes from counts until the entry is done (spec §7.2 item 4).
+        `parts` are those that it has, `queue` its entries. The source of a queued MUTATE_PART
+        counts until that entry is done (spec §7.2 item 4).
         """
         entry = self.entries[mutation_id]
         todo: set[PartName] = set()
@@ -178,8 +185,10 @@ class Mutations:
     def blocked_by(
         self, mutation_id: str, committing: Mapping[str, frozenset[int]]
     ) -> tuple[str, int] | None:
-        """An insert with a smaller number that is not in the log yet: partition and number. Until
-        it is there, or gone, the mutation is not done (spec §7.6, §16.8 U2).
+        """The partition and number of a block that the mutation applies to and that is still being
+        inserted; None if there is none. `committing` has the numbers of such blocks for each
+        partition. Until they are in the log or given back, the mutation is not done (spec §7.6,
+        §16.8 U2).
         """
         for partition, version in self.entries[mutation_id].block_numbers:
             for number in sorted(committing.get(partition, ())):

@@ -1,9 +1,10 @@
-"""At start: what the disk has against what ZooKeeper promises (spec §11.2 item 4, claim P24).
+"""What a replica does at its start about differences between its disk and ZooKeeper (spec §11.2
+item 4, claim P24).
 
-ZooKeeper is right. A part that is promised and not here is fetched; a part that is here and not
-promised is set aside, never promised after the fact: it may have been dropped, or merged in a way
-that others did not see. Many rows set aside mean that this may be the wrong disk or the wrong
-path; then a person decides.
+ZooKeeper is right. A part that is promised in `R/parts` and not on the disk is fetched. A part that
+is on the disk and not promised is set aside, and not promised now: it may have been dropped, or
+merged in a way that other replicas did not see. If many rows would be set aside, this may be the
+wrong disk or the wrong path in ZooKeeper, and a person has to decide.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -15,8 +16,8 @@ from rmt_pipeline.protocol.parts.set import PartSet
 
 @dataclass(frozen=True, slots=True)
 class LocalPart:
-    """A part on this disk that could be loaded, and its rows. `is_copy`: whole of another table's
-    part, with its level, under a number of its own.
+    """A part on this disk that could be loaded, and how many rows it has. `is_copy`: it was copied
+    whole from another part, as by ATTACH PARTITION FROM, and has the level of that part.
     """
 
     part: PartName
@@ -26,7 +27,9 @@ class LocalPart:
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """Move `part` to `detached/ignored_…`. A harmless one says nothing about the disk."""
+    """Move `part` to `detached/ignored_…`, for `reason`. If `harmless`, its presence is explained,
+    and does not suggest that this is the wrong disk.
+    """
 
     part: PartName
     rows: int
@@ -38,13 +41,13 @@ class SetAside:
 class Reconciliation:
     """What is to be done about each part.
 
-    * `keep`: promised and here;
-    * `fetch`: promised and not here; queue a fetch;
-    * `forget`: promised and not here, but a larger promised one covers it: remove the node;
-    * `in_flight`: another process of this host is about to announce it; leave it alone;
-    * `set_aside`: here and not promised;
-    * `remove`: here, not promised, and dropped;
-    * `refusal`: so much is unexpected that the table must not start unless forced.
+    * `keep`: promised and on the disk;
+    * `fetch`: promised and not on the disk: queue a fetch;
+    * `forget`: promised and not on the disk, but a larger promised part covers it: remove its node;
+    * `in_flight`: another process of this host is about to announce it: leave it alone;
+    * `set_aside`: on the disk and not promised;
+    * `remove`: on the disk, not promised, and dropped;
+    * `refusal`: why the table must not start unless forced, if too many rows are unexpected.
     """
 
     keep: tuple[PartName, ...]
@@ -68,19 +71,21 @@ def reconcile(
 ) -> Reconciliation:
     """Compare the parts on disk with `R/parts`.
 
-    `promised`: the names in `R/parts`, covered ones too. `queued`: parts that the queue will
-    bring anyway, by the node that does. `in_flight`: parts that other processes of this host
-    were publishing when the disk was listed (their block numbers are locked, or a claim names
-    them): list the disk first, read locks and claims second, and the promises last.
-    `dropped`: ranges and parts that drops have
-    taken away here; what is left of them on the disk is no part any more (spec §16.5 D6).
-    `wrong_rows_ratio_max` of all rows may be unexpected without a good explanation
-    (replicated_max_ratio_of_wrong_parts).
+    * `promised`: the names in `R/parts`, covered ones too.
+    * `queued`: parts that the queue will bring, each with its queue node.
+    * `in_flight`: parts that other processes of this host were publishing when the disk was listed
+      (their block numbers are locked, or a claim names them). The caller must list the disk first,
+      read locks and claims second, and the promises last.
+    * `dropped`: ranges and parts that drops have removed from this replica. A directory that is
+      left of them on the disk is no part any more (spec §16.5 D6).
+    * `wrong_rows_ratio_max`: the share of all rows that may be in unexpected parts without a
+      harmless explanation (replicated_max_ratio_of_wrong_parts). `force`: any share may.
 
-    Explanations: a promised part here covers it (it was merged, and its directory outlived its
-    node); it was just written (level 0, or a copy) and never announced; its sources are promised
-    and here, or the queue will bring it (a merge or fetch died between the rename and ZooKeeper);
-    or an empty unexpected part covers it (a drop).
+    Harmless explanations for an unexpected part: a promised part on the disk covers it (it was
+    merged, and its directory outlived its node); it has no rows; an empty unexpected part covers it
+    (a drop); its sources are promised and on the disk, or the queue will bring it (a merge or fetch
+    died between the rename and ZooKeeper); or it was just written (level 0, or a copy) and never
+    announced.
     """
     by_name = {one.part: one for one in local}
     names = frozenset(promised)

@@ -1,4 +1,6 @@
-"""A refusal carries its reason: the same text for the operator, the log and the tests."""
+"""Refusals: decisions that something may not be done, with the reason as data. The operator, the
+log and the tests see the same text.
+"""
 
 from dataclasses import dataclass
 
@@ -15,8 +17,10 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class ReadOnlyReason:
-    """Why a replica takes no writes now, as its server says, or why its server says nothing."""
+    """Why a replica takes no writes now, as its server says, or why the server could
+    not be asked.
+    """
 
     words: str
     needs_somebody: bool = False
-    """Nothing will change until a person does something about it: waiting is in vain."""
+    """Whether a person must do something about it, so that waiting is of no use."""

@@ -1,19 +1,23 @@
-"""A table made again from the disks of its replicas: which of their parts it is made of (§11.6).
+"""Which parts a table is made of that is restored from the disks of its replicas, after ZooKeeper
+lost it (§11.6).
 
-All replicas followed one log, so a name says which blocks' rows a part has, on whichever disk it
-lies. Then the table is the maximal parts of all disks together: what one replica has merged covers
-what another still has in pieces, and what only one had received is in it, too. Nothing is twice,
-since maximal parts have no block in common; nothing is missing, since each part is covered by one
-that stays.
+All replicas followed one log, so a part's name says which blocks' rows it has, on any disk. The
+restored table has the maximal parts of all disks together: a part that one replica has merged
+covers the parts that another still has instead, and a part that only one replica had received is
+among them too. No row is there twice, since maximal parts have no block in common; none is missing,
+since each part is covered by one that stays.
 
-Where that does not hold, somebody has to go without: parts of one name and other rows, or that
-overlap and neither contains the other, which no history explains; and parts that another replica
-knows to be dropped. These are given up by name, and their bytes stay in `detached/`. So is a try of
-an insert that died before its part was announced, when the same block is there as another part:
+Some parts have to be given up all the same: parts of the same name with different rows, and parts
+that overlap and neither contains the other, which no history explains; and parts that another
+replica knows to be dropped. The replica promises them no more; their bytes stay in `detached/`. The
+same is done with the part of a try of an insert that died before the part was announced, if the
+table has the same block as another part:
 
-1. r1 gives the block a number and its part a name, and dies. 2. The client says it again on r2,
-which commits it under another number. 3. ZooKeeper is lost before r1 is back and sees that nobody
-knows its part. Or the try on r2 dies as well: then one of the two stays.
+1. r1 allocates a number for the block, gives its part that name on its disk, and dies.
+2. The client repeats the insert on r2, which commits it under another number.
+3. ZooKeeper is lost before r1 is back and sees that its part was never announced.
+
+If the try on r2 died as well, one of the two parts stays.
 """
 
 from collections import defaultdict
@@ -26,12 +30,12 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import Intersects, PartSet
 
 Promised = Mapping[str, Mapping[PartName, PartHeader]]
-"""What each replica promises."""
+"""The parts that each replica promises, with their headers, by the replica's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """`replica` promises the part no more."""
+    """A part that `replica` is not to promise any more, and why."""
 
     replica: str
     part: PartName
@@ -40,15 +44,17 @@ class GivenUp:
 
 @dataclass(frozen=True, slots=True)
 class United:
-    """The table's parts, each with a replica that has it; and what is given up."""
+    """The restored table's parts, each with a replica that has it, and the parts that
+    are given up.
+    """
 
     parts: Mapping[PartName, str]
     given_up: tuple[GivenUp, ...]
 
 
 def outermost(parts: Iterable[PartName]) -> tuple[PartSet, dict[PartName, PartName]]:
-    """The maximal ones; and of those that overlap one of them, neither containing the other, which
-    one that is.
+    """The maximal parts; and each part that overlaps one of these without either containing the
+    other, with that one.
     """
     maximal, overlapping = PartSet(), dict[PartName, PartName]()
     for part in sorted(parts, key=_largest_first):
@@ -64,12 +70,16 @@ def unite(
     unseen: Collection[PartName] = (),
     dead: Iterable[tuple[PartName, PartName]] = (),
 ) -> United:
-    """`dropped`: what each replica knows to be dropped. `unseen`: blocks that are known by their
-    rows, and of which the replica that has them does not know whether they were ever announced.
-    `dead`: what `dead_tries` says of inserts with a token.
+    """Which parts the table is made of, and which are given up.
 
-    Of parts of one name that are not equal, those that most replicas have stay; of as many, those
-    of the replica whose name comes first: whoever asks, the answer is the same.
+    `held` are the parts of each replica, `dropped` those that each knows to be dropped. `unseen`
+    are blocks of inserts without a token whose replica does not know whether they were ever
+    announced. `dead` is what `dead_tries` found for inserts with a token: pairs of a part and the
+    one that stays.
+
+    Of parts of the same name that are not equal, the version that most replicas have stays; if two
+    have equally many, that of the replica whose name sorts first. So every replica that asks gets
+    the same answer.
     """
     given_up: list[GivenUp] = []
     holders: dict[PartName, dict[str, PartHeader]] = defaultdict(dict)
@@ -116,10 +126,13 @@ def twice(
     unseen: Collection[PartName],
     tries: Mapping[PartName, int] = MappingProxyType({}),
 ) -> list[tuple[PartName, PartName]]:
-    """Blocks of the same content: those that are `unseen`, with the one that stays. What was seen
-    to be promised is no try that died: the same rows may be inserted again after a while.
+    """The `unseen` blocks that have the same content as another block of their partition, each with
+    the block that stays.
 
-    `tries`: the seconds at which tries began, of blocks of which one try may have equal ones.
+    A block that is known to have been promised is not from a try that died, and never given up: the
+    same rows may have been inserted again after a while. `tries` has, for blocks of inserts that
+    may have equal blocks in one try, the second at which the try began; two blocks of the same
+    second are not the same block twice.
     """
     unseen, known = frozenset(unseen), dict[Hashable, PartName]()
     found: list[tuple[PartName, PartName]] = []
@@ -135,11 +148,12 @@ def twice(
 def dead_tries(
     contents: Mapping[PartName, Hashable], unseen: Mapping[PartName, str]
 ) -> list[tuple[PartName, PartName]]:
-    """Of the blocks of one insert with a token those that a try which died has named, each with the
-    block that stays. `unseen`: on whose disk those are that nobody knows to have been announced.
+    """The blocks of one insert with a token that are from tries that died, each with the block that
+    stays. `contents` has all blocks of the insert, `unseen` the replica of those that are not known
+    to have been announced.
 
-    One try may have equal blocks, and what was announced is no dead one. So blocks are compared
-    that are on two disks, or of which one was announced.
+    One try may have equal blocks, and an announced block is not from a try that died. So equal
+    blocks are compared only if they are on two disks, or if one of them was announced.
     """
     known: dict[Hashable, PartName] = {}
     found: list[tuple[PartName, PartName]] = []
@@ -166,7 +180,9 @@ def _dropped_by(part: PartName, dropped: Mapping[str, Collection[PartName]]) -> 
 
 
 def _chosen(found: Mapping[str, PartHeader]) -> tuple[str, list[tuple[str, str]]]:
-    """The first replica of those whose copy stays; the others, with how theirs differs."""
+    """The first replica of those whose version of the part stays, and the replicas whose version
+    differs, each with how.
+    """
     equal: list[list[str]] = []
     for replica, header in found.items():
         for group in equal:
@@ -175,7 +191,7 @@ def _chosen(found: Mapping[str, PartHeader]) -> tuple[str, list[tuple[str, str]]
                 break
         else:
             equal.append([replica])
-    best = max(equal, key=len)  # the first one of the longest
+    best = max(equal, key=len)  # the first of the longest groups
     differing = [replica for group in equal if group is not best for replica in group]
     header = found[best[0]]
     return best[0], [

@@ -1,7 +1,8 @@
-"""What may be forgotten, and why the rest may not (spec §10.2, §10.3, §10.5, §7.9).
+"""What clean-up may remove from ZooKeeper and the disk, and why it must keep the rest (spec §10.2,
+§10.3, §10.5, §7.9).
 
-Pure decisions over facts that were read: what goes, what stays, each with its reason. The multis
-that carry them out assert what a decision relied on; the docstrings say what that is.
+Pure decisions over facts that were read. Some rely on facts that may change; the multis that carry
+them out assert these, and the docstrings say which they are.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,16 +12,19 @@ from rmt_pipeline.protocol.mutations import FinishedMutations
 from rmt_pipeline.protocol.parts.name import PartName
 
 HYSTERESIS = (1.05, 1.15)
-"""Between these each replica draws, at each clean-up, by how much it is later: so that not all of
-them trim the log at once (spec §10.2)."""
+"""The range from which each replica draws a factor at each clean-up. It trims the log only once
+that is longer than the minimum by this factor, so that not all replicas trim it at once (spec
+§10.2).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLogFacts:
     """What one replica's nodes said, for trimming the log.
 
-    `log_pointer` is the next entry to pull, 0 when it never pulled. `is_lost` None: very old
-    tables have no such node. `host_version` proves later that the replica did not come back.
+    `log_pointer` is the next entry to pull, 0 if the replica never pulled. `is_lost` is None for
+    very old tables, which have no such node. `host_version` is the version of `R/host`, by which a
+    multi checks later that the replica has not come back.
     """
 
     name: str
@@ -34,10 +38,10 @@ class ReplicaLogFacts:
 class LogTrim:
     """What to do about the shared log.
 
-    `mark_lost`: replicas to mark first, each in a multi with a check of its host's version.
-    `check_hosts`: (replica, host version) that every removal asserts: nobody who was taken for
-    lost has come back and relies on the log. `remove`: numbers of entries, oldest first.
-    `kept_because`: words.
+    `mark_lost`: replicas to mark as lost first, each in a multi with a check of its host's version.
+    `check_hosts`: (replica, host version) pairs that every removal asserts: then no replica that
+    was taken for lost has come back and relies on the log. `remove`: numbers of entries, oldest
+    first. `kept_because`: why the others stay, for people.
     """
 
     remove: tuple[int, ...] = ()
@@ -55,12 +59,13 @@ def log_trim(
     hysteresis: float = 1.0,
     recovering_pointers: Mapping[str, int] | None = None,
 ) -> LogTrim:
-    """Which entries of the log nobody needs any more (claim P21).
+    """Which entries of the log no replica needs any more (claim P21).
 
-    `entries`: numbers, ascending. `keep_min`, `keep_max`: min_ and max_replicated_logs_to_keep.
-    `hysteresis` is drawn by the caller from HYSTERESIS.
-    `recovering_pointers`: of replicas that are active and lost, read once more after `replicas`:
-    a pointer moves backwards while its replica clones another (spec §16.7 C3).
+    `entries` are their numbers, ascending. `keep_min` and `keep_max` are the settings min_ and
+    max_replicated_logs_to_keep. `hysteresis` is drawn by the caller from HYSTERESIS.
+    `recovering_pointers` are the log pointers of replicas that are active and lost, read once more
+    after `replicas`: a pointer moves backwards while its replica is cloned from another (spec
+    §16.7 C3).
 
     An active replica pins the log however slow it is. An inactive one pins it until it is
     `keep_max` entries behind; then it is marked lost, and will clone itself when it returns.
@@ -69,7 +74,7 @@ def log_trim(
         return LogTrim(kept_because=("there are none",))
     if len(entries) < keep_min * hysteresis:
         return LogTrim(kept_because=(f"{len(entries)} entries are fewer than are kept anyway",))
-    threshold = entries[-keep_max:][0]  # of all of them when there are fewer
+    threshold = entries[-keep_max:][0]  # the first one if there are fewer
     standing = _standing(replicas, threshold)
     pins = {replica.name: replica.log_pointer for replica in standing.pinning}
     if standing.candidates and not pins:
@@ -80,14 +85,16 @@ def log_trim(
     again = recovering_pointers or {}
     for replica in standing.recovering:
         pins[replica.name] = min(replica.log_pointer, again.get(replica.name, 0))
-    if standing.recovering:  # one of them may be cloning a candidate, and will copy its pointer
+    if standing.recovering:  # one may be cloned from a candidate, and copy its pointer
         pins |= {replica.name: replica.log_pointer for replica in standing.candidates}
     return _trim(entries, pins, standing, keep_min)
 
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """The table of spec §10.2: who pins the log, who is lost, who would become lost."""
+    """The replicas by the table of spec §10.2: those that pin the log, those that would become lost
+    (`candidates`), those that are lost and active (`recovering`), and the other lost ones.
+    """
 
     pinning: list[ReplicaLogFacts]
     candidates: list[ReplicaLogFacts]
@@ -132,7 +139,7 @@ def _trim(
 
 @dataclass(frozen=True, slots=True)
 class IdRetention:
-    """Ids of blocks or inserts to forget, the oldest first, and why the others stay."""
+    """The ids of blocks or inserts to remove, oldest first; how many stay, and why."""
 
     remove: tuple[str, ...]
     kept: int
@@ -144,8 +151,9 @@ def outdated_ids(
 ) -> IdRetention:
     """Which deduplication ids to forget (spec §10.3, §16.2 I6): those outside either window.
 
-    `created_ms`: when each node was created, by ZooKeeper's clock. "Now" is the newest of them,
-    so no local clock decides; the newest id thus never grows too old.
+    `created_ms`: when each node was created, by ZooKeeper's clock. The age of an id is the time
+    from its creation to that of the newest one, so no local clock decides, and the newest id never
+    becomes too old.
     """
     newest_first = sorted(created_ms, key=lambda name: (created_ms[name], name), reverse=True)
     now_ms = created_ms[newest_first[0]] if newest_first else 0
@@ -168,12 +176,14 @@ def outdated_records(
     window: int,
     window_seconds: int,
 ) -> IdRetention:
-    """Which records of inserts to forget: those outside either window, once no id of a block is as
-    old as they are. `written_ms`: when each was written last; `ids_ms`: when each id was created.
+    """Which records of inserts to forget: those outside either window, if they were also written
+    before the oldest block id that is kept. `written_ms`: when each record was written last;
+    `ids_ms`: when each block id was created.
 
-    An insert's ids are created with its record. Were they there without it, a retry that is cut
-    otherwise would find some of its blocks by what is left of another cut, and insert the others.
-    So this many records are kept at least, and more when they came without ids of their own.
+    An insert's block ids are created with its record, and must not outlive it. Otherwise a retry
+    that is cut into other blocks could find some of them among the ids of the first cut, and insert
+    the others, whose rows are in the table too. So more records than the windows say are kept if
+    their inserts created no block ids.
     """
     outdated = outdated_ids(written_ms, window=window, window_seconds=window_seconds)
     ids = outdated_ids(ids_ms, window=window, window_seconds=window_seconds)
@@ -187,8 +197,8 @@ def outdated_records(
 
 @dataclass(frozen=True, slots=True)
 class OldPart:
-    """A part of this replica that a larger one covers, or that a drop took away (`covered_by`
-    None). `outdated_s` ago; `readers` have it pinned.
+    """A part of this replica that another one covers, or that was dropped (`covered_by` None),
+    `outdated_s` seconds ago. So many `readers` have it pinned.
     """
 
     part: PartName
@@ -199,7 +209,9 @@ class OldPart:
 
 @dataclass(frozen=True, slots=True)
 class PartRetention:
-    """Parts to remove (from ZooKeeper first, then from disk), and the others with the reason."""
+    """The parts to remove, from ZooKeeper first, then from disk; the others, each with
+    the reason.
+    """
 
     remove: tuple[PartName, ...]
     kept: tuple[tuple[PartName, str], ...]
@@ -208,10 +220,10 @@ class PartRetention:
 def outdated_parts(
     parts: Iterable[OldPart], *, lifetime_s: float, limit: int = 0
 ) -> PartRetention:
-    """Which covered parts may go (spec §10.5). `limit` 0 is none.
+    """Which outdated parts may be removed now (spec §10.5), at most `limit` (0: any number).
 
-    They stay for a while because what covers them may turn out to be damaged: then they are the
-    only good copy here. A dropped part need not stay.
+    Covered parts are kept for `lifetime_s`, because the part that covers them may turn out to be
+    damaged: then they are the only good copy here. Dropped parts are not kept.
     """
     remove: list[PartName] = []
     kept: list[tuple[PartName, str]] = []
@@ -241,8 +253,8 @@ def finished_mutations(
     ids: Iterable[str], by_replica: Mapping[str, FinishedMutations], *, keep: int
 ) -> tuple[str, ...]:
     """Which mutations may be removed, oldest first: those that every replica, also an inactive one,
-    has finished, but the newest `keep` of them; 0 keeps all (spec §7.9, §16.8 U10). The multi
-    asserts that no replica was added.
+    has finished, except the newest `keep` of these. If `keep` is 0, none (spec §7.9, §16.8 U10).
+    The multi that removes them asserts that no replica was added since.
     """
     if keep == 0 or not by_replica:
         return ()

@@ -1,4 +1,6 @@
-"""What a table is: columns, engine, keys, settings. Pure values; texts are in `formats`."""
+"""A table's definition: columns, engine, keys, settings. Their texts in ZooKeeper are in
+`nodes.metadata` and `nodes.columns`.
+"""
 
 import re
 from collections.abc import Iterable
@@ -31,27 +33,28 @@ class Column:
 
     @property
     def is_stored(self) -> bool:
-        """Whether parts have its values: not those of an ALIAS, computed when it is read, nor of
-        an EPHEMERAL column, which only an insert's other columns are computed from.
+        """Whether parts have its values. They have none of an ALIAS, which is computed when it is
+        read, nor of an EPHEMERAL column, from which an insert only computes other columns.
         """
         return self.default_kind not in ("ALIAS", "EPHEMERAL")
 
 
 def nested_group(name: str) -> str:
-    """The group of Nested that a column of this name belongs to: `n` for `n.a`, else ""."""
+    """The Nested group that a column of this name belongs to: `n` for `n.a`, "" for `n`."""
     group, _, element = name.partition(".")
     return group if element else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """`declared` is its name and what it is: `c CHECK`."""
+    """A constraint. `declared` is its name and kind, such as `c CHECK` or `c ASSUME`."""
 
     declared: str
     expression: str
 
     @classmethod
     def parse(cls, text: str) -> Self:
+        """The inverse of `str`."""
         found = _CONSTRAINT.fullmatch(text)
         assert found is not None, text
         return cls(found[1], found[2])
@@ -66,7 +69,7 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class ColumnChange:
-    """What an ALTER did to a column's name: the one that made metadata `version` renamed
+    """What an ALTER did to a column's name: the ALTER that made metadata `version` renamed
     `column`, or dropped it (`renamed_to` ""). Parts that were written before have the old name.
 
     The changes of one ALTER are in the order of its commands.
@@ -81,7 +84,7 @@ class ColumnChange:
 class Engine:
     """`Replicated<kind>('path', 'replica', arguments…)`, macros expanded.
 
-    The arguments of the specialised engines are in the fields below; column names as given.
+    The arguments of the specialised engines are in the fields below, as names of columns.
     """
 
     kind: EngineKind
@@ -92,29 +95,31 @@ class Engine:
     sign_column: str = ""
     columns_to_sum: tuple[str, ...] = ()
     typed_path: str = field(default="", compare=False)
-    """As it was typed, with its macros; "" where nobody remembers, and so `typed_replica`."""
+    """The path as the user typed it, with its macros; "" if that is not known. `typed_replica` is
+    the same for the replica's name.
+    """
     typed_replica: str = field(default="", compare=False)
     typed_name: str = field(default="", compare=False)
-    """`MergeTree` for the table of one copy that was asked for as such; else ""."""
+    """`MergeTree` if the user asked for such a table, which has a single replica; else ""."""
 
     @property
     def name(self) -> str:
-        """What the engine is called in a statement."""
+        """The engine's name in a statement."""
         return self.typed_name or f"Replicated{self.kind}"
 
     @property
     def root(self) -> str:
-        """The replica's ZooKeeper path: its endpoint in the part exchange."""
+        """The replica's path in ZooKeeper, which also identifies it in the part exchange."""
         return f"{self.zookeeper_path}/replicas/{self.replica}"
 
     @property
     def is_private(self) -> bool:
-        """Whether the table has one copy, for itself, at a path that nobody typed."""
+        """Whether the table has a single replica, at a path that the user did not choose."""
         return bool(self.typed_name)
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns whose values the engine works with, but for those that it only sums."""
+        """The version, is_deleted and sign columns, as far as the engine has them."""
         names = (self.version_column, self.is_deleted_column, self.sign_column)
         return frozenset(name for name in names if name)
 
@@ -133,41 +138,50 @@ class TableDefinition:
     engine: Engine
     order_by: tuple[str, ...]
     partition_by: tuple[str, ...] = ()
-    primary_key: tuple[str, ...] | None = None  # only when it was given explicitly
+    primary_key: tuple[str, ...] | None = None  # None unless it was given explicitly
     sample_by: str = ""
     ttl: str = ""
     comment: str = ""
     settings: tuple[tuple[str, str], ...] = field(default=())
     indices: tuple[str, ...] = ()
-    """Skipping indices as they are declared: `i v TYPE minmax GRANULARITY 1`. Kept and shown."""
+    """Skipping indices as declared: `i v TYPE minmax GRANULARITY 1`. Only kept and shown."""
     projections: tuple[str, ...] = ()
-    """As declared: `p (SELECT k, sum(v) GROUP BY k)`. Kept and shown."""
+    """Projections as declared: `p (SELECT k, sum(v) GROUP BY k)`. Only kept and shown."""
     constraints: tuple[str, ...] = ()
-    """As declared: `c CHECK k < 100`; of ASSUME nothing is made."""
+    """Constraints as declared: `c CHECK k < 100`. ASSUME has no effect."""
     uuid: str = ""
-    """Of this table on this server: another one if it is dropped and created again. What was
-    remembered about a table is worth nothing for its namesake."""
+    """Identifies this table on this server. A table that is dropped and created again gets another
+    one, so that what was remembered about the old table is not used for the new one.
+    """
     directory: str = field(default="", compare=False)
-    """Where its parts are, below the server's directory for parts, when not under its name: those
-    of a renamed table stay where they are."""
+    """The directory of its parts, below the server's directory for parts; "" if it follows from the
+    table's name. The parts of a renamed table stay where they are.
+    """
     metadata_version: int = 0
-    """Of `metadata` in ZooKeeper: one more with each ALTER (spec §8.1)."""
+    """The version of `metadata` in ZooKeeper, which grows by one with each ALTER (spec §8.1)."""
     history: tuple[ColumnChange, ...] = ()
-    """Columns that ALTERs renamed and dropped, ascending: what older parts are read with."""
+    """The columns that ALTERs renamed or dropped, by ascending version. Used to read
+    older parts.
+    """
     restored: str = ""
-    """The last time that SYSTEM RESTORE REPLICA made its replica again; "" when it never did."""
+    """Identifies the last time that SYSTEM RESTORE REPLICA made the replica again; "" for never."""
 
     @property
     def creation(self) -> str:
-        """What its replica was made with, once: the name of a node. "" of one without uuid."""
+        """Identifies one creation of the table's replica; the name of a node in ZooKeeper. "" if
+        the table has no uuid.
+        """
         return f"{self.uuid}.{self.restored}" if self.uuid and self.restored else self.uuid
 
     def with_creation(self, name: str) -> Self:
+        """The definition whose `creation` is `name`."""
         uuid, _, restored = name.partition(".")
         return replace(self, uuid=uuid, restored=restored)
 
     def of_creation(self, names: Iterable[str]) -> Self | None:
-        """With the replica that has these creations; None when it is another table's."""
+        """The definition for a replica that has these creations, with the creation that is of this
+        table; None if all are of other tables.
+        """
         found = map(self.with_creation, names)
         return next((one for one in found if one.uuid == self.uuid), None)
 

@@ -1,7 +1,7 @@
-"""Text as the original writes it: TSV escaping, quoting, times (spec §0.4, "Conventions").
+"""Texts as the original writes them: TSV escaping, quoting, times (spec §0.4, "Conventions").
 
-Times are UTC everywhere. The original writes its server's local time without saying which zone,
-so that replicas in different zones disagree on `create_time`; ours cannot.
+Times are UTC everywhere. The original writes its server's local time without the zone, so that
+replicas in different zones disagree on `create_time`; ours cannot.
 """
 
 import re
@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from rmt_pipeline.protocol.errors import Corruption, UserError
 
 TIME_MAX = 2**32 - 1
-"""The original's DateTime: unsigned 32-bit seconds, which end in 2106."""
+"""The last time of the original's DateTime, unsigned 32-bit seconds: in the year 2106."""
 
 ESCAPES = {
     "\b": "\\b",
@@ -51,7 +51,9 @@ _DECIMAL = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
 def require_node(name: str, what: str) -> None:
-    """Raises UserError naming it: `what` is the name of no node that ZooKeeper takes."""
+    """Raises UserError if ZooKeeper can't have a node of this name. `what` says in the message what
+    the name is of.
+    """
     found = _IN_NO_NODE.search(name)
     if found is not None:
         raise UserError(
@@ -64,7 +66,9 @@ def require_node(name: str, what: str) -> None:
 
 
 def require_path(path: str, what: str) -> None:
-    """Raises UserError naming it: `what` is no absolute path of a node in ZooKeeper."""
+    """Raises UserError if this can't be the absolute path of a node in ZooKeeper. `what` says in
+    the message what the path is of.
+    """
     if not path.startswith("/"):
         raise UserError(f"{what} {path!r} is not an absolute path")
     for name in path[1:].split("/"):
@@ -82,8 +86,8 @@ def escape(text: str) -> str:
 def unescape(text: str) -> str:
     r"""The inverse of `escape`; also reads the other escapes that the original reads.
 
-    An escape that nobody knows stays as it is, as in the original (`\d` is a backslash and a
-    d). Raises Corruption for a backslash at the end, and for `\xHH` that is not ASCII.
+    An unknown escape stays as it is, as in the original (`\d` is a backslash and a d). Raises
+    Corruption for a backslash at the end, and for `\xHH` that is not ASCII.
     """
     return _ESCAPED.sub(_unescaped, text) if "\\" in text else text
 
@@ -100,7 +104,9 @@ def _unescaped(match: re.Match[str]) -> str:
 
 
 def listed(keyword: str, texts: Collection[object]) -> str:
-    """How many there are, after `keyword`, and a line for each of them."""
+    """A list as `TextReader.listed` reads it: a line with its length after `keyword`, then a line
+    for each item.
+    """
     return "".join((f"{keyword}{len(texts)}\n", *(f"{text}\n" for text in texts)))
 
 
@@ -122,7 +128,7 @@ def quote_all(texts: tuple[str, ...]) -> str:
 
 
 def unquote_all(text: str) -> tuple[str, ...]:
-    """The texts that `quote_all` put into one. Raises Corruption when it did not write this."""
+    """The inverse of `quote_all`. Raises Corruption if the text is not such a list."""
     texts: list[str] = []
     position = 0
     while position < len(text):
@@ -139,13 +145,13 @@ def unquote_all(text: str) -> tuple[str, ...]:
 
 
 def format_time(unix_s: int) -> str:
-    """`YYYY-MM-DD hh:mm:ss`, UTC, of whole seconds since the epoch (0 to TIME_MAX)."""
+    """The time as `YYYY-MM-DD hh:mm:ss`, UTC, from seconds since the epoch (0 to TIME_MAX)."""
     assert 0 <= unix_s <= TIME_MAX, f"{unix_s} is no time that the formats can hold"
     return f"{_EPOCH + timedelta(seconds=unix_s):%Y-%m-%d %H:%M:%S}"
 
 
 def parse_time(text: str) -> int:
-    """Seconds since the epoch. `0000-00-00 00:00:00` is 0, as old versions wrote it.
+    """The seconds since the epoch. `0000-00-00 00:00:00` is 0, as old versions wrote it.
 
     Raises Corruption.
     """
@@ -164,7 +170,9 @@ def parse_time(text: str) -> int:
 
 
 def parse_decimal(text: str, *, low: int = 0, high: int = 2**63 - 1) -> int:
-    """A whole number in plain decimal, `low` to `high`. Raises Corruption."""
+    """The whole number, from `low` to `high`, that stands there in plain decimal. Raises
+    Corruption.
+    """
     if _DECIMAL.fullmatch(text) is None or not low <= int(text) <= high:
         raise Corruption(f"{text!r} is not a whole number from {low} to {high}")
     return int(text)

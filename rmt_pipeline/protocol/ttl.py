@@ -1,7 +1,8 @@
-"""TTL: rules by which rows and values expire, and what a part knows of their times (spec §13).
+"""TTL: the rules by which rows and values expire, and what a part says about their times (spec
+§13).
 
-Times are seconds since the epoch, UTC. A time of 0 or less is none: the row never expires. What is
-due is decided by times that are written down (a merge's `create_time`), never by a clock, so that
+Times are seconds since the epoch, UTC. A time of 0 or less means that the row never expires. What
+has expired is decided by a time in ZooKeeper (a merge's `create_time`), never by a clock, so that
 every replica drops the same rows (§16.9 E6).
 """
 
@@ -14,11 +15,13 @@ TtlKind = Literal["delete", "where", "recompress", "column"]
 
 @dataclass(frozen=True, slots=True)
 class TtlRule:
-    """One rule of a table. Expressions are canonical texts.
+    """One rule of a table. Expressions are canonical texts. What happens by each kind of rule:
 
-    `delete`: the row goes when `expression` has come. `where`: as `delete`, if `where` holds for
-    it. `recompress`: the part is written with `codec` (what stands in CODEC(…)) when the time of
-    all its rows has come. `column`: `column` gets its default.
+    * `delete`: a row is removed once the time that `expression` gives is reached;
+    * `where`: as `delete`, but only rows for which the condition `where` holds;
+    * `recompress`: the part is rewritten with `codec` (what stands in CODEC(…)) once the time of
+      all its rows is reached;
+    * `column`: the value of `column` becomes its default.
     """
 
     kind: TtlKind
@@ -29,7 +32,7 @@ class TtlRule:
 
     @property
     def text(self) -> str:
-        """As in CREATE TABLE."""
+        """The rule as it stands in CREATE TABLE."""
         if self.kind == "where":
             return f"{self.expression} WHERE {self.where}"
         if self.kind == "recompress":
@@ -38,7 +41,7 @@ class TtlRule:
 
     @property
     def key(self) -> str:
-        """What a part's times are filed under; another text, another rule."""
+        """The name of the rule in a part's `TtlTimes`. Rules with different texts are different."""
         return f"{self.column}: {self.text}" if self.kind == "column" else self.text
 
     @property
@@ -49,9 +52,9 @@ class TtlRule:
 class TtlTimes(NamedTuple):
     """When the rows of a part expire by one rule.
 
-    `min_s` and `max_s` are of the rows that still wait for it: all but those without a time,
-    those for which WHERE does not hold, and those whose value was taken already. Both are 0 when
-    there is none. `every` says that all rows of the part wait.
+    `min_s` and `max_s` are the first and the last time of the rows that will still expire by it.
+    Rows without a time, rows for which WHERE does not hold, and rows whose value became the default
+    already do not count. Both are 0 if no row counts. `every` says that all rows count.
     """
 
     rule: str
@@ -64,8 +67,8 @@ class TtlTimes(NamedTuple):
 class PartTtl:
     """What a part's manifest says about TTL.
 
-    `codec` is what it was recompressed with, "" the default. `deleted_s` and `recompressed_s`:
-    when the last TTL merge among its ancestors was decided, 0 for none.
+    `codec` is the one that it was recompressed with, "" for the default. `deleted_s` and
+    `recompressed_s` are when the last TTL merge of its ancestors was decided, 0 if there was none.
     """
 
     times: tuple[TtlTimes, ...] = ()
@@ -74,7 +77,9 @@ class PartTtl:
     recompressed_s: int = 0
 
     def of(self, rule: TtlRule) -> TtlTimes | None:
-        """None: the part was written before the table had the rule."""
+        """When the rows expire by this rule; None if the part was written before the
+        table had it.
+        """
         return next((times for times in self.times if times.rule == rule.key), None)
 
 
@@ -82,8 +87,8 @@ NO_TTL = PartTtl()
 
 
 def added(times: Iterable[TtlTimes]) -> tuple[TtlTimes, ...]:
-    """When the rows of a part expire, from when those of its pieces (row groups, files) do. Each
-    piece has a TtlTimes for every rule.
+    """When the rows of a part expire by each rule, from the times of its pieces (row groups or
+    files), of which each has a TtlTimes for every rule.
     """
     found: dict[str, TtlTimes] = {}
     for one in times:
@@ -102,8 +107,8 @@ def _both(one: TtlTimes, other: TtlTimes) -> TtlTimes:
 
 
 def something_expired(parts: Sequence[PartTtl], rules: Sequence[TtlRule], now_s: int) -> bool:
-    """Whether a merge of these parts at `now_s` has to look at each row: some row or value has
-    expired, or a part has never been looked at by some rule.
+    """Whether a merge of these parts at `now_s` has to look at each row, because some row or value
+    has expired by then, or a part was written before the table had some rule.
     """
     removing = [rule for rule in rules if rule.kind != "recompress"]
     found = [part.of(rule) for part in parts for rule in removing]
@@ -111,32 +116,35 @@ def something_expired(parts: Sequence[PartTtl], rules: Sequence[TtlRule], now_s:
 
 
 def everything_expired(part: PartTtl, rules: Sequence[TtlRule], now_s: int) -> bool:
-    """Whether no row of the part is left at `now_s`, which its manifest alone can tell."""
+    """Whether one rule removes every row of the part by `now_s`, as its manifest says."""
     found = [part.of(rule) for rule in rules if rule.removes_rows]
     return any(times is not None and times.every and times.max_s <= now_s for times in found)
 
 
 def is_unknown(part: PartTtl, rules: Sequence[TtlRule]) -> bool:
-    """Whether some rule is younger than the part: nobody has looked when its rows expire by it."""
+    """Whether the part was written before the table had some rule, so that its times
+    are unknown.
+    """
     return any(part.of(rule) is None for rule in rules)
 
 
 def expires_s(part: PartTtl, rules: Sequence[TtlRule]) -> int:
-    """When the first row or value of the part expires; 0 for never, as far as is known."""
+    """When the first row or value of the part expires; 0 if none does by the rules it knows."""
     found = [part.of(rule) for rule in rules if rule.kind != "recompress"]
     return min((times.min_s for times in found if times and times.min_s), default=0)
 
 
 def emptied_s(part: PartTtl, rules: Sequence[TtlRule]) -> int:
-    """When the last row of the part expires; 0 when some row never does."""
+    """When the last row of the part has expired by one rule; 0 if no rule removes every row."""
     found = [part.of(rule) for rule in rules if rule.removes_rows]
     return min((times.max_s for times in found if times and times.every), default=0)
 
 
 def codec_of(parts: Sequence[PartTtl], rules: Sequence[TtlRule], now_s: int) -> str:
-    """The codec that these parts, or what they are merged into, should have at `now_s`.
+    """The codec that these parts, or the part that they are merged into, should have at `now_s`.
 
-    Of the rules whose time has come for every row, the one whose time came last; "" the default.
+    It is the codec of that rule, among those whose time is reached for every row, whose time was
+    reached last; "", the default, if there is none.
     """
     passed: list[tuple[int, str]] = []
     for rule in rules:
@@ -148,6 +156,6 @@ def codec_of(parts: Sequence[PartTtl], rules: Sequence[TtlRule], now_s: int) -> 
 
 
 def recompressed_at_s(part: PartTtl, rules: Sequence[TtlRule]) -> int:
-    """When the first recompression is due; 0 when none is."""
+    """When the first recompression of the part is due; 0 if there is none."""
     found = [part.of(rule) for rule in rules if rule.kind == "recompress"]
     return min((times.max_s for times in found if times and times.max_s), default=0)

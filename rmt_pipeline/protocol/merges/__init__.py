@@ -1,1 +1,1 @@
-"""Which parts may be merged, which are worth it, which must be (spec §6, §13)."""
+"""Which parts may be merged, which merges are worth it, and which are due (spec §6, §13)."""

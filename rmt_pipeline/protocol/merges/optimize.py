@@ -1,4 +1,6 @@
-"""What OPTIMIZE … PARTITION … [FINAL] merges (spec §6.7): everything, or it says why not."""
+"""What OPTIMIZE … PARTITION … [FINAL] merges (spec §6.7): the whole partition, or nothing, with
+the reason.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,28 +12,30 @@ from rmt_pipeline.protocol.parts.name import PartName
 
 @dataclass(frozen=True, slots=True)
 class MergeAll:
-    """Merge these: all active parts of the partition, in order."""
+    """Merge these parts: all active ones of the partition, in order."""
 
     parts: tuple[PartName, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class NothingToMerge:
-    """The partition is as merged as it can be. Not an error."""
+    """The partition is fully merged already. Not an error."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class CannotMerge:
-    """Something is in the way now; waiting for the queue may help."""
+    """The merge is not possible now. Some reasons go away once the queue is empty."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class OptimizeFacts:
-    """`sizes_bytes` of the parts, in the same order; the disk; whether a TTL is unfinished."""
+    """The bytes on disk of each part, in the order of the parts; the free bytes of the disk;
+    whether a TTL still has something to do in the parts.
+    """
 
     sizes_bytes: Sequence[int]
     disk_free_bytes: int
@@ -46,8 +50,8 @@ def select_partition(
     final: bool,
     skip_merged: bool,
 ) -> MergeAll | NothingToMerge | CannotMerge:
-    """`parts`: all active parts of one partition in order. `skip_merged`:
-    optimize_skip_merged_partitions.
+    """What OPTIMIZE of one partition does. `parts` are all its active parts, in order;
+    `skip_merged` is the setting optimize_skip_merged_partitions.
     """
     if not parts:
         return NothingToMerge("the partition has no parts")

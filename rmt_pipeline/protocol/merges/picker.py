@@ -1,7 +1,8 @@
-"""Which replica merges, when only one shall (spec §5.3.6): the same answer on all of them.
+"""Which replica merges, if only one of them is to do it and the others fetch the result (spec
+§5.3.6). Replicas that see the same replicas active choose the same one.
 
-Nothing depends on the answer being the same: two replicas that see different others active both
-merge, or both wait until the time is over, and end with equal parts either way.
+They need not agree: replicas that see different ones active may both merge, or both wait until the
+time is over. Their parts are equal in any case.
 """
 
 from collections.abc import Collection
@@ -17,8 +18,8 @@ _MULTIPLIER = 0x9DDFEA08EB382D69
 def chosen_replica(
     active: Collection[str], me: str, table_path: str, result: PartName
 ) -> str | None:
-    """The active replica that merges into `result`; None when everybody does, because fewer than
-    two are active, or this one (`me`) is not.
+    """The active replica that merges into `result`; None if each replica merges for itself, because
+    fewer than two are active, or this one (`me`) is not.
     """
     if len(active) < 2 or me not in active:
         return None
@@ -26,8 +27,8 @@ def chosen_replica(
 
 
 def city_hash_64(data: bytes) -> int:
-    """CityHash64 of version 1.0.2 (Google, 2011), the one that the original uses; later versions
-    of CityHash answer something else.
+    """CityHash64 of version 1.0.2 (Google, 2011), which the original uses. Later versions of
+    CityHash give other values.
     """
     size = len(data)
     if size <= 16:
@@ -44,7 +45,7 @@ def _word(data: bytes, at: int) -> int:
 
 
 def _rotate(value: int, bits: int) -> int:
-    """To the right; `value` may have more than 64 bits, or be negative."""
+    """Rotate the low 64 bits of `value`, which may be longer or negative, to the right."""
     value &= _ALL
     return value >> bits | (value << 64 - bits) & _ALL
 
@@ -119,7 +120,7 @@ def _longer(data: bytes, size: int) -> int:
 
 
 def _of_32(data: bytes, at: int, a: int, b: int) -> tuple[int, int]:
-    """32 bytes with two seeds; the original calls it weak."""
+    """The hash of 32 bytes with two seeds (WeakHashLen32WithSeeds in CityHash)."""
     first, second, third, last = (_word(data, at + 8 * word) for word in range(4))
     a += first
     b = _rotate(b + a + last, 21)

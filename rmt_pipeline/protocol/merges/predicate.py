@@ -1,5 +1,5 @@
-"""Which parts may be merged (spec §6.2): the one rule that everything else's safety
-rests on.
+"""Which parts may be merged (spec §6.2). Because of this rule no merge loses or
+doubles a row, so the safety of everything else depends on it.
 """
 
 from bisect import bisect_right
@@ -14,7 +14,7 @@ from rmt_pipeline.protocol.refusal import Refusal
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MergePredicate:
-    """What one replica knew at one moment, read in this order:
+    """The facts by which merges are allowed or refused, as one replica read them, in this order:
 
     1. `prev_virtual`: the virtual parts of its queue (parts and promises);
     2. `committing`: for each partition, the block numbers that are allocated and neither
@@ -33,16 +33,17 @@ class MergePredicate:
     into the log in the same step, before step 3, so that pulling the log in step 3 brought it
     into `virtual`; or it gave the number back, and a number is never handed out again. ∎
 
-    Swap steps 2 and 3 and it fails: 1. A reads the log, block 7 is still locked; 2. B commits
-    block 7; 3. A lists the locks, 7 is not there; 4. A merges 6 and 8, and 7 has no place left.
-    Swap 1 and 2 and it fails likewise, for a block allocated between them.
+    If steps 2 and 3 were swapped, this could happen: 1. Replica A reads the log; block 7 is still
+    locked. 2. Replica B commits block 7. 3. A lists the locks; 7 is not among them. 4. A merges 6
+    and 8, and 7 has no place left. If steps 1 and 2 were swapped, the same could happen with a
+    block that is allocated between them.
 
     The same holds for mutations, which take their numbers in the same way. So: if no committing
     number and no virtual part lies between two parts, nothing can ever appear there, and holes
     in the numbering are harmless. What happens after step 3 is excluded when the merge is
-    assigned: whoever assigns a merge, a mutation or a drop bumps the version of `/log`, and the
-    assignment is a multi that asserts `log_version` (spec §6.3). Inserts do not bump it, and
-    need not: their blocks get numbers to the right of everything here.
+    assigned: each multi that assigns a merge, a mutation or a drop bumps the version of `/log`, and
+    the assignment is a multi that asserts `log_version` (spec §6.3). Inserts do not bump it, and
+    need not: their blocks get numbers greater than all those here.
     """
 
     prev_virtual: PartSet
@@ -58,7 +59,9 @@ class MergePredicate:
         object.__setattr__(self, "_numbers", numbers)
 
     def may_merge_one(self, part: PartName) -> Refusal | None:
-        """Whether `part` may be a source of a merge (or be mutated, or dropped) by itself."""
+        """Why `part` may not be a source of a merge (or be mutated, or dropped) by itself; None if
+        it may.
+        """
         if part in self.awaiting_quorum:
             return Refusal(f"{part} waits for its quorum")
         if self.prev_virtual.containing(part) is None:
@@ -73,13 +76,15 @@ class MergePredicate:
         return None
 
     def may_merge_two(self, left: PartName, right: PartName) -> Refusal | None:
-        """Whether the two may be neighbours in one merge; `left` has the smaller blocks."""
+        """Why the two may not be neighbours in one merge; None if they may. `left` has the smaller
+        blocks.
+        """
         return (
             self.may_merge_one(left) or self.may_merge_one(right) or self.may_span(left, right)
         )
 
     def may_span(self, left: PartName, right: PartName) -> Refusal | None:
-        """The rules of `may_merge_two` that are about the pair, not about each part."""
+        """The rules of `may_merge_two` about the pair, without those about each part."""
         assert left.partition == right.partition, f"{left} and {right}: two partitions"
         assert left.block_max < right.block_min, f"{left} is not before {right}"
         return (
@@ -89,9 +94,9 @@ class MergePredicate:
         )
 
     def is_at_rest(self, partition: str, active: PartSet) -> bool:
-        """Whether no rule refuses anything that has only these parts of the partition: they are all
-        that is there and will be there, and were so before; nothing is on its way into it, nothing
-        was mutated and nothing waits for a quorum. Then nothing can be between two of them.
+        """Whether the rules allow every merge of the partition's parts, so that they need not be
+        asked: `active` has the same parts of it as the virtual parts and `prev_virtual`, no block
+        is being inserted into it, it has no mutation, and no part of it waits for a quorum.
         """
         return (
             self._numbers.get(partition) == []
@@ -102,7 +107,7 @@ class MergePredicate:
         )
 
     def merge_range(self, parts: Sequence[PartName]) -> Refusal | None:
-        """Whether all of `parts`, in order of their blocks, may be merged into one."""
+        """Why `parts`, in order of their blocks, may not be merged into one; None if they may."""
         assert parts, "a merge has sources"
         if len(parts) == 1:
             return self.may_merge_one(parts[0])
@@ -113,7 +118,9 @@ class MergePredicate:
         return None
 
     def mutation_version(self, part: PartName) -> int:
-        """The newest mutation that the part's rows have seen or were born after; 0 if none."""
+        """The newest mutation that was applied to the part, or is older than its rows;
+        0 if none.
+        """
         versions = self.mutations.get(part.partition, ())
         index = bisect_right(versions, part.data_version)
         return versions[index - 1] if index else 0
@@ -147,7 +154,7 @@ class MergePredicate:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Why no merge spans from `left` to `right`; without `right`, why none has `left` in it."""
+    """Why `left` and `right` can't be in one merge; without `right`, why `left` can be in none."""
 
     left: PartName
     right: PartName | None
@@ -156,15 +163,17 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class MergeableRuns:
-    """The parts of a table cut into runs in which any neighbours may be merged (spec §6.5)."""
+    """A table's parts cut into runs whose neighbours may all be merged (spec §6.5),
+    and where and why they are cut.
+    """
 
     runs: tuple[tuple[PartName, ...], ...]
     boundaries: tuple[Boundary, ...]
 
 
 def mergeable_runs(predicate: MergePredicate, active: PartSet) -> MergeableRuns:
-    """The maximal runs among the active parts, by partition and block; a run may be
-    one part.
+    """The maximal runs among the active parts, by partition and block. A run may have one
+    part only.
     """
     runs: list[tuple[PartName, ...]] = []
     boundaries: list[Boundary] = []
@@ -180,7 +189,7 @@ def mergeable_runs(predicate: MergePredicate, active: PartSet) -> MergeableRuns:
 
 
 def _runs_of(predicate: MergePredicate, parts: Sequence[PartName]) -> MergeableRuns:
-    """Of one partition, part by part."""
+    """The runs of one partition, found part by part. Some of the runs may be empty."""
     runs: list[tuple[PartName, ...]] = []
     boundaries: list[Boundary] = []
     run: list[PartName] = []

@@ -1,9 +1,10 @@
 """Which merge is worth it (spec §6.6): the original's SimpleMergeSelector, with its constants.
 
-A merge rewrites every byte of its sources, and buys fewer parts. The score is the cost of a
-range per part saved; the smallest wins. A range is only considered when it is balanced: its sum
-at least `base` times its largest part, or else large parts would be rewritten again and again
-for the sake of small ones. `base` is lowered for old parts and for partitions with many parts.
+A merge costs the rewriting of every byte of its sources, and saves parts. The score of a range is
+its cost per part saved; the range with the smallest score is merged. A range is only allowed if it
+is balanced, that is if its parts together are at least `base` times as large as its largest part.
+Otherwise large parts would be rewritten again and again to get rid of small ones. `base` is lowered
+for old parts and for partitions with many parts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ from rmt_pipeline.protocol.refusal import Refusal
 MIB = 1024**2
 GIB = 1024**3
 FIXED_COST_BYTES = 5 * MIB
-SAVED_OFFSET = 1.9  # merging two parts saves 0.1 parts, as it were: it hardly pays
+SAVED_OFFSET = 1.9  # so two parts count as 0.1 parts saved: merging only two hardly pays
 SIZE_LOW, SIZE_HIGH = log(1 + MIB), log(1 + 100 * GIB)
 AGE_LOW_S = 10
 AGE_HIGH_SMALL_S, AGE_HIGH_LARGE_S = 3600, 30 * 86400
@@ -34,7 +35,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class MergeablePart:
-    """A part that may be a source: its bytes on disk, and seconds since it was made."""
+    """A part that may be a source; its bytes on disk, and the seconds since it was made."""
 
     part: PartName
     size_bytes: int
@@ -43,10 +44,11 @@ class MergeablePart:
 
 @dataclass(frozen=True, slots=True)
 class SelectorSettings:
-    """The table's settings; `base` 1 is for OPTIMIZE, which takes less balanced ranges too.
+    """The table's settings for choosing merges. `base` is 1 for OPTIMIZE, which also accepts less
+    balanced ranges.
 
-    `force_age_s` 0 is off; else ranges whose parts are all at least that old are merged
-    whatever their balance; with `force_whole_partition` only when they are all of a partition.
+    Ranges whose parts are all at least `force_age_s` old are merged whatever their balance, with
+    `force_whole_partition` only if they are a whole partition. 0 turns this off.
     """
 
     parts_max: int = 100
@@ -60,8 +62,9 @@ class SelectorSettings:
 
 @dataclass(frozen=True, slots=True)
 class WeighedRun:
-    """A run, and the least score of any of its ranges, allowed or not: as long as its parts are the
-    same that is so at any time. `parts_max` and `window` are the settings' it was weighed with.
+    """A run, and the least score of any of its ranges, allowed or not. The scores do not depend on
+    time, so it can be kept as long as the run has these parts. `parts_max` and `window` are the
+    settings with which it was computed.
     """
 
     parts: tuple[PartName, ...]
@@ -79,12 +82,14 @@ class WeighedRun:
         created_s: tuple[int, ...],
         settings: "SelectorSettings",
     ) -> "WeighedRun":
+        """Compute the least score of a run, from the size and the creation time of each part."""
         run = [MergeablePart(part, size, 0) for part, size in zip(parts, sizes, strict=True)]
         lightest = _Search(run, settings, bytes_max=0).better_than(inf, whatever=True)
         least = inf if lightest is None else lightest.score
         return cls(parts, sizes, created_s, settings.parts_max, settings.window, least)
 
     def at(self, now_s: int) -> list[MergeablePart]:
+        """The run's parts with their ages at `now_s`."""
         known = zip(self.parts, self.sizes, self.created_s, strict=True)
         return [
             MergeablePart(part, size, max(0, now_s - made_s)) for part, size, made_s in known
@@ -93,7 +98,7 @@ class WeighedRun:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """Merge these parts. The score is bytes rewritten per part saved; lower is better."""
+    """The parts to merge. The score is the bytes rewritten per part saved; lower is better."""
 
     parts: tuple[MergeablePart, ...]
     score: float
@@ -105,7 +110,7 @@ class Selected:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A range that was considered, for people: its score, and why it may not be merged now."""
+    """A range that was considered, for people; its score, and why it may not be merged now."""
 
     parts: tuple[MergeablePart, ...]
     score: float
@@ -115,11 +120,11 @@ class Candidate:
 def select_weighed(
     runs: Sequence[WeighedRun], settings: SelectorSettings, bytes_max: int, now_s: int
 ) -> Selected | None:
-    """The best range over all runs, None when no range may be merged.
+    """The range with the smallest score over all runs; None if no range may be merged.
 
-    `runs` are neighbours that the predicate lets merge, each in order of blocks, a run being
-    all of its partition when `force_whole_partition` asks. `bytes_max` 0 is no limit. What may be
-    best comes first: runs that can't beat it are not looked at.
+    `runs` are neighbours that the predicate allows to be merged, each in order of blocks; if
+    `force_whole_partition` is set, each must be a whole partition. `bytes_max` 0 is no limit. Runs
+    are searched in order of their least scores, until no other one can be better than the best.
     """
     best: Selected | None = None
     for run in sorted(runs, key=attrgetter("least")):
@@ -133,7 +138,9 @@ def select_weighed(
 def explain_run(
     run: Sequence[MergeablePart], settings: SelectorSettings, bytes_max: int, limit: int
 ) -> list[Candidate]:
-    """The `limit` best ranges of one run by score, with the rule that forbids each, if any."""
+    """The `limit` ranges of one run with the smallest scores, each with the rule that
+    forbids it.
+    """
     search = _Search(run, settings, bytes_max)
     found = [
         Candidate(tuple(run[begin:end]), search.score(begin, end), search.refusal(begin, end))
@@ -144,7 +151,7 @@ def explain_run(
 
 
 class _Search:
-    """One run, with sums prepared: `sum(sizes[i:j])` is `sums[j] - sums[i]`."""
+    """The search in one run, with prefix sums: `sum(sizes[i:j])` is `sums[j] - sums[i]`."""
 
     def __init__(
         self, run: Sequence[MergeablePart], settings: SelectorSettings, bytes_max: int
@@ -158,11 +165,11 @@ class _Search:
         self._many_parts = _clamp((len(run) - PARTS_LOW) / (PARTS_HIGH - PARTS_LOW))
 
     def better_than(self, score_max: float, *, whatever: bool = False) -> Selected | None:
-        """The range with the smallest score below `score_max`; with `whatever`, also one that is
-        not allowed.
+        """The allowed range with the smallest score below `score_max`, or None. With `whatever`,
+        ranges that are not allowed count too.
 
-        A hundred ends for each of a thousand begins would be slow to look at one by one, so
-        each begin is tested as a whole first. A range of n parts from `begin` beats the best
+        To look at a hundred ends for each of a thousand begins one by one would be slow, so all
+        ends of a begin are tested at once first. A range of n parts from `begin` beats the best
         only if
 
             sum + n * cost < best / bonus * (n - 1.9)        (bonus: 1, or 0.75 at the least)
@@ -192,34 +199,41 @@ class _Search:
     def _scored(
         self, begin: int, ends: list[int], table: list[float]
     ) -> Iterator[tuple[float, int]]:
-        """The ends that may beat the best, and their scores."""
+        """The ends whose range from `begin` may beat the best one, with the scores, as (score,
+        end).
+        """
         start = self._sums[begin]
         for end, total, bound in zip(count(begin + 2), ends, table, strict=False):
             if total - start > self._bytes_max:
-                return  # and so are all longer ones
+                return  # all longer ranges are too large as well
             if total + bound < start:
                 yield self.score(begin, end), end
 
     def _may_get_bonus(self, begin: int) -> bool:
-        """Whether the part at the left is large beside the smallest range from here."""
+        """Whether some range from `begin` may get the bonus of `score`: the part before it is large
+        enough, compared with the shortest range.
+        """
         return begin > 0 and self._sizes[begin - 1] > ALIGN_RATIO * (
             self._sizes[begin] + self._sizes[begin + 1]
         )
 
     def score(self, begin: int, end: int) -> float:
+        """The bytes rewritten per part saved, less a bonus if the result fits its left
+        neighbour.
+        """
         size = self._sums[end] - self._sums[begin]
         parts = end - begin
         score = (size + FIXED_COST_BYTES * parts) / (parts - SAVED_OFFSET)
         left = self._sizes[begin - 1] if begin else 0
         if size and left > ALIGN_RATIO * size:
-            # The result would be as large as its left neighbour: good to merge with later.
+            # The result is about as large as its left neighbour, with which it can be merged later.
             difference = abs(log2(size / left))
             if difference < ALIGN_LOG2_MAX:
                 score *= _between(ALIGN_FACTOR, 1, difference / ALIGN_LOG2_MAX)
         return score
 
     def refusal(self, begin: int, end: int) -> Refusal | None:
-        """The rule that forbids the range now."""
+        """The rule that forbids the range now; None if it is allowed."""
         size = self._sums[end] - self._sums[begin]
         parts = end - begin
         if size > self._bytes_max:
@@ -249,7 +263,9 @@ class _Search:
         return old and (whole or not settings.force_whole_partition)
 
     def _trimmed(self, begin: int, end: int) -> tuple[int, int]:
-        """Without tiny parts at the right: they will soon have neighbours of their own size."""
+        """The range without tiny parts at its end: these will soon have neighbours of
+        their size.
+        """
         size = self._sums[end] - self._sums[begin]
         while (
             self._settings.trim_small_right
@@ -261,7 +277,9 @@ class _Search:
 
 
 class _Bounds:
-    """For n = 2, 3, …: what the sum of n parts must stay below, negated (see `better_than`)."""
+    """The tables of `better_than`: for n = 2, 3, … the bracket `n * cost - best / bonus * (n -
+    1.9)`, for ranges without and with a bonus.
+    """
 
     def __init__(self, score_max: float, parts_max: int) -> None:
         self._score_max = score_max
@@ -276,7 +294,7 @@ class _Bounds:
         return self._table(self._score_max / ALIGN_FACTOR)
 
     def _table(self, reach: float) -> list[float]:
-        reach *= 1 + ROUNDING  # the test may let too much through, never too little
+        reach *= 1 + ROUNDING  # the test may let too many ranges through, never too few
         return [FIXED_COST_BYTES * n - reach * (n - SAVED_OFFSET) for n in self._counts]
 
 

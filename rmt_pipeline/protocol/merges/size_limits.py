@@ -1,7 +1,7 @@
 """How large a merge or mutation may be, by how busy its pool is (spec §6.4).
 
-A large merge holds its slot for long. So the fuller the pool, the smaller the merges that may
-start: there is always a slot for the many small ones that keep the number of parts down.
+A large merge keeps its slot for a long time. So the fuller the pool, the smaller the merges that
+may start: then there is always a slot for the small ones, which keep the number of parts down.
 """
 
 from dataclasses import dataclass
@@ -15,10 +15,11 @@ UNLIMITED_BYTES = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class SizeLimits:
-    """The settings that bound sizes, and the free disk. All in bytes, but for the two counts.
+    """The settings that limit sizes, and the free space of the disk. In bytes, but for two counts.
 
-    `lower_below_free`: start shrinking when fewer slots than this are free.
-    `mutate_above_free`: start a mutation only when at least this many are free.
+    `lower_below_free`: the limit for merges shrinks if fewer slots than this are free.
+    `mutate_above_free`: a mutation starts only if at least this many slots are free, or at most
+    one is taken.
     """
 
     at_max_space_bytes: int = 150 * GIB
@@ -28,8 +29,8 @@ class SizeLimits:
     disk_free_bytes: int = UNLIMITED_BYTES
 
     def merge_bytes_max(self, *, used: float, slots: int) -> int:
-        """The largest sum of source sizes while `used` of `slots` are taken; 0 when
-        none is free.
+        """The largest sum of the sources' sizes while `used` of `slots` are taken; 0 if no slot is
+        free.
         """
         if used >= slots:
             return 0
@@ -42,13 +43,13 @@ class SizeLimits:
         return min(by_pool, int(self.disk_free_bytes / MERGE_SPACE_FACTOR))
 
     def any_size(self, *, used: float, slots: int) -> bool:
-        """Whether the pool is idle enough for merges of any size: somebody may have asked for a
-        larger one than we would choose, and it has to run some time (spec §4.6 rule 5f).
+        """Whether the pool is idle enough for merges of any size: OPTIMIZE or another replica may
+        have assigned a larger one than the limit, and it has to run some time (spec §4.6 rule 5f).
         """
         return self.merge_bytes_max(used=used, slots=slots) >= self.at_max_space_bytes
 
     def mutation_bytes_max(self, *, used: float, slots: int) -> int:
-        """The largest source of a mutation; 0 when the pool is too busy for one."""
+        """The largest size of a mutation's source; 0 if the pool is too busy for a mutation."""
         if used >= slots or (used > 1 and slots - used < self.mutate_above_free):
             return 0
         return int(self.disk_free_bytes / MUTATION_SPACE_FACTOR)

@@ -1,12 +1,18 @@
 """Which TTL merge is due (spec §13): parts to drop, rows to delete, files to recompress.
 
-A TTL merge may have one source. Parts that are expired as a whole come first: dropping them reads
-nothing, so there is no limit of bytes and no pause. Then the part whose first row expired longest
-ago, then parts that a rule is new to, then the one that should have had another codec longest ago,
-each with its neighbours that are due as well; a partition then rests for `merge_with_ttl_timeout`
-(recompression has its own). For new rules the original mutates all parts (MATERIALIZE TTL). The
-original remembers in memory when a partition may be touched again; here its parts tell when the
-last such merge was decided, so that all leaders know, and after a restart too.
+A TTL merge may have a single source. The most urgent one is chosen, in this order:
+
+1. Parts of which all rows have expired. Dropping them reads nothing, so there is no limit of bytes
+   and no pause.
+2. The part whose first row expired the longest time ago.
+3. Parts that were written before the table had one of its rules. For these the original mutates all
+   parts (MATERIALIZE TTL).
+4. The part whose recompression has been due for the longest time.
+
+Neighbours that are due for the same reason are merged with it. After 2 to 4 the partition rests for
+`merge_with_ttl_timeout` (recompression has its own timeout). The original remembers in memory when
+a partition may be merged again. Here the parts say when the last such merge was decided, so that
+all leaders know it, also after a restart.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -25,13 +31,13 @@ from rmt_pipeline.protocol.ttl import (
     recompressed_at_s,
 )
 
-UNKNOWN_S = 1  # when something is due of which nobody knows since when
+UNKNOWN_S = 1  # the due time of a merge that is due since an unknown time
 
 
 @dataclass(frozen=True, slots=True)
 class TtlPart:
-    """A part that may be a source: its bytes on disk, and what its manifest says about TTL. One
-    without rows has nothing to expire.
+    """A part that may be a source: its bytes on disk, and what its manifest says about TTL. In a
+    part without rows nothing can expire.
     """
 
     part: PartName
@@ -42,7 +48,9 @@ class TtlPart:
 
 @dataclass(frozen=True, slots=True)
 class TtlSettings:
-    """`bytes_max`: of the sources together, but for parts that go as a whole."""
+    """The table's rules and settings for TTL merges. `bytes_max` limits the sum of the sources;
+    parts of which all rows have expired have no limit.
+    """
 
     rules: tuple[TtlRule, ...]
     now_s: int
@@ -55,9 +63,8 @@ class TtlSettings:
 
 @dataclass(frozen=True, slots=True)
 class TtlMerge:
-    """Neighbours that are due together; `what` says for what, for people.
-
-    With a `refusal` they are not merged now.
+    """Neighbouring parts that are due for the same reason, which `what` says to people. If there is
+    a `refusal`, they are not merged now.
     """
 
     parts: tuple[TtlPart, ...]
@@ -74,16 +81,16 @@ class TtlMerge:
 def select_ttl_merge(
     runs: Sequence[Sequence[TtlPart]], settings: TtlSettings
 ) -> TtlMerge | None:
-    """The TTL merge to assign now; None when none is due.
+    """The TTL merge to assign now; None if none is due or may be made now.
 
-    `runs` are neighbours that the predicate lets merge, in order of blocks.
+    `runs` are neighbours that the predicate allows to be merged, in order of blocks.
     """
     possible = (one for one in ttl_merges(runs, settings) if one.refusal is None)
     return next(possible, None)
 
 
 def ttl_merges(runs: Sequence[Sequence[TtlPart]], settings: TtlSettings) -> Iterator[TtlMerge]:
-    """Every TTL merge that is due, the most urgent first, and why some may not be made now."""
+    """Every TTL merge that is due, the most urgent first; some may not be made now, and say why."""
     for task in _tasks(settings):
         due = [
             (task.due_s(part), number, place)
@@ -107,7 +114,9 @@ def ttl_merges(runs: Sequence[Sequence[TtlPart]], settings: TtlSettings) -> Iter
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """One reason to merge. `last_s`: when a part's ancestors were merged for it."""
+    """One reason for a TTL merge. `due_s` says since when a part is due for it, 0 for never;
+    `last_s` when the last such merge of the part's ancestors was decided, 0 for none.
+    """
 
     merge_type: MergeType
     what: str
@@ -118,7 +127,9 @@ class _Task:
 
 
 def _tasks(settings: TtlSettings) -> Iterator[_Task]:
-    """Without a rule of its kind a task is never due."""
+    """The reasons in order of urgency. If the table has no rule for a reason, no part
+    is ever due.
+    """
     rules = settings.rules
     yield _Task(
         MERGE_TTL_DELETE,
@@ -156,7 +167,7 @@ def _tasks(settings: TtlSettings) -> Iterator[_Task]:
 
 
 def _recompression_s(part: TtlPart, settings: TtlSettings) -> int:
-    """0 when the part has the codec that it should have."""
+    """Since when the part should be recompressed; 0 if it has the codec that it should have."""
     wanted = codec_of([part.ttl], settings.rules, settings.now_s)
     return 0 if wanted == part.ttl.codec else recompressed_at_s(part.ttl, settings.rules)
 
@@ -168,9 +179,10 @@ def _widened(
     settings: TtlSettings,
     others: Collection[int],
 ) -> tuple[int, int]:
-    """From one due part to its neighbours that are due too, while they are not too many.
+    """The range of due neighbours around the due part at `place`, as large as the limits of parts
+    and bytes allow, as (begin, end).
 
-    `others`: the places of parts that are in a more urgent merge.
+    `others` are the places of parts that already are in a more urgent merge.
     """
 
     def takes(at: int) -> bool:
