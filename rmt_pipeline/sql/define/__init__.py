@@ -1,1 +1,1 @@
-"""What CREATE and ALTER define, checked."""
+"""Checks what CREATE and ALTER define, and makes definitions and commands of it."""

@@ -1,4 +1,6 @@
-"""Commands of ALTER TABLE as typed → commands with canonical texts, for one definition."""
+"""Makes commands with canonical texts of the commands of an ALTER TABLE, for one table's
+definition.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -51,16 +53,16 @@ _MAKES_NAMES = (
     *(AddColumn, DropColumn, RenameColumn, ModifyColumn),
     *(AddDeclared, DropDeclared, LeaveDeclared),
 )
-"""Commands of which those behind them have to know."""
+"""Commands that change the names which later commands of the same ALTER can use."""
 
 
 def alter_commands(
     given: Sequence[AlterSyntax], definition: TableDefinition, *, flatten_nested: bool = True
 ) -> list[AlterCommand]:
-    """The commands for a table of this definition, in their order: each may use the columns that
-    those before it make. A command for a group of Nested is one for each of its columns.
+    """Return the commands for a table of this definition, in their order. Each may use the columns
+    that earlier ones make. A command on a group of Nested becomes one for each of its columns.
 
-    Raises a UserError that names the column, type, expression or setting that cannot be.
+    Raises a UserError that names the column, type, expression or setting that is wrong.
     """
     commands: list[AlterCommand] = []
     now = definition
@@ -78,7 +80,9 @@ def alter_commands(
 def _one_by_one(
     syntax: AlterSyntax, now: TableDefinition, *, flatten_nested: bool
 ) -> list[AlterSyntax]:
-    """The command, or those for the columns of the group of Nested that it names."""
+    """Return the command, or the commands for the columns of the group of Nested that it names;
+    none for ADD COLUMN IF NOT EXISTS of a group that exists. Raises DuplicateColumn.
+    """
     match syntax:
         case AddColumnSyntax():
             name = syntax.column.name
@@ -103,7 +107,7 @@ def _one_by_one(
 
 
 def _behind_column(syntax: AlterSyntax, now: TableDefinition) -> AlterSyntax:
-    """AFTER a group of Nested is behind its last column."""
+    """Return the command with AFTER a group of Nested replaced by AFTER the group's last column."""
     if not isinstance(syntax, AddColumnSyntax | ModifyColumnSyntax):
         return syntax
     after = "" if syntax.place is None else syntax.place.after
@@ -118,7 +122,9 @@ def _group(name: str, now: TableDefinition) -> list[str]:
 
 
 def _added(syntax: AddColumnSyntax) -> list[AlterSyntax]:
-    """Each behind the one before it."""
+    """Return a command for each column that is added. Each is placed after the one before it, if a
+    place was given.
+    """
     found: list[AlterSyntax] = []
     place = syntax.place
     for column in flattened(syntax.column):
@@ -183,7 +189,7 @@ def _add(syntax: AddColumnSyntax, now: TableDefinition) -> AddColumn:
 def _modify(syntax: ModifyColumnSyntax, now: TableDefinition) -> ModifyColumn:
     given = syntax.column
     known = now.column(given.name)
-    if known is None:  # refused, unless IF EXISTS says that this is fine
+    if known is None:  # the ALTER is refused later, or ignored with IF EXISTS
         return ModifyColumn(given.name, comment="", if_exists=syntax.if_exists)
     default = given.default
     if default is None and known.default and not given.default_kind:
@@ -194,7 +200,7 @@ def _modify(syntax: ModifyColumnSyntax, now: TableDefinition) -> ModifyColumn:
     )
     others = [column for column in now.columns if column.name != given.name]
     wanted = column_of(replace(typed, codec=syntax.codec or ""), others)
-    if given.type is not None and known.is_stored:  # whether there is such a conversion at all
+    if given.type is not None and known.is_stored:  # raises if no such cast exists
         compile_node(cast_node(Name((given.name,)), parse_type(wanted.type)), (known,))
     ttl = None
     if syntax.ttl is not None:

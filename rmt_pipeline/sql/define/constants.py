@@ -1,7 +1,7 @@
-"""Constant expressions in statements, as values of a column's type.
+"""Evaluates constant expressions in statements to values of a column's type.
 
-A literal is read as its type reads text, and refused where the original changes it quietly: 300 for
-a UInt8, 1.5 for an integer. All else is computed, and cast.
+A literal is parsed as the type parses text, and refused where the original silently changes it: 300
+for a UInt8, 1.5 for an integer. Other expressions are computed and cast.
 """
 
 import decimal
@@ -17,15 +17,15 @@ from rmt_pipeline.types.data_type import DataType
 from rmt_pipeline.types.from_text import parse_value
 from rmt_pipeline.types.to_text import column_values
 
-_ONE_ROW = pa.table({"one": pa.nulls(1)})  # of values Arrow would make an array with pandas
+_ONE_ROW = pa.table({"one": pa.nulls(1)})  # a list would make Arrow load pandas
 
 
 def evaluate_constants(
     nodes: Sequence[Node], data_type: DataType, session: SessionValues = ()
 ) -> list[object]:
-    """Their values in the stored form of `data_type`, to which each is cast.
+    """Return the values of the expressions, cast to `data_type`, in its stored form.
 
-    Raises UserError when one of them is no constant, or does not fit the type.
+    Raises UserError if one of them is no constant, or does not fit the type.
     """
     expressions = [
         compile_node(
@@ -37,7 +37,9 @@ def evaluate_constants(
 
 
 def constant_value(node: Node, data_type: DataType) -> object:
-    """One value in its stored form. Raises UserError, or ValueError with the reason alone."""
+    """Return the value of one constant in its stored form. Raises UserError, or ValueError with
+    only the reason.
+    """
     if not isinstance(node, Literal):
         return evaluate_constants([node], data_type)[0]
     value, plain = node.value, data_type.plain
@@ -47,13 +49,15 @@ def constant_value(node: Node, data_type: DataType) -> object:
         return parse_value(plain, str(int(value)) if plain.is_numeric else str(value).lower())
     if isinstance(value, str):
         return parse_value(plain, value)
-    if plain.is_date:  # days since the epoch
+    if plain.is_date:  # the number is in days since the epoch
         return evaluate_constants([node], data_type)[0]
     return parse_value(plain, number_text(node.text, plain))
 
 
 def number_text(text: str, plain: DataType) -> str:
-    """A number as its type reads it: 1e3 is an integer, 1.5 is none."""
+    """Return a number's text in a form that the type parses: 1e3 becomes 1000 for an integer. 1.5
+    is left, and the type will refuse it.
+    """
     if plain.is_integer and not text.lstrip("+-").isdigit():
         try:
             number = decimal.Decimal(text)

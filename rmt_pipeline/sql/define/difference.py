@@ -1,4 +1,4 @@
-"""The commands of ALTER that turn one structure of a table into another."""
+"""Finds the commands of ALTER that turn one definition of a table into another."""
 
 from dataclasses import replace
 
@@ -20,8 +20,8 @@ from rmt_pipeline.protocol.table import Column, TableDefinition
 
 
 def commands_towards(now: TableDefinition, wanted: TableDefinition) -> list[AlterCommand]:
-    """What makes a table of this structure one of that. A column that has got another name is
-    dropped and added.
+    """Return the commands that turn the definition `now` into `wanted`. A column that was renamed
+    is dropped and added.
     """
     kept = {column.name for column in now.columns} & {column.name for column in wanted.columns}
     is_in_order = [one.name for one in now.columns if one.name in kept] == [
@@ -41,7 +41,7 @@ def commands_towards(now: TableDefinition, wanted: TableDefinition) -> list[Alte
     for column in wanted.columns:
         known = now.column(column.name)
         if known is None:
-            # Of a default like `now()` an ALTER that only adds the column would be refused.
+            # ADD COLUMN with a default such as `now()` is refused, so that is set by MODIFY COLUMN.
             plain = replace(column, default_kind="", default="", ttl="")
             different = gives_another_each_time(column) and column.is_stored
             commands.append(AddColumn(plain if different else column, Place(last)))

@@ -1,4 +1,4 @@
-"""The engine of a CREATE TABLE: which one, where in ZooKeeper, and the columns it works with."""
+"""The engine of a CREATE TABLE: its kind, its path in ZooKeeper, and the columns that it uses."""
 
 import re
 from collections.abc import Sequence
@@ -26,12 +26,14 @@ from rmt_pipeline.types.data_type import DataType
 DEFAULT_ZOOKEEPER_PATH = "/clickhouse/tables/{shard}/{database}/{table}"
 DEFAULT_REPLICA = "{replica}"
 PRIVATE_ZOOKEEPER_PATH = "/clickhouse/private/{server}/{uuid}"
-"""Of a table of one copy. Nobody else may use it, and it is another one for each table."""
+"""The path of a table with a single copy. It is different for each table, and no other replica may
+use it.
+"""
 PRIVATE_REPLICA = "{server}"
 
 _KINDS: dict[str, EngineKind] = {f"Replicated{kind}": kind for kind in get_args(EngineKind)}
 _NOT_YET = re.compile(r"(Replicated)?(Graphite|Coalescing)MergeTree")
-# What the arguments after path and replica may be, and how many of them must be there.
+# The arguments after path and replica: how many are required, and what they all are.
 _ARGUMENTS: dict[EngineKind, tuple[int, tuple[str, ...]]] = {
     "MergeTree": (0, ()),
     "ReplacingMergeTree": (0, ("version", "is_deleted")),
@@ -43,16 +45,16 @@ _ARGUMENTS: dict[EngineKind, tuple[int, tuple[str, ...]]] = {
 
 
 class WrongEngineArguments(UserError):
-    """More or fewer arguments than the engine takes."""
+    """The engine was given more or fewer arguments than it takes."""
 
     code = "NUMBER_OF_ARGUMENTS_DOESNT_MATCH"
 
 
 def modern(syntax: TableSyntax, session: SessionValues = ()) -> TableSyntax:
-    """The table as it is written since there are clauses for it: the engine's old form is
+    """Return the table with clauses such as ORDER BY, which the engine's old form has as arguments:
     `([path, replica,] date, [sampling,] key, granularity[, columns of the engine])`.
 
-    Raises WrongEngineArguments for a form that is neither.
+    Raises WrongEngineArguments if it is in neither form.
     """
     if syntax.order_by is not None or syntax.primary_key is not None:
         return syntax
@@ -96,10 +98,10 @@ def engine_of(
     keys: frozenset[str],
     session: SessionValues = (),
 ) -> Engine:
-    """The engine; macros in path and replica are not expanded. `keys` are the columns of keys,
-    `session` what functions of the session answer in the path.
+    """Return the engine. Macros in path and replica are not expanded. `keys` are the columns that
+    the table's keys use; `session` has the answers of functions about the session, for the path.
 
-    Raises UnknownEngine, UnknownColumn, or UserError naming the argument.
+    Raises UnknownEngine, UnknownColumn, or a UserError that names the argument.
     """
     kind, is_private = _kind(syntax.engine)
     if is_private:
@@ -134,7 +136,7 @@ def engine_of(
 
 @dataclass(frozen=True, slots=True)
 class _Arguments:
-    """Checks of the columns that an engine works with (spec §17)."""
+    """Checks of the columns that an engine uses (spec §17)."""
 
     engine: str
     columns: Sequence[Column]
@@ -193,7 +195,9 @@ class _Arguments:
 
 
 def _kind(name: str) -> tuple[EngineKind, bool]:
-    """And whether it keeps one copy: the engines without Replicated in their names."""
+    """Return the kind of an engine, and whether the table has a single copy, which is so for names
+    without Replicated. Raises UnknownEngine, NotImplementedStatement.
+    """
     for prefix in ("", "Replicated"):
         kind = _KINDS.get(f"{prefix}{name}")
         if kind is not None:
@@ -224,7 +228,7 @@ def _path_and_replica(
 
 
 def _string(node: Node, session: SessionValues) -> str | None:
-    """Of a constant expression; None for what is no constant, or no string."""
+    """Return the value of a constant expression; None if it is no constant, or no string."""
     if isinstance(node, Literal):
         return node.value if isinstance(node.value, str) else None
     if not isinstance(node, Call) or node.name == "tuple":
@@ -240,6 +244,6 @@ def _string(node: Node, session: SessionValues) -> str | None:
 
 
 def _listed(node: Node) -> tuple[Node, ...]:
-    """`a` or `(a, b)`."""
+    """Return the nodes of `a` or `(a, b)`."""
     is_tuple = isinstance(node, Call) and node.name.lower() == "tuple"
     return node.arguments if is_tuple and isinstance(node, Call) else (node,)

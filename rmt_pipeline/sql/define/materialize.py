@@ -1,7 +1,7 @@
-"""MATERIALIZE COLUMN and TTL as commands on rows, which every replica carries out alike.
+"""Makes commands on rows of MATERIALIZE COLUMN and MATERIALIZE TTL.
 
-What is written to the log names no expression that an ALTER may change, and no clock: values and
-times are those of the moment in which it was asked for.
+Every replica must carry them out alike, so they refer neither to expressions that an ALTER may
+change nor to a clock: expressions and times are those of the moment when the statement was given.
 """
 
 from collections.abc import Sequence
@@ -26,12 +26,14 @@ _TIMES = {
     "DateTime": ("toDateTime", "%Y-%m-%d %H:%M:%S", ("UTC",)),
     "DateTime64": ("toDateTime64", "%Y-%m-%d %H:%M:%S", (0, "UTC")),
 }
-"""By the type of a TTL's time: what makes one of a text, its form, and what else that takes."""
+"""For each type of a TTL's time: the function that makes it of a text, the text's pattern, and the
+function's further arguments.
+"""
 
 
 def on_rows(given: RowsSyntax, definition: TableDefinition, now_s: float) -> list[Command]:
-    """The commands that do what was asked for. Raises NoSuchColumn, ColumnWithoutDefault,
-    IncorrectQuery for a table without TTL.
+    """Return the commands on rows for one command as typed; `now_s` is in seconds since the epoch.
+    Raises NoSuchColumn, ColumnWithoutDefault, and IncorrectQuery for a table without TTL.
     """
     match given:
         case MaterializeColumn():
@@ -49,8 +51,9 @@ def on_rows(given: RowsSyntax, definition: TableDefinition, now_s: float) -> lis
 
 
 def _materialized(given: MaterializeColumn, definition: TableDefinition) -> Command:
-    """Of a MATERIALIZED column every value is computed anew; of a DEFAULT one those that parts have
-    stay, and the others are written as they are read.
+    """Return the UPDATE for MATERIALIZE COLUMN. Each value of a MATERIALIZED column is computed
+    anew. For a DEFAULT column the values that parts have stay, and those that are missing are
+    written as queries read them.
     """
     column = definition.column(given.column)
     if column is None:
@@ -66,7 +69,9 @@ def _materialized(given: MaterializeColumn, definition: TableDefinition) -> Comm
 
 
 def _in_order(rules: Sequence[TtlRule], definition: TableDefinition) -> list[TtlRule]:
-    """As merges take them (`compute.rows.ttl`): a default is computed from what the row becomes."""
+    """Return the rules in the order in which merges apply them (`compute.rows.ttl`): an expired
+    value's default is computed from the columns as they are after their own rules.
+    """
     defaults = DefaultExpressions(definition.columns)
     computed = [rule.column for rule in rules if rule.column in defaults]
     places = {name: place for place, name in enumerate(defaults.in_order(computed), 1)}
@@ -76,7 +81,7 @@ def _in_order(rules: Sequence[TtlRule], definition: TableDefinition) -> list[Ttl
 def _expired(
     rule: TtlRule, given: MaterializeTtl, definition: TableDefinition, now_s: float
 ) -> Command:
-    """What a merge that was decided now would take away."""
+    """Return the command that removes the rows or values which a merge at `now_s` would remove."""
     time = parse_expression(rule.expression)
     stored = [column for column in definition.columns if column.is_stored]
     family = compile_node(time, stored).type.plain.family
@@ -103,7 +108,7 @@ def _literal(value: str | int) -> Literal:
 
 
 def _empty(column: Column) -> Node:
-    """What an expired value becomes."""
+    """Return the expression of a column that an expired value is replaced by."""
     if column.default:
         return parse_expression(column.default)
     kind = parse_type(column.type)

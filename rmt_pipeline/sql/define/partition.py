@@ -1,4 +1,4 @@
-"""The partition that a statement names."""
+"""Finds the id of the partition that a statement names."""
 
 from collections.abc import Sequence
 
@@ -16,14 +16,14 @@ from rmt_pipeline.types.data_type import DataType
 from rmt_pipeline.types.escapes import quote_text
 from rmt_pipeline.types.to_text import column_values
 
-DAYS_MAX = 2**16 - 1  # of a Date
+DAYS_MAX = 2**16 - 1  # the largest Date, in days since the epoch
 
 
 def partition_id_of(partition: Partition, definition: TableDefinition) -> str:
-    """The id of the partition that a statement names, by its id or by the value of its key.
+    """Return the id of the partition that a statement names by its id or by its value of the key.
 
-    Raises BadValue when the value does not fit the key, InvalidPartition for too many or too few
-    values, and for what can't be the id of any partition.
+    Raises BadValue if the value does not fit the key, and InvalidPartition for too many or too few
+    values and for text that can't be an id.
     """
     if isinstance(partition, PartitionId):
         check_partition(partition.id, f"PARTITION {partition}")
@@ -68,8 +68,8 @@ def partition_id_of(partition: Partition, definition: TableDefinition) -> str:
 
 
 def _value_of(element: Node, kind: DataType) -> object:
-    """Raises ValueError for 20240131 where a date is meant: toDate takes such a number for seconds,
-    and it would be a partition of 1970 that nobody has.
+    """Return the value of one element of the key. Raises ValueError for a number such as 20240131
+    where the key has a date: toDate would take it for seconds, and so for a partition of 1970.
     """
     if (
         kind.plain.family in ("Date", "Date32")
@@ -84,7 +84,7 @@ def _value_of(element: Node, kind: DataType) -> object:
 
 
 def _form(names: Sequence[str], kinds: Sequence[DataType]) -> str:
-    """How a value of such a key is written."""
+    """Return an example of a value of a key with these names and types."""
     forms = [_form_of(name, kind) for name, kind in zip(names, kinds, strict=True)]
     return forms[0] if len(forms) == 1 else f"({', '.join(forms)})"
 
@@ -106,8 +106,8 @@ _EXAMPLES = {
     "IPv4": "'192.0.2.1'",
     "IPv6": "'2001:db8::1'",
 }
-"""By the key's function, else by its type. The first moment of 2024 is that of a Monday: whatever
-rounds a time leaves it as it is.
+"""Examples of values by the key's function, else by its type. 2024 began on a Monday, so that its
+first moment is unchanged by every function that rounds times.
 """
 
 
@@ -123,5 +123,5 @@ def _form_of(name: str, kind: DataType) -> str:
 
 
 def _as_in_arrow(value: object, kind: DataType) -> object:
-    """As a part's rows give it: times are integers there."""
+    """Return the value in the form that a part's rows give it, in which times are integers."""
     return column_values(pa.array([value], kind.arrow))[0]

@@ -1,4 +1,4 @@
-"""A table's definition as the statement that makes it: SHOW CREATE TABLE and system.tables."""
+"""Writes a table's definition as a CREATE TABLE, for SHOW CREATE TABLE and system.tables."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,9 +8,10 @@ from rmt_pipeline.types.escapes import in_backticks, quote_name, quote_text
 
 
 def create_query(definition: TableDefinition, *, lines: bool = False) -> str:
-    """CREATE TABLE on one line, or laid out as SHOW CREATE TABLE does. It can be parsed again.
+    """Return the CREATE TABLE of a table on one line or, with `lines`, laid out as by SHOW CREATE
+    TABLE. It can be parsed again.
 
-    Macros are as they were typed.
+    Macros are not expanded.
     """
     name = f"{quote_name(definition.database)}.{quote_name(definition.name)}"
     columns = [_column_text(column) for column in definition.columns]
@@ -26,12 +27,12 @@ def create_query(definition: TableDefinition, *, lines: bool = False) -> str:
 
 
 def engine_text(definition: TableDefinition) -> str:
-    """The engine with its keys and settings, as system.tables has it."""
+    """Return the engine with its keys and settings, as system.tables shows it."""
     return " ".join([_engine(definition), *_clauses(definition)])
 
 
 def key_text(expressions: Sequence[str]) -> str:
-    """A key as system.tables has it: `a, b`."""
+    """Return a key as system.tables shows it: `a, b`."""
     return ", ".join(expressions)
 
 
@@ -79,7 +80,7 @@ def _clauses(definition: TableDefinition) -> Iterator[str]:
     if definition.ttl:
         yield f"TTL {definition.ttl}"
     settings = dict(definition.settings)
-    settings.setdefault("index_granularity", str(INDEX_GRANULARITY))  # always in the original
+    settings.setdefault("index_granularity", str(INDEX_GRANULARITY))  # as in the original
     pairs = (f"{name} = {_setting_value(value)}" for name, value in settings.items())
     yield f"SETTINGS {', '.join(pairs)}"
 

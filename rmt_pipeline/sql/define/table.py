@@ -1,5 +1,5 @@
-"""CREATE TABLE, checked: what was typed becomes a TableDefinition, or an error that names it; with
-its keys, ORDER BY, PRIMARY KEY, PARTITION BY and SAMPLE BY.
+"""Checks a CREATE TABLE and makes a TableDefinition of it, with its keys: ORDER BY, PRIMARY KEY,
+PARTITION BY and SAMPLE BY.
 """
 
 from collections.abc import Sequence
@@ -51,11 +51,12 @@ def define_table(
     flatten_nested: bool = True,
     session: SessionValues = (),
 ) -> TableDefinition:
-    """The definition, with expressions and types in canonical text and macros as they are.
+    """Return the definition of a table, without making the table. Expressions and types become
+    canonical text; macros are not expanded.
 
-    `database` is the session's, and `session` what functions of it answer in the engine's path.
-    With `flatten_nested` a column of type Nested is one per element. Raises a UserError that names
-    the column, type, key, engine or setting that cannot be; nothing is made.
+    `database` is the session's, and `session` has the answers of functions about the session, for
+    the engine's path. With `flatten_nested` a column of type Nested becomes one for each element.
+    Raises a UserError that names the column, type, key, engine or setting that is wrong.
     """
     syntax = modern(syntax, session)
     settings = _settings(syntax.settings)
@@ -84,7 +85,9 @@ def define_table(
 
 
 def index_texts(given: Sequence[IndexSyntax], columns: Sequence[Column]) -> tuple[str, ...]:
-    """As they are shown. Raises UnknownColumn; IllegalIndex for a name that is there twice."""
+    """Return the canonical texts of indices. Raises UnknownColumn; IllegalIndex for a repeated
+    name.
+    """
     texts: dict[str, str] = {}
     for one in given:
         if one.name in texts:
@@ -101,8 +104,8 @@ def index_texts(given: Sequence[IndexSyntax], columns: Sequence[Column]) -> tupl
 def constraint_texts(
     given: Sequence[ConstraintSyntax], columns: Sequence[Column]
 ) -> tuple[str, ...]:
-    """As they are shown. Raises UnknownColumn, BadTypeOfField; UserError for a name that is there
-    twice.
+    """Return the canonical texts of constraints. Raises UnknownColumn, BadTypeOfField; UserError
+    for a repeated name.
     """
     texts: dict[str, str] = {}
     for one in given:
@@ -115,10 +118,12 @@ def constraint_texts(
 
 
 def _settings(given: Settings) -> Settings:
-    """Known settings with values that they can have, by their own names."""
+    """Return the settings by their own names. Raises a UserError for an unknown one or
+    a bad value.
+    """
     found = checked(given, find_table_setting)
     if found.get("index_granularity") == str(INDEX_GRANULARITY):
-        del found["index_granularity"]  # it is shown always, and is what it is without
+        del found["index_granularity"]  # the default, which SHOW CREATE always shows
     return tuple(found.items())
 
 
@@ -126,7 +131,7 @@ def _columns(given: Sequence[ColumnSyntax]) -> tuple[Column, ...]:
     if not given:
         raise UserError("a table has at least one column")
     _refuse_twins(given)
-    # A default may use columns that are declared after it, but no other default's type.
+    # A default may use columns that are declared after it, but only those with a type of their own.
     typed = tuple(
         _typed(column.name, column.type, nullable=column.nullable)
         for column in given
@@ -136,7 +141,7 @@ def _columns(given: Sequence[ColumnSyntax]) -> tuple[Column, ...]:
     if not any(column.is_stored for column in columns):
         raise UserError("a table has at least one column that is stored")
     computed = [c.name for c in columns if c.default and c.default_kind != "ALIAS"]
-    DefaultExpressions(columns).in_order(computed)  # raises when they wait for each other
+    DefaultExpressions(columns).in_order(computed)  # raises if they depend on each other
     for column in columns:
         if column.default:
             check_constant_default(column, columns)
@@ -156,7 +161,9 @@ def _flat(given: Sequence[ColumnSyntax]) -> tuple[ColumnSyntax, ...]:
 
 
 def flattened(column: ColumnSyntax) -> list[ColumnSyntax]:
-    """The column, or the columns that one of type `Nested(a T, …)` stands for: `n.a Array(T)`."""
+    """Return the columns that a column of type `Nested(a T, …)` stands for, `n.a Array(T)`; else
+    the column. Raises BadTypeOfField for a Nested with a default.
+    """
     if column.type is None or not column.type.is_nested:
         return [column]
     if column.default_kind:
@@ -180,7 +187,9 @@ def _typed(name: str, data_type: DataType, *, nullable: bool | None) -> Column:
 
 
 def column_of(column: ColumnSyntax, typed: Sequence[Column]) -> Column:
-    """The column, checked; `typed` are those that its default may use. Its TTL is not looked at."""
+    """Return the checked column, without its TTL. `typed` are the columns that its
+    default may use.
+    """
     default, default_type = "", ""
     if column.default is not None:
         compiled = compile_node(column.default, typed, allow_nondeterministic=True)
@@ -191,7 +200,7 @@ def column_of(column: ColumnSyntax, typed: Sequence[Column]) -> Column:
     if column.type is not None:
         data_type = _typed(column.name, column.type, nullable=column.nullable).type
         if column.default is not None and default_type != data_type:
-            # Can it be one?
+            # Raises if the default can't be cast to the column's type.
             cast = cast_node(column.default, parse_type(data_type))
             compile_node(cast, typed, allow_nondeterministic=True)
     return Column(
@@ -210,7 +219,9 @@ def _with_ttl(
     stored: Sequence[Column],
     in_use: frozenset[str],
 ) -> tuple[Column, ...]:
-    """The columns with their TTL, in canonical text; `in_use` are those that can have none."""
+    """Return the columns with the canonical text of their TTL. Those in `in_use` can have none.
+    Raises BadTtl, IllegalColumn.
+    """
     found = []
     for column, syntax in zip(columns, given, strict=True):
         if syntax.ttl is None:
@@ -234,22 +245,24 @@ def _codec(column: ColumnSyntax) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TableKeys:
-    """Canonical texts. `primary_key` is None when it is the sorting key."""
+    """The canonical texts of a table's keys. `primary_key` is None if it is the sorting key."""
 
     order_by: tuple[str, ...]
     partition_by: tuple[str, ...]
     primary_key: tuple[str, ...] | None
     sample_by: str
     columns: frozenset[str]
-    """Every column that any of them uses."""
+    """The columns that ORDER BY and PARTITION BY use."""
 
 
 def keys_of(
     syntax: TableSyntax, columns: Sequence[Column], settings: TableSettings
 ) -> TableKeys:
-    """Raises UnknownColumn, UnknownFunction, SyntaxProblem, IllegalColumn, BadTypeOfField.
+    """Return the keys of a table. Raises UnknownColumn, UnknownFunction, SyntaxProblem,
+    IllegalColumn, BadTypeOfField.
 
-    A table without ORDER BY is refused, so that nobody forgets it: `tuple()` says it is meant.
+    A table without ORDER BY is a UserError, so that it can't be forgotten: `ORDER BY tuple()` keeps
+    rows unsorted.
     """
     given = syntax.order_by if syntax.order_by is not None else syntax.primary_key
     if given is None:
