@@ -2,12 +2,15 @@
 (spec §7).
 """
 
-import io
-from collections.abc import Sequence
-from dataclasses import astuple, replace
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from typing import Any
 
 from rmt_pipeline.protocol.alter.commands import AddDeclared, ClearColumn, LeaveDeclared
-from rmt_pipeline.protocol.errors import IncorrectQuery, UnknownTable, UserError
+from rmt_pipeline.protocol.errors import BadValue, IncorrectQuery, UnknownTable, UserError
+from rmt_pipeline.protocol.limits import NODE_BYTES_MAX
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.alter.request import request_alter
@@ -16,13 +19,11 @@ from rmt_pipeline.replica.mutations.plan import plan_mutation
 from rmt_pipeline.sql.define.alter import alter_commands
 from rmt_pipeline.sql.define.materialize import on_rows
 from rmt_pipeline.sql.define.partition import partition_id_of
-from rmt_pipeline.sql.formats.rows import Columns, Done, Result, Rows, rows_of
-from rmt_pipeline.sql.formats.write import write_rows
+from rmt_pipeline.sql.formats.rows import Columns, Done, Result, Rows, rows_of, small_batches
 from rmt_pipeline.sql.run.context import SessionContext
 from rmt_pipeline.sql.run.tables import not_built
 from rmt_pipeline.syntax import nodes
 from rmt_pipeline.syntax.canonical import canonical
-from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.mutation import (
     AlterColumn,
     Command,
@@ -47,9 +48,11 @@ from rmt_pipeline.syntax.statements.nodes import (
     SelectStatement,
     TableName,
 )
+from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.translate.ttl import rules_of
-from rmt_pipeline.types.to_text import column_values
+from rmt_pipeline.types.data_type import DataType
+from rmt_pipeline.types.to_text import column_values, formatter
 
 DECLARED = (AddDeclared, LeaveDeclared)
 
@@ -181,7 +184,7 @@ def mutate_rows(session: SessionContext, statement: MutateRows) -> Result:
         query = replace(query, mutations_sync=query.lightweight_deletes_sync)
     definition, now_s = table.definition, session.server.clock.now_s()
     given = [one for typed in statement.commands for one in on_rows(typed, definition, now_s)]
-    answered = [_with_answers(session, one) for one in given]
+    answered = [_with_answers(session, one, definition) for one in given]
     commands = commands_for(answered, definition)
     if query.dry_run:
         plans = plan_mutation(table.replica, commands, query)
@@ -190,71 +193,185 @@ def mutate_rows(session: SessionContext, statement: MutateRows) -> Result:
     return Done()
 
 
-def _with_answers(session: SessionContext, command: Command) -> Command:
+def _with_answers(
+    session: SessionContext, command: Command, definition: TableDefinition
+) -> Command:
     """The command with values in the place of its subqueries."""
     if isinstance(command, AlterColumn):
         return command
-    condition = _answered(session, command.condition)
+    types = {column.name: parse_type(column.type) for column in definition.columns}
+    answers = _Answers(session, types)
+    condition = answers.instead_of(command.condition)
     if isinstance(command, DeleteRows):
         return replace(command, condition=condition)
     assignments = tuple(
-        replace(one, value=_answered(session, one.value)) for one in command.assignments
+        replace(one, value=answers.instead_of(one.value)) for one in command.assignments
     )
     return replace(command, condition=condition, assignments=assignments)
 
 
-def _answered(session: SessionContext, node: nodes.Node) -> nodes.Node:
-    match node:
-        case nodes.Call("in" | "notIn", (value, nodes.Subquery(query))):
-            members, _ = _values_of(session, query)
-            if not members:
-                return nodes.Literal(int(node.name == "notIn"))
-            among = parse_expression(f"x IN ({members})")
-            assert isinstance(among, nodes.Call)
-            return replace(node, arguments=(_answered(session, value), among.arguments[1]))
-        case nodes.Call("exists", (nodes.Subquery(query),)):
-            return nodes.Literal(int(bool(_values_of(session, query)[0])))
-        case nodes.Subquery(query):
-            return _single_value(*_values_of(session, query))
-        case nodes.Call():
-            return replace(
-                node, arguments=tuple(_answered(session, each) for each in node.arguments)
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """The answers to the subqueries of a mutation of a table with columns of these types."""
+
+    session: SessionContext
+    types: Mapping[str, DataType]
+
+    def instead_of(self, node: nodes.Node) -> nodes.Node:
+        """The same expression, with literals in the place of its subqueries."""
+        match node:
+            case nodes.Call("in" | "notIn", (value, nodes.Subquery(query))):
+                members = self._members(value, query)
+                if not members.arguments:
+                    return nodes.Literal(int(node.name == "notIn"))
+                return replace(node, arguments=(self.instead_of(value), members))
+            case nodes.Call("exists", (nodes.Subquery(query),)):
+                rows = self._select(query).batches
+                return nodes.Literal(int(sum(batch.num_rows for batch in rows) > 0))
+            case nodes.Subquery(query):
+                return self._single_value(query)
+            case nodes.Call():
+                return replace(
+                    node, arguments=tuple(self.instead_of(each) for each in node.arguments)
+                )
+            case nodes.Lambda():
+                return replace(node, body=self.instead_of(node.body))
+            case nodes.Aliased():
+                return replace(node, node=self.instead_of(node.node))
+            case _:
+                return node
+
+    def _members(self, value: nodes.Node, query: nodes.Query) -> nodes.Call:
+        """The different rows that a query answers with, as the right side of IN. Raises UserError
+        as soon as they are more than a mutation holds: they need much more memory than text.
+        """
+        found = self._select(query)
+        compared = self._compared_types(value)
+        if len(compared) != len(found.columns):
+            compared = [None] * len(found.columns)
+        literals = [
+            _literal_of(column.type, other)
+            for column, other in zip(found.columns, compared, strict=True)
+        ]
+        rows: dict[tuple[nodes.Node, ...], None] = {}
+        size = 0
+        for row in _rows(found, literals):
+            if row not in rows:
+                rows[row] = None
+                size += sum(len(canonical(each)) for each in row)
+            if size > NODE_BYTES_MAX:
+                raise UserError(
+                    "a subquery of the mutation answers with more than the "
+                    f"{NODE_BYTES_MAX} bytes of values that a mutation holds: answer with a part "
+                    "of them at a time"
+                )
+        return _tuple([row[0] if len(row) == 1 else _tuple(row) for row in rows])
+
+    def _compared_types(self, value: nodes.Node) -> list[DataType | None]:
+        """Of what stands before IN, of each element of a tuple; None for what is no column."""
+        match value:
+            case nodes.Call("tuple", elements):
+                pass
+            case _:
+                elements = (value,)
+        return [
+            self.types.get(each.parts[0])
+            if isinstance(each, nodes.Name) and len(each.parts) == 1
+            else None
+            for each in elements
+        ]
+
+    def _single_value(self, query: nodes.Query) -> nodes.Node:
+        """What a subquery stands for where a value is asked for; NULL when it has no row."""
+        found = self._select(query)
+        if len(found.columns) != 1:
+            raise IncorrectQuery(
+                f"a subquery that stands for a value has one column, not {len(found.columns)}"
             )
-        case nodes.Lambda():
-            return replace(node, body=_answered(session, node.body))
-        case nodes.Aliased():
-            return replace(node, node=_answered(session, node.node))
-        case _:
-            return node
+        [column] = found.columns
+        rows = list(itertools.islice(_rows(found, [_literal_of(column.type, None)]), 2))
+        if len(rows) > 1:
+            raise IncorrectQuery(
+                "a subquery that stands for a value answered with more than one row: add LIMIT 1 "
+                "or an aggregate function"
+            )
+        [value] = rows[0] if rows else (nodes.Literal(None),)
+        if value == nodes.Literal(None):
+            return value
+        wanted = nodes.Literal(column.type.plain.text)
+        if isinstance(value, nodes.Call) and value.arguments[1] == wanted:
+            return value
+        return nodes.Call("CAST", (value, wanted))
+
+    def _select(self, query: nodes.Query) -> Rows:
+        from rmt_pipeline.sql.run.select import select  # noqa: PLC0415  start-up: slow
+
+        found = select(self.session, SelectStatement(query, text="(SELECT ...)"))
+        assert isinstance(found, Rows)
+        return found
 
 
-def _single_value(rows: str, kinds: Sequence[str]) -> nodes.Node:
-    """What a subquery stands for where a value is asked for; NULL when it has no row."""
-    if len(kinds) != 1:
-        raise IncorrectQuery(
-            f"a subquery that stands for a value has one column, not {len(kinds)}"
-        )
-    if not rows:
-        return nodes.Literal(None)
-    made = parse_expression(f"[{rows}]")
-    assert isinstance(made, nodes.Call)
-    if len(made.arguments) > 1:
-        raise IncorrectQuery(
-            f"a subquery that stands for a value answered with {len(made.arguments)} rows: add "
-            "LIMIT 1 or an aggregate function"
-        )
-    return nodes.Call("CAST", (*made.arguments, nodes.Literal(kinds[0])))
+def _tuple(elements: Sequence[nodes.Node]) -> nodes.Call:
+    return nodes.Call("tuple", tuple(elements), operator=True)
 
 
-def _values_of(session: SessionContext, query: nodes.Query) -> tuple[str, list[str]]:
-    """The rows that a query answers with, as literals with commas between, and their types."""
-    from rmt_pipeline.sql.run.select import select  # noqa: PLC0415  start-up: slow
+def _rows(
+    found: Rows, literals: Sequence[Callable[[Any], nodes.Node]]
+) -> Iterator[tuple[nodes.Node, ...]]:
+    for batch in small_batches(found.batches):
+        columns = [
+            map(literal, column_values(column))
+            for literal, column in zip(literals, batch.columns, strict=True)
+        ]
+        yield from zip(*columns, strict=True)
 
-    found = select(session, SelectStatement(query, text="(SELECT ...)"))
-    assert isinstance(found, Rows)
-    out = io.BytesIO()
-    write_rows(found, "Values", out)
-    return out.getvalue().decode(), [column.type.text for column in found.columns]
+
+_AS_THEY_ARE = {"Bool", "String", "Enum8", "Enum16"} | {
+    f"{sign}{bits}" for sign in ("Int", "UInt") for bits in (8, 16, 32, 64)
+}
+
+
+def _literal_of(kind: DataType, compared: DataType | None) -> Callable[[Any], nodes.Node]:
+    """What stands for one value of this type, exactly. A number in a query's text has 64 bits: an
+    Int128 or a Decimal would lose its last digits. A text is read as a time in the zone of what it
+    is compared with. So these are written with their types, and times in UTC, which has no hour
+    twice. `compared` is the type of the column that they are compared with, if that is known: of
+    that very type their text is enough.
+    """
+    exact = kind.plain
+    if exact.family in {"DateTime", "DateTime64"} and exact.zone:
+        exact = replace(exact, zone="UTC")
+    same = compared is not None and compared.plain in (
+        replace(exact, zone=""),
+        replace(exact, zone="UTC"),
+    )
+    is_text = exact.family in {"Date", "UUID"} or (
+        same and not (exact.is_float or exact.elements)
+    )
+    text = formatter(exact, "TSV")
+
+    def literal(value: Any) -> nodes.Node:
+        if value is None or exact.family in _AS_THEY_ARE:
+            return nodes.Literal(value)
+        if exact.family == "FixedString":
+            return nodes.Literal(_utf8(value))
+        if exact.family == "Float64" and math.isfinite(value):
+            return nodes.Literal(value)
+        if is_text:
+            return nodes.Literal(text(value))
+        return nodes.Call("CAST", (nodes.Literal(text(value)), nodes.Literal(exact.text)))
+
+    return literal
+
+
+def _utf8(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise BadValue(
+            f"a subquery of the mutation answers with the bytes {value.hex()}, which are no UTF-8 "
+            "text, as a mutation's values are: compare hex(...) of them"
+        ) from None
 
 
 def kill_mutations(session: SessionContext, statement: KillMutation) -> Result:
