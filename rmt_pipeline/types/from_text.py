@@ -32,9 +32,10 @@ _FALSE = frozenset({"false", "0", "f", "n", "no", "off", "disable", "disabled"})
 def parse_value(data_type: DataType, text: str | None) -> object:
     r"""Return the value of a text without escapes and quotes, in a form that `pa.array` takes.
 
-    The text of an array, tuple or map keeps the quotes and escapes of its elements. None is NULL,
-    and for a Nullable type so is `\N`. Raises ValueError with only the reason, since the caller
-    knows the row and the column.
+    The text of an array, tuple or map keeps the quotes and escapes of its elements; so it is a
+    field of TSV as it stands, because TSV escapes these only once. None is NULL, and for a Nullable
+    type so is `\N`. Raises ValueError with only the reason, since the caller knows the row and the
+    column.
     """
     if text is None or (text == "\\N" and data_type.nullable):
         if data_type.nullable:

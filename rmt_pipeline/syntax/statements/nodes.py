@@ -250,7 +250,7 @@ class InlineRows:
 @dataclass(frozen=True, slots=True)
 class FromFile:
     """`INSERT … FROM INFILE 'rows.csv.gz' [COMPRESSION 'gzip'] [FORMAT CSV]`. A format or
-    compression of None is told by the end of the file's name.
+    compression of None is found from the file's name.
     """
 
     path: str

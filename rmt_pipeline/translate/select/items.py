@@ -87,8 +87,8 @@ def _star(star: Star, source: From, starred: Starred) -> list[Node]:
 
 
 def matching(pattern: str, names: list[str]) -> list[bool]:
-    """Return which names contain a match of the regular expression. As for the function `match`,
-    its cost is bounded. Raises UserError for a bad pattern.
+    """Return for each name whether the regular expression matches a part of it. As for the function
+    `match`, the cost of matching is bounded. Raises UserError for a bad pattern.
     """
     try:
         from pyarrow import compute as pc  # noqa: PLC0415  start-up
