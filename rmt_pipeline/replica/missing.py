@@ -28,9 +28,9 @@ LOOKED_AT_MAX = 100
 
 
 def why_missing(replica: Replica, wanted: Iterable[PartName]) -> dict[PartName, str]:
-    """For each of the `wanted` parts that no active replica has and no queue entry can make: what
-    stands in the way, in words, with the remedy if there is one. At most `LOOKED_AT_MAX` parts are
-    looked at.
+    """For each of the `wanted` parts that can't be had now: what stands in the way, in words, with
+    the remedy if there is one. That is a part that only inactive replicas have, or that no replica
+    has and no queue entry can make. At most `LOOKED_AT_MAX` parts are looked at.
 
     The queues are read only if some part is on no replica. The parts are read once more after the
     queues, because the part that an entry makes moves from the queue to the parts.
@@ -79,17 +79,19 @@ def yet_to_look(
     """Those of the `wanted` parts that may still be whole on some disk, each with the replicas that
     have yet to look there.
 
-    A replica has yet to look in one of these cases: its disk has something left of the part; it has
-    an entry that brings the part and has not tried it since a replica gave up a part last, or not
-    looked at its own disk when it did; or it has yet to find out whether it has a copy in the table
-    that the part was copied from. (A replica that gives up the part from now on is noticed by the
-    guards of `lost`; one that finds such a copy later does not use it.) For this replica the disk
-    itself is asked.
+    This replica asks its own disk whether that has something left of the part. Another replica has
+    yet to look if it has an entry that brings the part, and has not tried it since a replica last
+    gave up a part, or has not looked at its own disk when it did; or if it has yet to find out
+    whether it has a copy in the table that the part was copied from. (A replica that gives up the
+    part from now on is noticed by the guards of `lost`; one that finds such a copy later does not
+    use it.)
 
     If several entries of a replica bring a part, it is enough that one was tried. There are two
-    ways to get several: 1. The replica inserts the part, and gives it up before it has copied the
-    insert's log entry. 2. A replacement brings the part: an entry for the part itself waits while
-    the replacement is queued.
+    ways to get several:
+
+    1. The replica inserts the part, and gives it up before it has copied the insert's log entry.
+    2. A replacement brings the part: an entry for the part itself waits while the replacement is
+       queued.
     """
     keeper, table = replica.keeper, replica.table
     found = {part: {replica.name} for part in wanted if is_unseen(replica, part)}

@@ -49,7 +49,7 @@ DECODED_MAX = 8 * PUT_OFF_MAX  # entries, of all tables of this process
 PUT_OFF_BYTES_MAX = limits.MULTI_BYTES_MAX // 4  # the next entries still fit with them
 PUT_OFF_S = 0.5  # after the first of them
 AHEAD = 4  # entries that are asked for before it is known whether they exist
-BROUGHT_MAX = 16  # parts that one entry may have brought to be skipped
+BROUGHT_MAX = 16  # a replacement that brought more parts is queued
 
 
 class LogTrimmed(Corruption):

@@ -3,7 +3,8 @@
     this replica has applied every ALTER before ──► commands on its definition ──► tried on the
     parts that are here ──► one multi: /metadata, /columns, the log entry, the mutation ──► waited
 
-If anything that the decision rests on changes before the multi, all of it begins again.
+If another ALTER or mutation comes before the multi, everything begins again, up to ROUNDS_MAX
+times.
 """
 
 from collections.abc import Callable, Sequence
