@@ -151,7 +151,8 @@ def renumber(replica: Replica, moved: Moved) -> None:
 
 
 def _all_of_it(replica: Replica, look: Callable[[], list[list[Op]]]) -> None:
-    """Carry out what `look` returns, and look again until nothing is left.
+    """Carry out what `look` returns; while something of it is refused, look again,
+    FORGET_ROUNDS_MAX times at most.
 
     Many operations go together: thousands of ids in as few multis as upkeep may write. If an insert
     relied on one of the ids meanwhile, the whole multi is refused; so after a refusal each list
