@@ -1,23 +1,23 @@
 """The second step of a restore (`replica.life.restore`): the nodes of one replica in ZooKeeper are
 made what its disk says.
 
-1. The replica's nodes are created if they are not there, with a new `creation`: whoever remembers
-   nodes of before knows that these are others. What an older copy of ZooKeeper says of its log
-   pointer, its structure and whether it was lost is reset.
+1. The replica's nodes are created if they are not there, with a new `creation`, by which a process
+   that remembers the earlier nodes knows that these are others. What an older copy of ZooKeeper
+   says of its log pointer, its structure and whether it was lost is reset.
 2. Its queue is emptied: the entries are of another time.
 3. Its promises become the parts on the disk: promises of other parts are deleted, wrong headers
    replaced, missing ones made. Parts that are covered by larger ones are promised as well: clean-up
    removes them in its time.
-4. Numbers of blocks and mutations that its parts have are skipped, so that nobody gets them again.
-   A sequence in ZooKeeper can't be set, so nodes are made and deleted until it is there.
+4. Numbers of blocks and mutations that its parts have are skipped, so that they are not given out
+   again. A sequence in ZooKeeper can't be set, so nodes are made and deleted until it is there.
 5. Ids of blocks, records of ALTERs and records of inserts are made, as far as parts tell of them
    (`replica.life.known_inserts`).
-6. The node `T/restoring/<replica>`, which was empty, gets what the others have to know.
+6. The node `T/restoring/<replica>`, which was empty, gets what the other replicas have to know.
 
-Two processes may be at it at once, or one that was believed to be dead. So each multi asserts, as
-its first operation, the version of `T/restoring/<replica>` (the `guard`). After step 6 the version
-is another one, and nothing of the slower process lands. Before that both write the same: what this
-disk says.
+Two processes may announce it at once, or one that was believed to be dead. So each multi asserts,
+as its first operation, the version of `T/restoring/<replica>` (the `guard`). After step 6 the
+version is another one, and nothing of the slower process lands. Before that both write the same:
+what this disk says.
 """
 
 from contextlib import suppress
@@ -49,14 +49,15 @@ from rmt_pipeline.zookeeper.keeper import (
     SetData,
 )
 
-_UNSEEN_MAX = 5000  # that are told of, in one node; a server looks every few seconds
+# the most that are listed in the node: each server reads it every few seconds
+_UNSEEN_MAX = 5000
 _SKIPPED, _SKIPS_TOGETHER = 100, 20  # numbers in one request: the fastest, when it was measured
 
 
 def announce(replica: Replica, creator: bytes, disk: DiskParts) -> int:
-    """Make the replica's nodes what its disk says. The answer is how many inserts with a token are
-    known again. Nothing is done when the replica has announced its parts already. Raises Conflict
-    when another process was faster, or the replica was dropped.
+    """Make the replica's nodes what its disk says. Return how many inserts with a token are known
+    again. Nothing is done if the replica has announced its parts already. Raises Conflict if
+    another process was faster, or the replica was dropped.
     """
     keeper, table = replica.session, replica.table
     path = table.restoring_replica(replica.name)
@@ -93,9 +94,9 @@ def announce(replica: Replica, creator: bytes, disk: DiskParts) -> int:
 
 
 def new_creation(replica: Replica) -> str:
-    """The name of the node that says which replica this is. It differs from the one of before: the
-    versions and numbers of all nodes begin anew, and a process that lives through a restore still
-    remembers those of before. The server adopts the new name when it starts the replica.
+    """Return a new name for the node that says which replica this is. It is not the earlier one:
+    the versions and numbers of all nodes begin anew, and a process that lives through a restore
+    still remembers the earlier ones. The server adopts the new name when it starts the replica.
     """
     return replace(replica.definition, restored=replica.ids.new_id()).creation
 
@@ -165,7 +166,7 @@ def _skip_numbers(replica: Replica, guard: Op, partition: str, number: int) -> N
 
 
 def _skip(keeper: Keeper, guard: Op, parent: str, prefix: str, number: int) -> None:
-    """See to it that ZooKeeper gives out no number up to this one: parts of a disk have them."""
+    """Make sure that ZooKeeper gives out no number up to this one: parts of a disk have them."""
     while True:
         stat = keeper.exists(parent)
         if stat is None or stat.next_sequence > number:
@@ -183,7 +184,7 @@ def _skip(keeper: Keeper, guard: Op, parent: str, prefix: str, number: int) -> N
         ]
         for result in keeper.multi_many(multis):
             if isinstance(result, Refused) and result.index > 0:
-                continue  # somebody else gives out, or skips, numbers: look again
+                continue  # another process gives out, or skips, numbers: look again
             if isinstance(result, Exception):
                 raise result
 
@@ -195,8 +196,8 @@ def _cut(count: int) -> list[int]:
 
 
 def _record_ops(replica: Replica, disk: DiskParts) -> list[Op]:
-    """What makes the ids of blocks, by which an insert without a token is known, and the records of
-    ALTERs, with which parts that are older than these are read.
+    """Return what makes the ids of blocks, by which an insert without a token is known, and the
+    records of ALTERs, which are needed to read parts that are older than these.
     """
     table, definition = replica.table, replica.definition
     wanted: dict[str, bytes] = {}
@@ -220,6 +221,6 @@ def _record_ops(replica: Replica, disk: DiskParts) -> list[Op]:
 
 
 def texts_of(replica: Replica) -> tuple[bytes, bytes]:
-    """`metadata` and `columns` of the replica, as its nodes in ZooKeeper have them."""
+    """Return `metadata` and `columns` of the replica, as its nodes in ZooKeeper have them."""
     definition = replica.definition
     return metadata_text(definition).encode(), columns_text(definition.columns).encode()

@@ -1,7 +1,7 @@
-"""A replica that lost its place in the log takes over another one's state (spec §11.5).
+"""Clone: a replica that lost its place in the log takes over another replica's state (spec §11.5).
 
-A replica that joins a table with data is such a replica too. Every step can be repeated: until the
-last one `is_lost` says "1", and the next start begins again.
+A replica that joins a table with data begins as a lost one too. Every step can be repeated: until
+the last one `is_lost` says "1", and the next start begins again.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,13 +36,13 @@ from rmt_pipeline.zookeeper.paths import ReplicaPaths, log_entry_name, sequence_
 
 
 class AllReplicasLost(UserError):
-    """Every replica of the table is lost: none can be cloned."""
+    """Every replica of the table is lost: none of them can be cloned."""
 
     code = "ALL_REPLICAS_LOST"
 
 
 class ReplicaStatusChanged(Conflict):
-    """The source was marked lost, or lost a part, while it was cloned. Start again."""
+    """The source was marked lost, or gave a part up, while it was cloned. Start again."""
 
     code = "REPLICA_STATUS_CHANGED"
 
@@ -53,10 +53,14 @@ class _Source:
     is_lost_version: int
     lag: int
     creations: tuple[str, ...] = ()
-    """Whom we take over: not who may be created under its name meanwhile. Empty: not noted."""
+    """Identify the source, so that a replica made under its name meanwhile is not taken for it.
+    Empty if the source's creation was not noted.
+    """
 
     def unchanged(self) -> list[Op]:
-        """It is this one, and not lost, nor has it lost a part since."""
+        """Return checks that the source is the same replica, is not lost, and has given up no part
+        since.
+        """
         return [
             *(Check(self.paths.creation(one)) for one in self.creations),
             Check(self.paths.is_lost, self.is_lost_version),
@@ -65,8 +69,9 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class Cloned:
-    """What was taken over: `fetches` parts to get, `entries` of the source's queue, and the local
-    parts that were `detached` because the source does not know exactly them.
+    """What was taken over: `fetches` parts to fetch, and `entries` of the source's queue.
+    `detached` are the parts that are not promised here any more, because the source does not know
+    exactly them; their bytes, if they were here, are set aside or removed.
     """
 
     source: str
@@ -76,7 +81,9 @@ class Cloned:
 
 
 def clone_if_lost(replica: Replica) -> Cloned | None:
-    """None when the replica is not lost. Raises AllReplicasLost, ReplicaStatusChanged."""
+    """Clone another replica if this one is lost; return None if it is not. Raises AllReplicasLost,
+    ReplicaStatusChanged.
+    """
     data, stat = replica.keeper.get(replica.paths.is_lost)
     if data != b"1":
         return None
@@ -88,16 +95,17 @@ def clone_if_lost(replica: Replica) -> Cloned | None:
 
 
 def mark_lost_if_log_is_gone(replica: Replica) -> int | None:
-    """The first log entry that we have yet to copy and that is not there any more; None when all
-    are. Then this replica is lost, if another has copied that entry: it can be cloned.
+    """Return the first log entry that this replica has yet to copy and that is not there any more;
+    None if all are there. If another replica has copied that entry, so that it can be cloned, this
+    one is marked lost.
 
-    The pointer first, then the log: what was copied in between is not missed. The mark asserts
-    that the pointer is where we read it.
+    The pointer is read first, then the log, so an entry that is copied in between does not look
+    missing. The mark asserts that the pointer is where it was read.
     """
     keeper, table, paths = replica.keeper, replica.table, replica.paths
     pointer, is_lost = keeper.get_many([paths.log_pointer, paths.is_lost])
     if pointer is None or is_lost is None or not pointer[0] or is_lost[0] == b"1":
-        return None  # it never pulled, or it is going to be cloned as it is
+        return None  # it never pulled, or is going to be cloned anyway
     names, log = keeper.children_stat(table.log)
     there = frozenset(map(sequence_number, names))
     new = range(int(pointer[0]), log.next_sequence)
@@ -110,7 +118,7 @@ def mark_lost_if_log_is_gone(replica: Replica) -> int | None:
         theirs = keeper.get_many([other.is_lost, other.log_pointer])
         lost, copied = (None if read is None else read[0] for read in theirs)
         if lost == b"0" and copied and int(copied) > missing:
-            with suppress(Refused):  # somebody pulls or marks it at this moment
+            with suppress(Refused):  # another process pulls or marks it at this moment
                 keeper.multi(
                     [
                         Check(paths.log_pointer, pointer[1].version),
@@ -122,7 +130,9 @@ def mark_lost_if_log_is_gone(replica: Replica) -> int | None:
 
 
 def _end(replica: Replica, source: _Source, own_version: int) -> None:
-    """We are whole: if the source still is what we took over, and nobody has marked us anew."""
+    """Mark this replica as not lost, if the source is still what was taken over, and this one was
+    not marked anew.
+    """
     try:
         replica.keeper.multi(
             [
@@ -135,8 +145,8 @@ def _end(replica: Replica, source: _Source, own_version: int) -> None:
 
 
 def _choose_source(replica: Replica) -> _Source:
-    """The replica that is least behind, active or not, but not lost itself, nor being dropped: that
-    begins with `is_lost`.
+    """Choose the replica that is least behind, active or not. It must not be lost itself, nor be
+    dropped: a drop begins with `is_lost`.
     """
     keeper, table = replica.keeper, replica.table
     names = [name for name in keeper.children(table.replicas) if name != replica.name]
@@ -168,12 +178,12 @@ def _empty_queue(replica: Replica) -> None:
 
 
 def _clone(replica: Replica, source: _Source) -> Cloned:
-    """Pointer and queue first, parts second: what the source executes in between is then in its
-    parts, and nothing can be missing from both (spec §16.7 C4).
+    """Take over the source's state: pointer and queue first, parts second. What the source executes
+    in between is then in its parts, and nothing can be missing from both (spec §16.7 C4).
 
-    The entries are those that are there still once all were read. They are read one after the
-    other, and a drop that is executed between two answers takes along what was read before it: that
-    would be fetched, and dropped no more.
+    Only entries that are still in the queue once all were read are taken. They are read one after
+    the other, and a drop that the source executes between two answers removes entries that were
+    read before it: their parts would be fetched, and not dropped any more.
     """
     keeper = replica.keeper
     nodes, pointer = _copy_pointer(replica, source)
@@ -202,11 +212,11 @@ def _clone(replica: Replica, source: _Source) -> Cloned:
 
 
 def _copy_pointer(replica: Replica, source: _Source) -> tuple[list[str], int]:
-    """The source's log pointer becomes ours, at a moment for which its queue names are right: these
-    names, and the pointer.
+    """Make the source's log pointer ours, at a moment for which the names in its queue are right;
+    return those names, and the pointer.
 
-    Which mutations we had finished is forgotten: the source may have finished fewer, and its parts
-    become ours.
+    Which mutations this replica had finished is forgotten: the source may have finished fewer, and
+    its parts become ours.
     """
     keeper = replica.keeper
     finished = replica.paths.finished_mutations
@@ -238,7 +248,9 @@ def _copy_pointer(replica: Replica, source: _Source) -> tuple[list[str], int]:
 def _expected(
     entries: Sequence[tuple[bytes, LogEntry]],
 ) -> tuple[PartSet, set[PartName], list[PartName]]:
-    """Of the source's queue: parts to get, names that other entries will make, ranges dropped."""
+    """Return what the source's queue will bring: the parts to get, the names that other entries
+    will make, and the ranges that are dropped.
+    """
     ranges = [dropped for _, entry in entries if (dropped := drop_range_of(entry)) is not None]
     have = PartSet()
     exact: set[PartName] = set()
@@ -258,15 +270,15 @@ def _leave(
     pointer: int,
 ) -> tuple[PartName, ...]:
     """Stop promising parts that the source does not know by exactly this name: a covered one may
-    hold rows that were dropped through a gap (spec §16.7 C5). Their bytes go to `detached`, before
-    ZooKeeper forgets them, so that a crash in between can be repeated.
+    hold rows that were dropped through a gap (spec §16.7 C5). Their bytes go to `detached` before
+    ZooKeeper forgets them, so that this can be repeated after a crash.
 
-    Those stay that log entries from the `pointer` on make: the source has yet to hear of them, and
-    nobody else may have a copy of what was inserted here, or was merged from it. We pull these
-    entries in our turn, and they find their parts made.
+    Parts that log entries from the `pointer` on make stay: the source has yet to carry these out,
+    and no other replica may have a copy of what was inserted here, or was merged from it. This
+    replica pulls these entries in its turn, and finds their parts made.
 
-    What a part that is to come contains is marked first: a reader waits for that one. Nobody waits
-    for what was dropped.
+    A part that is contained in one still to come is marked first, so that readers wait for that
+    one. They need not wait for what was dropped.
     """
     promised = [PartName.parse(name) for name in replica.keeper.children(replica.paths.parts)]
     gone = [part for part in promised if part not in known_exactly]
@@ -282,7 +294,7 @@ def _leave(
         if replica.settings.detach_old_local_parts_when_cloning_replica:
             replica.store.detach(part, "clone")
         else:
-            replica.store.remove(part)  # or, while somebody reads it, what nobody promises
+            replica.store.remove(part)  # while a reader holds it, it stays, without a promise
     for start in range(0, len(gone), limits.MULTI_OPS_MAX):
         batch = gone[start : start + limits.MULTI_OPS_MAX]
         replica.keeper.multi([Delete(replica.paths.part(part)) for part in batch])
@@ -290,7 +302,7 @@ def _leave(
 
 
 def _made_from(replica: Replica, pointer: int) -> frozenset[PartName]:
-    """What log entries from here on make."""
+    """Return the parts that the log entries from `pointer` on make."""
     keeper, table = replica.keeper, replica.table
     first = log_entry_name(pointer)
     names = [name for name in keeper.children(table.log) if name >= first]
@@ -311,7 +323,7 @@ def _created_times(
 
 
 def _get(part: PartName, create_time: int, quorum: int) -> GetPart:
-    """An entry of our own: it has no source replica, because it never was in the log."""
+    """Return an entry of our own: it has no source replica, because it never was in the log."""
     return GetPart(create_time=create_time, source_replica="", part=part, quorum=quorum)
 
 
@@ -320,7 +332,9 @@ def _is_get_of(entry: LogEntry, have: PartSet) -> bool:
 
 
 def _metadata(replica: Replica, source: _Source) -> list[bytes]:
-    """If the source is at another version of the table's structure, go there first."""
+    """Return an entry that brings this replica to the source's version of the table's structure, if
+    it has another one; it is carried out first.
+    """
     keeper, mine, theirs = replica.keeper, replica.paths, source.paths
     reads = read_at_once(
         keeper,

@@ -1,4 +1,4 @@
-"""A table's nodes in ZooKeeper: made by the first replica, joined by the others (spec §11.1)."""
+"""A table's nodes in ZooKeeper: the first replica makes them, the others join them (spec §11.1)."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -36,11 +36,11 @@ from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths, ancestors
 def create_replica(
     keeper: Keeper, definition: TableDefinition, creator: bytes
 ) -> TableDefinition:
-    """Make the table if there is none, and this replica of it; the definition to remember, which
-    knows what ALTERs did before.
+    """Make the table if there is none, and this replica of it. Return the definition to remember,
+    which includes the history of earlier ALTERs.
 
-    `creator` identifies who creates: a repeated call after a lost answer finds its own pristine
-    replica and is content. Raises MetadataMismatch, ReplicaAlreadyExists; nothing is left then.
+    `creator` identifies this call: repeated after a lost answer, it finds its own pristine replica
+    and succeeds. Raises MetadataMismatch, ReplicaAlreadyExists; nothing is left then.
     """
     table = TablePaths(definition.engine.zookeeper_path)
     ensure_ancestors(keeper, table.root)
@@ -60,7 +60,7 @@ def create_replica(
 
 
 def ensure_ancestors(keeper: Keeper, path: str) -> None:
-    """The nodes above `path` are there, whoever makes them. Raises OutcomeUnknown."""
+    """Make the nodes above `path` that are missing. Raises OutcomeUnknown."""
     above = ancestors(path)
     stats = keeper.exists_many(above)
     for missing in (one for one, stat in zip(above, stats, strict=True) if stat is None):
@@ -94,7 +94,7 @@ def _create_first(
         )
     except Refused as refused:
         if refused.kind is RefusalKind.NODE_EXISTS:
-            return False  # somebody else was first, or is still removing an older table
+            return False  # another replica was first, or an older table is still being removed
         raise
     return True
 
@@ -102,7 +102,9 @@ def _create_first(
 def _join(
     keeper: Keeper, table: TablePaths, definition: TableDefinition, creator: bytes
 ) -> TableDefinition | None:
-    """None: the table changed while it was looked at; look again."""
+    """Join the existing table; None if it changed while it was looked at, so that the caller looks
+    again.
+    """
     if _remove_put_away(keeper, table):
         return None
     names, replicas = keeper.children_stat(table.replicas)
@@ -114,12 +116,12 @@ def _join(
     check_structure(definition, metadata, columns, table.root)
     joined = at_version(keeper, table, definition, metadata_stat.version)
     [awaited] = keeper.children_many([table.restoring])
-    if not names and not awaited:  # its last replica was dropped, and whoever did it died
+    if not names and not awaited:  # its last replica was dropped by a process that died
         drop_table_without_replicas(keeper, table)
         return None
     replica = table.replica(definition.engine.replica)
     if replica.name in names:
-        if keeper.exists(replica.host) is None:  # whoever dropped it died
+        if keeper.exists(replica.host) is None:  # the process that dropped it died
             drop_replica(keeper, table, replica.name)
             return None
         if _is_pristine(keeper, table, definition.engine.replica, creator):
@@ -156,15 +158,16 @@ def _join(
 
 
 def still_this_table(keeper: Keeper, table: TablePaths, names: Iterable[str]) -> list[Op]:
-    """Asserts for who joins that what is read of the table from now on is of the one that had these
-    replicas. The version of `replicas` does not say it:
+    """Return a check, for a replica that joins, that the table read from now on is the one that had
+    these replicas. The version of `replicas` does not prove it:
 
-    1. Who creates r2 reads the table's columns. 2. r1, the only replica, drops the table, which is
-    created again with other columns: all versions are what they were. 3. r2 is in that table, with
-    the columns of the one before, for good.
+    1. The process that creates r2 reads the table's columns.
+    2. r1, the only replica, drops the table, which is created again with other columns: all
+       versions are what they were.
+    3. r2 is in that table, with the columns of the one before, for good.
 
-    No replica's creation outlives its table; of one that was made before that was noted nothing can
-    be asserted.
+    No replica's creation outlives its table. If no replica's creation was noted, nothing can be
+    asserted.
     """
     replicas = [table.replica(name) for name in names]
     listed = keeper.children_many([one.creations for one in replicas])
@@ -177,9 +180,9 @@ def still_this_table(keeper: Keeper, table: TablePaths, names: Iterable[str]) ->
 
 
 def _remove_put_away(keeper: Keeper, table: TablePaths) -> bool:
-    """A table whose every replica was dropped, and is there only to be taken back or is on its way
-    out, is none to join: it gives its path to the new one. False when it is another table; True:
-    look again. Raises Conflict while another process removes one of them.
+    """Remove a table whose every replica was dropped and is kept only so that it can be taken back,
+    or is being removed: the new table gets its path. Return False if the table is in use or has no
+    replicas; True: look again. Raises Conflict while another process removes one of them.
     """
     names = keeper.children(table.replicas)
     paths = [table.replica(name) for name in names]
@@ -203,7 +206,7 @@ def _remove_put_away(keeper: Keeper, table: TablePaths) -> bool:
 def at_version(
     keeper: Keeper, table: TablePaths, definition: TableDefinition, version: int
 ) -> TableDefinition:
-    """The same definition, known to be what ALTER `version` made; with the history before it."""
+    """Return the definition as ALTER `version` made it, with the history before it."""
     if version == 0:
         return definition
     history = history_of(alter_records(keeper, table, version))
@@ -213,7 +216,7 @@ def at_version(
 def check_structure(
     definition: TableDefinition, metadata: bytes, columns: bytes, where: str
 ) -> None:
-    """Raises MetadataMismatch naming the difference (spec §0.4.11)."""
+    """Raise MetadataMismatch naming the difference in structure, if there is one (spec §0.4.11)."""
     mine = parse_metadata(metadata_text(definition))
     difference = metadata_mismatch(mine, parse_metadata(metadata.decode()))
     if difference is not None:
@@ -239,13 +242,15 @@ def check_structure(
 
 
 def _creation_of(keeper: Keeper, replica: ReplicaPaths) -> str:
-    """What the replica was made with; "" when nobody noted it."""
+    """Return the creation of the replica; "" if it was not noted."""
     [names] = keeper.children_many([replica.creations])
     return names[0] if names else ""
 
 
 def _is_pristine(keeper: Keeper, table: TablePaths, name: str, creator: bytes) -> bool:
-    """Our own replica from a call whose answer was lost: never activated, nothing in it."""
+    """Whether the replica is our own, from a call whose answer was lost: never activated, and
+    empty.
+    """
     replica = table.replica(name)
     reads = keeper.get_many([replica.creator_info, replica.host, replica.log_pointer])
     values = [read[0] if read is not None else None for read in reads]

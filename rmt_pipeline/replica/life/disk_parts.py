@@ -1,4 +1,4 @@
-"""What a replica whose nodes ZooKeeper has lost has on its disk (spec §11.6)."""
+"""What is on the disk of a replica whose nodes ZooKeeper has lost (spec §11.6)."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -14,19 +14,20 @@ from rmt_pipeline.replica.insert.record import noted_records
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.manifest import Manifest
 
-LOOK_AGAIN_AFTER_S = (1.0, 5.0)  # at a part that the disk could not read
+# pauses before a part that the disk could not read is looked at again
+LOOK_AGAIN_AFTER_S = (1.0, 5.0)
 
 
 @dataclass(frozen=True, slots=True)
 class DiskParts:
-    """`parts`: the maximal ones, which have the table's rows. `promised`: these, and the parts that
-    they cover, which clean-up removes in its time. `small`: of the promised ones those that are one
-    block of an insert each; `unseen`: of the small ones those that this server never saw promised.
-    `left_out`: parts that are broken, overlap another one, or are a block that is there twice, with
-    the reason. `dropped`: ranges that were dropped here. `numbers`: the greatest number that is
-    known here, by partition; `mutations`: that of a mutation, -1 without any. `in_part`: by the ids
-    of inserts that took several commits, and are not known to have ended, what was noted of each
-    commit.
+    """What the disk of one replica has. `parts`: the maximal ones, which have the table's rows.
+    `promised`: these, and the parts that they cover, which clean-up removes in its time. `small`:
+    those of the promised parts that are one block of an insert each; `unseen`: those of the small
+    ones that this server never saw promised. `left_out`: parts that are broken, overlap another
+    one, or are a block that is there twice, with the reason. `dropped`: ranges that were dropped
+    here. `numbers`: by partition, the greatest number that is known here; `mutations`: the greatest
+    number of a mutation, -1 without any. `in_part`: what was noted of each commit of inserts that
+    took several commits and are not known to have ended, by insert id.
     """
 
     parts: Mapping[PartName, Manifest]
@@ -58,8 +59,8 @@ def parts_of_disk(replica: Replica) -> DiskParts:
     noted = PartSet(() if seen is None else seen.parts)
     small = {part: one for part, one in manifests.items() if one.insert_id}
     unseen = {part for part in small if noted.containing(part) is None}
-    # Blocks of one try of an insert with a token may be equal; those of one that is known by its
-    # rows are not.
+    # Different blocks of one try of an insert with a token may be equal; those of an insert that is
+    # known by its rows are not.
     contents = {part: (one.insert_id, one.content_hash) for part, one in small.items()}
     tries = {part: one.created_s for part, one in small.items() if one.insert_id != ids.BY_ROWS}
     for part, other in twice(contents, unseen, tries):
@@ -86,7 +87,7 @@ def parts_of_disk(replica: Replica) -> DiskParts:
 def _inspected(
     replica: Replica, parts: Sequence[PartName]
 ) -> tuple[dict[PartName, Manifest], dict[PartName, Corruption]]:
-    """The manifests of these parts, and what is wrong with those that are broken.
+    """Return the manifests of these parts, and what is wrong with those that are broken.
 
     A part that is left out of the restored table may be the only copy of its rows. So one that the
     disk can't read is looked at again after a while: a disk, or a network in front of it, may fail

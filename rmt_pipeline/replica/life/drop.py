@@ -1,15 +1,16 @@
-"""A replica's nodes go; with the last replica the whole table goes (spec §11.9).
+"""Drop a replica: its nodes are removed, and with the last replica the whole table (spec §11.9).
 
-Whoever drops may die anywhere, and somebody else goes on: the same DROP again, CREATE of the same
-table, the server when it looks. At no step is anything left that nobody gets past:
+The process that drops may die anywhere. Then the same DROP, a CREATE of the same table, or the
+server when it looks, goes on. No step leaves anything that these can't get past:
 
     catalog: the table becomes a drop to finish
       ──► R: lock, is_lost, host, all else, R and the lock ──► T, if R was its last
         ──► the bytes ──► catalog: the name is free
 
-Two never remove one replica at a time: `R/dropping` is an ephemeral lock. It goes in the multi that
-removes `R`, or with the session of whoever made it; and since ZooKeeper carries out nothing of a
-session after its end, a late delete of a dead process never meets a replica that was made since.
+Two processes never remove one replica at the same time: `R/dropping` is an ephemeral lock. It goes
+in the multi that removes `R`, or with the session that made it. Since ZooKeeper carries out nothing
+of a session after its end, a late delete of a dead process never meets a replica that was made
+since.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ from rmt_pipeline.zookeeper.keeper import (
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
 from rmt_pipeline.zookeeper.strays import Stray, give_back, seen_to
 
-_TRIES = 20  # listings of one node that somebody writes below while it is removed
+_TRIES = 20  # listings of one node below which another process writes while it is removed
 
 
 def drop_table(
@@ -43,7 +44,7 @@ def drop_table(
     definition: TableDefinition,
     store_of: Callable[[TableDefinition], PartStore],
 ) -> None:
-    """DROP TABLE of a table that is in the catalog. Raises UnknownTable, Conflict; after anything
+    """DROP TABLE of a table that is in the catalog. Raises UnknownTable, Conflict; after any error
     but UnknownTable the drop has begun and is to be resumed.
     """
     with catalog.begin_drop(definition, replica_czxid(keeper, definition)) as drop:
@@ -51,8 +52,8 @@ def drop_table(
 
 
 def replica_czxid(keeper: Keeper, definition: TableDefinition) -> int:
-    """The transaction that made the table's replica. 0 when it has none: also when another table
-    has its place by now, whose replica is not to go with this one.
+    """Return the transaction that made the table's replica. 0 if there is no such replica, or if
+    the one there belongs to another table by now, and must not be removed with this one.
     """
     replica = ReplicaPaths(definition.engine.root)
     stat = keeper.exists(replica.root)
@@ -67,8 +68,9 @@ def remove_dropped(
     dropped: DroppedTable,
     store_of: Callable[[TableDefinition], PartStore],
 ) -> bool:
-    """What DROP TABLE without SYNC has left for later. False when it was taken back, or another
-    process was faster. Whoever dies in between is gone on with by the next call. Raises Conflict.
+    """Remove a table that DROP TABLE without SYNC has left for later. Return False if it was taken
+    back, or another process was faster. If the process dies, the next call goes on. Raises
+    Conflict.
     """
     with catalog.begin_removal(dropped) as drop:
         if drop is not None:
@@ -84,8 +86,8 @@ def resume_drop(
     name: str,
     store_of: Callable[[TableDefinition], PartStore],
 ) -> bool:
-    """Finish a drop that was cut off. False when there is none. Raises Conflict while another
-    process is at it.
+    """Finish a drop that was cut off. Return False if there is none. Raises Conflict while another
+    process finishes it.
     """
     with catalog.resume_drop(database, name) as drop:
         if drop is not None:
@@ -115,12 +117,13 @@ def _remove(
 def drop_replica(
     keeper: Keeper, table: TablePaths, name: str, *, made_in: int | None = None
 ) -> bool:
-    """Remove one replica. True when it was the last one and the table is gone too.
+    """Remove one replica. Return True if it was the last one and the table is gone too.
 
-    First `is_lost`, so that a half-removed replica is never cloned; then `host`, whose absence
-    says "dropped"; then `creation`: from here on nobody who takes it for his own writes below it.
-    Repeating it after any interruption finishes it. With `made_in`, a replica that was made in
-    another transaction is left alone. Raises Conflict while somebody else is at it.
+    First comes `is_lost`, so that a half-removed replica is never cloned; then `host`, whose
+    absence says "dropped"; then `creation`: from here on no process that takes the replica for its
+    own writes below it. Repeated after any interruption, this finishes the removal. With `made_in`,
+    a replica that was made in another transaction is left alone. Raises Conflict while another
+    process removes it.
     """
     replica = table.replica(name)
     with _alone(keeper, replica, made_in) as is_there:
@@ -137,8 +140,8 @@ def drop_replica(
 
 
 def _await_no_more(keeper: Keeper, table: TablePaths, name: str) -> None:
-    """Others may be restoring the table: what a replica that is gone has announced is no part of
-    it, and nobody waits for what it has not.
+    """If the other replicas are restoring the table, do not let them wait for the removed replica;
+    and what it has announced is no part of the table.
     """
     awaited = table.restoring_replica(name)
     root, stat = keeper.exists_many([table.replica(name).root, awaited])
@@ -147,22 +150,24 @@ def _await_no_more(keeper: Keeper, table: TablePaths, name: str) -> None:
 
 
 def drop_dead_replica(keeper: Keeper, table: TablePaths, name: str) -> bool:
-    """SYSTEM DROP REPLICA: as `drop_replica`, for one whose server is gone for good. True when it
-    was the last one and the table is gone too. A removal that was cut off is finished.
+    """SYSTEM DROP REPLICA: like `drop_replica`, for a replica whose server is gone for good. Return
+    True if it was the last one and the table is gone too. A removal that was cut off is finished.
 
-    That it is not active is asserted in the multi that marks it as lost: one that becomes active
-    after that finds the mark, and would have to clone another one first. Raises NoSuchReplica;
-    ReplicaIsActive; Conflict while somebody else is at it.
+    The multi that marks the replica as lost asserts that it is not active: a replica that becomes
+    active after that finds the mark, and would have to clone another one first. Raises
+    NoSuchReplica; ReplicaIsActive; Conflict while another process removes it.
     """
     replica = table.replica(name)
-    if not name or "/" in name:  # r1/parts is a node of r1's, and '' are all of them
+    # r1/parts is a node of r1, and '' stands for the parent of all
+    if not name or "/" in name:
         raise _no_replica(keeper, table, name)
     root, lost, dropped, awaited = keeper.exists_many(
         [replica.root, replica.is_lost, table.dropped, table.restoring_replica(name)]
     )
-    if awaited is not None:  # others restore the table, and it will never come
+    # others are restoring the table, and this one will never announce its parts
+    if awaited is not None:
         _quietly(keeper, Delete(table.restoring_replica(name)))
-        # It may have come all the same, and made its nodes until now. From now on it can't.
+        # It may nevertheless have made its nodes until now. From now on it can't.
         root, lost = keeper.exists_many([replica.root, replica.is_lost])
         if root is None:
             return False
@@ -177,7 +182,7 @@ def drop_dead_replica(keeper: Keeper, table: TablePaths, name: str) -> bool:
                     f"replica {name!r} of {table.root} is active: its server runs. DROP TABLE "
                     "there, or stop the server first"
                 ) from refused
-            if refused.kind is not RefusalKind.NO_NODE:  # else somebody is removing it
+            if refused.kind is not RefusalKind.NO_NODE:  # else another process is removing it
                 raise
     return drop_replica(keeper, table, name)
 
@@ -185,15 +190,15 @@ def drop_dead_replica(keeper: Keeper, table: TablePaths, name: str) -> bool:
 def drop_put_away(
     keeper: Keeper, table: TablePaths, name: str, note_version: int | None
 ) -> None:
-    """Remove a replica of which a note of this version says that its table was dropped (None: whose
-    removal had begun), unless that is not so any more:
+    """Remove a replica whose table was dropped, as its note of this version says (None: its removal
+    had begun), unless that is not so any more:
 
-    1. R is put away. P and Q create the table at once, and both read the note.
+    1. R's table was dropped. P and Q create the table at once, and both read the note.
     2. P removes R, and makes a new R, which its server has yet to make active.
     3. Q is about to remove R: the new one is not active, as the old one was not.
 
-    So the multi that marks it as lost asserts which one it is, and that its note is still there:
-    UNDROP takes that away first. Raises ReplicaIsActive, Conflict while somebody else is at it.
+    So the multi that marks R as lost asserts which replica it is, and that its note is still there;
+    UNDROP removes the note first. Raises ReplicaIsActive, Conflict while another process removes R.
     """
     replica = table.replica(name)
     [creations] = keeper.children_many([replica.creations])
@@ -232,8 +237,9 @@ def _replicas_of(keeper: Keeper, table: TablePaths) -> list[str]:
 
 @contextmanager
 def _alone(keeper: Keeper, replica: ReplicaPaths, made_in: int | None) -> Iterator[bool]:
-    """Whether the replica is there, with its lock held. A drop that fails gives the lock back, so
-    that another process can go on while our session lives.
+    """Hold the replica's drop lock; yields whether the replica is there and is the one that is
+    meant. A drop that fails gives the lock back, so that another process can go on while our
+    session lives.
     """
     lock = _lock(keeper, replica.dropping)
     try:
@@ -263,8 +269,8 @@ def _lock(keeper: Keeper, path: str) -> Stray:
 
 @contextmanager
 def _held(keeper: Keeper, lock: Stray) -> Iterator[None]:
-    """Around what ends with the lock's deletion. When it fails the session sees to the lock, so
-    that others can go on while it lives.
+    """Wraps steps that end with the lock's deletion. If they fail the session deletes the lock
+    later, so that others can go on while the session lives.
     """
     try:
         yield
@@ -289,9 +295,10 @@ def _delete_with_lock(keeper: Keeper, replica: ReplicaPaths) -> None:
 
 
 def drop_table_without_replicas(keeper: Keeper, table: TablePaths) -> bool:
-    """Remove a table that has no replica, if it has none. True when it is gone, by us.
+    """Remove a table if it has no replica. Return True if it is gone, removed by us.
 
-    One that is being restored is going to have some: each makes its nodes when it comes.
+    A table that is being restored may have none yet, and is left alone while some are waited for:
+    each makes its nodes when it announces its parts.
     """
     lock = _lock(keeper, table.dropped_lock)
     is_restored = keeper.exists(table.restoring) is not None
@@ -305,13 +312,16 @@ def drop_table_without_replicas(keeper: Keeper, table: TablePaths) -> bool:
         with seen_to(keeper, [lock]):
             keeper.multi(begin)
     except Refused:
-        return False  # a replica was just created or is waited for, or another one removes it
+        # a replica was just created or is waited for, or another process removes it
+        return False
     _remove_dropped(keeper, table, lock)
     return True
 
 
 def remove_leftovers(keeper: Keeper, table: TablePaths) -> None:
-    """Finish what a process that died while removing the table's last replica began."""
+    """Finish the removal of a table that a process began when it removed the last replica, and
+    died.
+    """
     lock = _lock(keeper, table.dropped_lock)
     try:
         with seen_to(keeper, [lock]):
@@ -329,7 +339,9 @@ def remove_leftovers(keeper: Keeper, table: TablePaths) -> None:
 
 
 def _remove_dropped(keeper: Keeper, table: TablePaths, lock: Stray) -> None:
-    """The lock goes together with the root: nobody sees a table without either."""
+    """Remove all nodes of the table. The lock goes together with the root, so that a table without
+    either is never seen.
+    """
     with _held(keeper, lock):
         for name in keeper.children(table.root):
             if f"{table.root}/{name}" != table.dropped:
@@ -340,8 +352,8 @@ def _remove_dropped(keeper: Keeper, table: TablePaths, lock: Stray) -> None:
 def delete_tree(keeper: Keeper, path: str) -> None:
     """Delete a node and everything below it. What is gone already is fine.
 
-    Somebody who has not noticed yet may still write below it: what came after the listing is
-    listed again. Raises Conflict when that does not end.
+    A process that has not noticed the removal may still write below it: what came after the listing
+    is listed again. Raises Conflict if that does not end.
     """
     for _ in range(_TRIES):
         try:

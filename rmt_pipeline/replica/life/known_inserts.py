@@ -1,14 +1,14 @@
-"""Which inserts a table knows that is made again from the disks of its replicas: who says one of
-them again is answered as if ZooKeeper had never lost it, as far as the disks tell.
+"""The inserts that a table still knows when it is made again from the disks of its replicas: a
+repeated insert is answered as if ZooKeeper had never lost the table, as far as the disks tell.
 
 What tells of an insert, from the least to the most:
 
-1. A part of one block has in its manifest the id of the insert's token, or that the insert is known
-   by its rows. So the record is made of the parts that are left. They do not say how many rows the
-   insert had in all. One that is committed at once is there as a whole if any of it was committed.
-2. The disk of the replica that takes an insert of several commits has a note of each commit: of
-   which blocks it is, and how many rows the whole insert has (`replica.insert.record`). So it is
-   known what of it is in, also when that was merged since, and that the rest is not.
+1. The manifest of a part of one block has the id of the insert's token, or says that the insert is
+   known by its rows. So a record can be made of the parts that are left. They do not say how many
+   rows the insert had in all. An insert that is committed at once is in as a whole if any of it is.
+2. The disk of the replica that takes an insert of several commits has a note of each commit: which
+   blocks it has, and how many rows the whole insert has (`replica.insert.record`). So it is known
+   what of the insert is in, even if that was merged since, and that the rest is not.
 3. An older copy of ZooKeeper may have the record as it was then, whole or in part.
 
 Each replica adds what its disk tells to what is there already.
@@ -41,20 +41,22 @@ from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.zookeeper.batches import repeat_guarded
 from rmt_pipeline.zookeeper.keeper import Create, Op, SetData
 
-_BLOCKS_TOGETHER = 1000  # of one insert that is known again: its record is one node
+_BLOCKS_TOGETHER = 1000  # of one insert that becomes known again: its record is one node
 _LINES_TOGETHER = 2000  # of an insert in part, in one node
 
 
 def remember_inserts(replica: Replica, guard: Op, disk: DiskParts) -> int:
-    """Records of the inserts that parts of this disk are of, as far as these tell: one that is said
-    again is answered as the duplicate that it is. What was merged does not say it any more.
+    """Write records of the inserts of which parts on this disk are, as far as the parts tell: if
+    such an insert is repeated, it is answered as a duplicate. Merged parts do not tell it any more.
+    Return how many inserts with a token are known again.
     """
     doubtful = _doubtful(replica, disk)
     in_part = _remember_in_part(replica, guard, disk, doubtful)
     named = _by_token(disk)
     by_insert = {
         insert_id: parts
-        for insert_id, parts in {**_by_rows(disk), **named}.items()  # the younger kept longer
+        # the last ones stay longest in the window
+        for insert_id, parts in {**_by_rows(disk), **named}.items()
         if insert_id not in in_part
     }
     table = replica.table
@@ -82,8 +84,8 @@ def remember_inserts(replica: Replica, guard: Op, disk: DiskParts) -> int:
 def _remember_in_part(
     replica: Replica, guard: Op, disk: DiskParts, doubtful: frozenset[PartName]
 ) -> frozenset[str]:
-    """Records of inserts that are in part, as a note on this disk says or an older copy of
-    ZooKeeper. Their ids: what parts tell of them is in there.
+    """Write records of inserts that are in part, according to a note on this disk or an older copy
+    of ZooKeeper. Return their ids: what parts tell of these inserts is in the records too.
     """
     named = _by_token(disk)
     of_record = []
@@ -104,8 +106,8 @@ def _remember_in_part(
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """What the notes of an insert say: its record without any rows; which lines of it are in parts
-    of this disk, and the partitions of which others are not.
+    """What the notes of an insert say: its record without any rows; which of its lines are in parts
+    of this disk, and the partitions of which other lines are not.
     """
 
     nothing: InsertRecord
@@ -126,7 +128,7 @@ def _note(records: Sequence[InsertRecord], disk: DiskParts) -> _Note | None:
 
 
 def _is_here(line: PartitionRows, here: PartSet) -> bool:
-    """What stands in no block has no rows."""
+    """Whether a part here has the line's blocks. A line in no block has no rows."""
     if line.first == UNKNOWN_BLOCK:
         return True
     block = PartName(line.partition, line.first, line.last, 0)
@@ -136,7 +138,9 @@ def _is_here(line: PartitionRows, here: PartSet) -> bool:
 def _found_in_part(
     note: _Note | None, parts: Mapping[PartName, Manifest], doubtful: frozenset[PartName]
 ) -> tuple[list[PartitionRows], AbstractSet[str]]:
-    """What this disk knows to be in, and the partitions of which some may be missing."""
+    """Return the lines of the insert that this disk has, and the partitions of which some rows may
+    be missing.
+    """
     lines = [] if note is None else [*note.lines]
     noted = {(line.partition, line.first) for line in lines}
     more = [part for part in parts if (part.partition, part.block_min) not in noted]
@@ -152,10 +156,11 @@ def _add_to_record(
     nothing: InsertRecord | None,
     found: tuple[Sequence[PartitionRows], AbstractSet[str]],
 ) -> None:
-    """Add the lines that were found to the record, one multi after the other. Who dies in between
-    has left a record of an insert in part that has fewer lines; the next try adds the others.
+    """Add the lines that were found to the record, one multi after the other. If the process dies
+    in between, there is a record of an insert in part that has fewer lines; the next try adds the
+    others.
 
-    `nothing`: the record of the insert before any of it was in, if a note on this disk has it.
+    `nothing` is the record of the insert before any of it was in, if a note on this disk has it.
     """
     path = replica.table.insert(insert_id)
     for _ in range(limits.FORGET_ROUNDS_MAX):
@@ -164,7 +169,8 @@ def _add_to_record(
             return
         before, there = (nothing, ()) if known is None else (known.record, known.lines)
         assert before is not None, "without a note there was the record of an older copy"
-        if not before.row_hash and nothing is not None:  # it was made of parts of other disks
+        # the record was made of parts of other disks
+        if not before.row_hash and nothing is not None:
             before = replace(before, rows=nothing.rows, row_hash=nothing.row_hash, rows_in=0)
         record, batch = _with_more(before, there, *found)
         if known is not None and record == known.record:
@@ -185,8 +191,9 @@ def _with_more(
     lines: Sequence[PartitionRows],
     incomplete: AbstractSet[str],
 ) -> tuple[InsertRecord, InsertBatch]:
-    """The record with some of the lines that it lacks, and the batch that has these. All lines of
-    an insert in part are in batches: by these clean-up finds it, and lets it live.
+    """Return the record with some of the lines that it lacks, and the batch that has these. All
+    lines of an insert in part are in batches, because clean-up recognizes such an insert by them,
+    and keeps it.
     """
     known = {(line.partition, line.first, line.last) for line in there}
     lacks = [one for one in lines if (one.partition, one.first, one.last) not in known]
@@ -213,8 +220,9 @@ def _with_more(
 
 
 def _doubtful(replica: Replica, disk: DiskParts) -> frozenset[PartName]:
-    """Parts of inserts with a token of which nobody knows that they were ever announced: neither
-    this disk, nor another one that has them. Of two who look at once, one sees the other's.
+    """Return parts of inserts with a token that were perhaps never announced: neither this disk,
+    nor another replica that promises them, says so. If two replicas look at once, at least one sees
+    the other's promise.
     """
     keeper, table = replica.session, replica.table
     others = [
@@ -236,9 +244,9 @@ def _by_token(disk: DiskParts) -> dict[str, dict[PartName, Manifest]]:
 
 
 def _by_rows(disk: DiskParts) -> dict[str, dict[PartName, Manifest]]:
-    """What may have been an insert without a token, by the id that the sum of its rows gives it:
-    each block, and all blocks of one second and run. Ids of blocks know the same rows only when
-    they are cut as before; these know them however they are cut.
+    """Return what may have been inserts without a token, by the id that the sum of their rows gives
+    them: each block, and all blocks of one second and run. Block ids recognize the same rows only
+    when they are cut as before; these ids do however they are cut.
     """
     alone, together = [], defaultdict[tuple[int, str], dict[PartName, Manifest]](dict)
     for part, manifest in disk.small.items():
@@ -268,7 +276,7 @@ def _record_of(
         partitions=(),
         blocks=0,
         rows=0,
-        # Of an insert with a token other blocks may be in merged parts.
+        # other blocks of an insert with a token may be in merged parts
         row_hash=f"{_row_hash(parts):032x}" if is_by_rows else "",
         rows_in=0,
     )
@@ -281,8 +289,8 @@ def _line(part: PartName, manifest: Manifest) -> PartitionRows:
 
 
 def _with_lines_of(known: InsertRecord, found: InsertRecord) -> InsertRecord:
-    """What another disk knows of it, and what this one does. A record of a table that was not lost
-    stays as it is: it knows more than parts do.
+    """Return the record with what another disk has written and what this one knows. A record that
+    was not made of parts stays as it is: it knows more than parts do.
     """
     if known.row_hash or known.batches:
         return known
@@ -297,8 +305,9 @@ def _with_lines_of(known: InsertRecord, found: InsertRecord) -> InsertRecord:
 def _of_lines(
     before: InsertRecord, lines: Iterable[PartitionRows], *, is_whole: bool
 ) -> InsertRecord:
-    """An insert of which some was committed is whole, as far as parts can tell. Else it died when
-    so many of its parts had their names, perhaps: who says it again brings what these lack.
+    """Return the record with these lines. If any of an insert is known to be committed, it counts
+    as whole, as far as parts can tell. Otherwise it may have died when only some of its parts had
+    their names: then a repeated insert brings what these lack.
     """
     lines = tuple(sorted(lines))
     rows = sum(one.rows for one in lines)
@@ -312,7 +321,9 @@ def _of_lines(
 def dead_tries_of(
     replica: Replica, said: Mapping[str, Announced]
 ) -> dict[str, list[tuple[PartName, PartName]]]:
-    """By insert with a token, whose record has what each disk has of it."""
+    """Return, by insert with a token, the blocks of tries that died, each with the block that
+    stays. The insert's record has by now what each disk has of it.
+    """
     unseen: dict[str, dict[PartName, str]] = defaultdict(dict)
     for name, one in said.items():
         for part, insert_id in one.tries:
@@ -332,7 +343,9 @@ def dead_tries_of(
 def forget_tries(
     replica: Replica, united: United, dead: Mapping[str, Sequence[tuple[PartName, PartName]]]
 ) -> None:
-    """Rows of tries that were given up are in the insert once."""
+    """Take the rows of tries that were given up out of the inserts' records: the insert has them
+    once.
+    """
     given_up = {one.part for one in united.given_up}
     for insert_id, pairs in dead.items():
         gone = given_up.intersection(part for part, _ in pairs)
@@ -354,14 +367,14 @@ def forget_tries(
                 replica.session.multi(
                     take_out(plain, insert_id, known.record, known.version, lines)
                 )
-        elif not record.row_hash:  # made of parts, by who announced them
+        elif not record.row_hash:  # made of parts, by a replica that announced them
             mended = _of_lines(record, left, is_whole=record.is_whole)
             replica.session.multi([SetData(path, mended.encode(), read[1].version)])
 
 
 def unbound(replica: Replica) -> Replica:
-    """The replica in the session itself: while its table is restored nothing can be asserted of the
-    nodes that it had before.
+    """Return the replica in the session itself, without the assertions of `BoundKeeper`: while its
+    table is restored nothing can be asserted of the nodes that it had before.
     """
     plain = replace(replica.definition, uuid="")
     return replace(replica, definition=plain, keeper=replica.session)

@@ -4,31 +4,31 @@ on their disks (spec §11.6).
     ZooKeeper has     ──begin──► T/restoring ──each replica──► every node below ──open──► the table
     no such table                                announces     T/restoring is full
 
-1. **Begin.** Somebody says SYSTEM RESTORE REPLICA on the server of r1. One multi makes the table's
+1. **Begin.** SYSTEM RESTORE REPLICA is given on the server of r1. One multi makes the table's
    nodes, the node `T/restoring`, and below it an empty node for each replica that r1's disk has
    known of: these are waited for. As long as `T/restoring` is there no replica becomes active. So
-   nobody gives out block numbers, inserts, merges or cleans up: a number or a merge could be one
-   that a disk knows already. (`_begin`)
+   no block number is given out, and nothing is inserted, merged or cleaned up: a number or a merge
+   could be one that a disk knows already. (`_begin`)
 2. **Announce.** r1 makes its own nodes what its disk says: its parts, the numbers that they have,
    the inserts that they tell of. The last request writes into `T/restoring/r1` what the others have
    to know: which ranges r1 has dropped, and which parts it never saw promised. Until then the node
-   is empty, and whoever says it again begins this step anew. (`announce`)
+   is empty, and the command, repeated, begins this step anew. (`announce`)
 3. **Wait.** r2 and r3 do the same, in any order or at once. A replica that will never come is
    removed with SYSTEM DROP REPLICA: that deletes its node below `T/restoring`.
-4. **Open.** Whoever finds that no node below `T/restoring` is empty takes the lock
+4. **Open.** A process that finds that no node below `T/restoring` is empty takes the lock
    `T/restoring_lock`, which goes with its session, and decides which parts are the table
    (`protocol.restoring`). Parts keep their names, for these say which rows are in two parts of two
    disks: nothing is renamed, copied or attached. A copy that is not in the table is given up: its
    promise is deleted, and its bytes go to `detached/` when its server starts. All parts go into the
-   log, so that the others fetch them. The last multi asserts that nobody has come or gone, and
+   log, so that the others fetch them. The last multi asserts that no replica has come or gone, and
    deletes `T/restoring` and the lock. (`_open`)
 5. **Start.** Each server starts its replica as after any other crash.
 
 What may come in between:
 
-* A process dies at any step: saying it again, or a server that starts, goes on. Each request of
-  step 2 asserts the version of the node below `T/restoring`, and each one of step 4 belongs to the
-  session of the lock: no late request of a dead process lands.
+* A process dies at any step: the command, repeated, or a server that starts, goes on. Each request
+  of step 2 asserts the version of the node below `T/restoring`, and each one of step 4 belongs to
+  the session of the lock: no late request of a dead process lands.
 * A replica is dropped after another one has given up a copy for it, and before the table is open:
   the other one announces its parts again (`_open_locked`).
 * ZooKeeper was not lost, but restored from an older copy: then step 1 makes `T/restoring` in the
@@ -106,7 +106,7 @@ from rmt_pipeline.zookeeper.snapshot import living_replicas
 from rmt_pipeline.zookeeper.strays import Stray, seen_to
 
 _OPS_TOGETHER = 1000
-_OPENINGS_MAX = 3  # of one call: replicas are dropped meanwhile
+_OPENINGS_MAX = 3  # tries of one call, if replicas are dropped meanwhile
 _CHANGED = "{}: a replica came, or was dropped, while it was opened; try again"
 
 
@@ -155,13 +155,13 @@ class Restored:
 
 
 def restore(replica: Replica, creator: bytes) -> Restored:
-    """Announce this disk's parts, and open the table if nobody else is waited for.
+    """Announce this disk's parts, and open the table if no other replica is waited for.
 
-    Raises NothingToRestore; UserError when the table is active or somebody removes it, or others
-    come first; Conflict (another process is at it): say it again.
+    Raises NothingToRestore; UserError if the table is active, or other replicas have to be restored
+    first; Conflict if another process restores or removes the table: repeat it.
     """
     keeper, table = replica.session, replica.table
-    keeper.sync("/")  # else a server that is behind may answer with the table of before
+    keeper.sync("/")  # else a ZooKeeper server that is behind may answer with an older table
     disk = parts_of_disk(replica)
     marks = replica.store.marks
     for part in marks.given_up():  # from now on another part may have its name
@@ -189,8 +189,9 @@ def restore(replica: Replica, creator: bytes) -> Restored:
 
 
 def require_not_restoring(replica: Replica) -> None:
-    """Raises BeingRestored, with what there is to do. If all replicas have announced their parts,
-    and the process of the last one died before it opened the table, the table is opened here.
+    """Raise BeingRestored, which says what to do, if the table is being restored. If all replicas
+    have announced their parts, and the process of the last one died before it opened the table, the
+    table is opened here.
     """
     keeper, table = replica.session, replica.table
     [names] = keeper.children_many([table.restoring])
@@ -220,8 +221,8 @@ def require_not_restoring(replica: Replica) -> None:
 
 
 def _begin(replica: Replica) -> bool:
-    """True when the table is being restored now, and this replica is waited for. False when the
-    table is there and not being restored: this replica has to join it.
+    """Begin to restore the table. True: it is being restored now, and this replica is waited for.
+    False: the table is there and not being restored, so this replica has to join it.
 
     Raises NothingToRestore, ReplicaDropped (another one was created in its place), UserError,
     Conflict.
@@ -238,7 +239,7 @@ def _begin(replica: Replica) -> bool:
 
 
 def _begun(replica: Replica) -> bool | None:
-    """As `_begin`; None when the table changed while it was looked at: look again."""
+    """Try once what `_begin` does; None if the table changed meanwhile: look again."""
     keeper, table, paths = replica.session, replica.table, replica.paths
     restoring, replicas, dropped, host, active = keeper.exists_many(
         [table.restoring, table.replicas, table.dropped, paths.host, paths.is_active]
@@ -256,7 +257,7 @@ def _begun(replica: Replica) -> bool | None:
         _require_known_ones_first(replica)
         return False
     try:
-        require_as_seen(replica)  # it may be as it was before the replica's first start, too
+        require_as_seen(replica)  # also if ZooKeeper is as before the first start
     except ZooKeeperIsOlder:
         return _sent(keeper, _ops_again(replica))
     if not host.data_length:
@@ -268,15 +269,15 @@ def _begun(replica: Replica) -> bool | None:
 
 
 def _require_known_ones_first(replica: Replica) -> None:
-    """Raises ZooKeeperIsOlder when this replica, which an older copy of ZooKeeper does not know,
-    comes before those that the copy knows:
+    """Raise ZooKeeperIsOlder if this replica, which an older copy of ZooKeeper does not know, would
+    be restored before those that the copy knows:
 
     1. ZooKeeper goes back to before r2 was created. r2 has rows that r1 had yet to fetch.
-    2. r2 is restored first. To the copy it is a replica that joins, and what nobody else has is set
-       aside: those rows leave the table. If r1 had been first, it would have waited for r2, and r2
-       would have announced them.
+    2. r2 is restored first. To the copy it is a replica that joins, and what no other one has is
+       set aside: those rows leave the table. If r1 had been first, it would have waited for r2, and
+       r2 would have announced them.
 
-    When a replica works with what the copy says, it is too late for that: then this one joins.
+    If a replica is active and works with what the copy says, it is too late: then this one joins.
     """
     living = living_replicas(replica.session, replica.table)
     if not living or any(living.values()):
@@ -292,8 +293,8 @@ def _require_known_ones_first(replica: Replica) -> None:
 
 
 def _is_awaited(replica: Replica) -> bool | None:
-    """True: this replica is among those that are waited for, also when the one that began the
-    restore had not known of it. None when the restore has ended meanwhile.
+    """Make this replica one of those that are waited for, even if the one that began the restore
+    does not know of it, and return True. None if the restore has ended meanwhile.
     """
     table = replica.table
     node = Create(table.restoring_replica(replica.name))
@@ -327,9 +328,9 @@ def _at_work(refused: Refused) -> Conflict:
 
 @contextmanager
 def _alone(keeper: Keeper, table: TablePaths, asserted: Sequence[Op]) -> Iterator[None]:
-    """Holds `T/restoring_lock`, so that nobody else opens the table, joins it, or begins to restore
-    it. The last multi inside deletes the lock. Raises Conflict while another process has it, and
-    Refused when what is `asserted` is not so.
+    """Hold `T/restoring_lock`, so that no other process opens the table, joins it, or begins to
+    restore it. The last multi inside deletes the lock. Raises Conflict while another process has
+    it, and Refused if what is `asserted` does not hold.
     """
     lock = Stray(table.restoring_lock, mark=f"{keeper.session_id:#x}")
     try:
@@ -379,7 +380,7 @@ def _ops_again(replica: Replica) -> list[Op]:
 
 
 def _awaited(keeper: Keeper, table: TablePaths) -> tuple[str, ...]:
-    """The replicas that have yet to announce their parts; none when the table is open."""
+    """Return the replicas that have yet to announce their parts; none if the table is open."""
     [names] = keeper.children_many([table.restoring])
     if names is None:
         return ()
@@ -395,9 +396,9 @@ def _awaited(keeper: Keeper, table: TablePaths) -> tuple[str, ...]:
 
 
 def _open(replica: Replica) -> United | None:
-    """Make what all replicas have announced the table, and let them become active. None when
-    another process was faster, or when some replicas have to announce their parts again. Raises
-    Conflict while another process is at it, or when a replica came or was dropped meanwhile.
+    """Make what all replicas have announced the table, and let them become active. None if another
+    process was faster, or if some replicas have to announce their parts again. Raises Conflict
+    while another process opens it, or if a replica came or was dropped meanwhile.
     """
     table = replica.table
     try:
@@ -410,14 +411,15 @@ def _open(replica: Replica) -> United | None:
 
 
 def _open_locked(replica: Replica) -> United | None:
-    """A copy that was given up for the sake of a replica is not lost when that one is dropped:
+    """Open the table. A copy that was given up for another replica's must not be lost when that
+    replica is dropped:
 
     1. r2 was waited for last. It has other rows than r1 under one name, gives its copy up for that
-    of r1, and dies before the table is open. 2. r1 is gone for good, and dropped. 3. Whoever opens
-    the table now finds no promise of r2's copy, which is the last one.
+    of r1, and dies before the table is open. 2. r1 is gone for good, and dropped. 3. The process
+    that opens the table now finds no promise of r2's copy, which is the last one.
 
-    So a replica that gives something up has noted among which replicas that was decided. When these
-    are not the same any more, it announces all its parts again.
+    So it is noted with a replica that gives something up among which replicas that was decided. If
+    these are not the same any more, it announces all its parts again.
     """
     keeper, table = replica.session, replica.table
     names = keeper.children(table.restoring)
@@ -454,7 +456,7 @@ def _open_locked(replica: Replica) -> United | None:
             noted = replace(said[name], given_up_among=among).encode()
             keeper.multi([SetData(table.restoring_replica(name), noted, versions[name])])
             versions[name] += 1
-    _forget_given_up(replica, united, held, ranges)  # as long as what it was is known
+    _forget_given_up(replica, united, held, ranges)  # while the copies' headers are still there
     _give_up(keeper, table, united)
     forget_tries(replica, united, dead)
     _forget_dropped(replica, ranges)
@@ -471,8 +473,8 @@ def _open_locked(replica: Replica) -> United | None:
 
 
 def _quorums_of_before(keeper: Keeper, table: TablePaths) -> list[str]:
-    """Nodes of inserts that waited for a quorum when ZooKeeper was lost. Their clients have long
-    been told that it is not known; the parts are in the table now.
+    """Return nodes of inserts that waited for a quorum when ZooKeeper was lost. Their clients have
+    long been told that the outcome is not known; the parts are in the table now.
     """
     [beside] = keeper.children_many([table.quorum_parallel])
     paths = [table.quorum_status, *map(table.quorum_of, beside or ())]
@@ -493,7 +495,7 @@ def _held(keeper: Keeper, table: TablePaths, name: str) -> dict[PartName, PartHe
 
 def _give_up(keeper: Keeper, table: TablePaths, united: United) -> None:
     """Delete the promises of what is given up. The bytes are set aside when the replica starts: the
-    flag `force_restore_data` tells it that somebody has decided so.
+    flag `force_restore_data` tells it that this was decided.
     """
     for name in sorted({one.replica for one in united.given_up}):
         paths = table.replica(name)
@@ -505,7 +507,7 @@ def _give_up(keeper: Keeper, table: TablePaths, united: United) -> None:
 
 
 class _Content(NamedTuple):
-    """What a part's header says of its rows: two parts of equal rows are equal in it."""
+    """What a part's header says of its rows: equal for two parts with equal rows."""
 
     partition: str
     in_order: int
@@ -518,7 +520,7 @@ class _Content(NamedTuple):
 
 
 def _kept(united: United, held: Promised) -> frozenset[_Content]:
-    """The contents of all parts that somebody promises from now on."""
+    """Return the contents of all parts that any replica promises from now on."""
     given_up = {(one.replica, one.part) for one in united.given_up}
     return frozenset(
         _Content.of(part, header)
@@ -531,9 +533,9 @@ def _kept(united: United, held: Promised) -> frozenset[_Content]:
 def _forget_given_up(
     replica: Replica, united: United, held: Promised, dropped: Collection[PartName]
 ) -> None:
-    """Copies of a part that stays, with other rows than it: these rows may be inserted again, if
-    they are in no other part. Else who does so is told that they are there. Of copies that a larger
-    part covers nobody can tell which one is in that.
+    """Forget the ids of given-up copies of parts that stay, if their rows differ and are in no
+    other part: these rows may be inserted again, and must not be answered as duplicates. If a
+    larger part covers the copies, nothing tells which of them is in it.
     """
     plain, kept = unbound(replica), _kept(united, held)
     for one in united.given_up:
@@ -545,10 +547,10 @@ def _forget_given_up(
 
 
 def _forget_unheld(replica: Replica, united: United, kept: frozenset[_Content]) -> None:
-    """Blocks that no part of the table has may be inserted again: those of parts that were given
-    up, of a replica that was dropped after it had announced them, and what an older copy of
-    ZooKeeper knows and no disk has any more. But not those of which a part with the same rows is
-    `kept` under another name.
+    """Forget blocks that no part of the table has, so that they may be inserted again: of parts
+    that were given up, of a replica that was dropped after it had announced them, and what an older
+    copy of ZooKeeper knows and no disk has any more. But not those of which a part with the same
+    rows is `kept` under another name.
     """
     keeper, table, plain = replica.session, replica.table, unbound(replica)
     names_kept = {block_id(one.partition, one.in_order) for one in kept}
@@ -577,7 +579,7 @@ def _forget_unheld(replica: Replica, united: United, kept: frozenset[_Content]) 
 
 
 def _not_in(parts: Iterable[PartName], part: PartName) -> Iterator[PartName]:
-    """The blocks of this one that none of the parts has."""
+    """Yield the ranges of the part's blocks that none of `parts` has."""
     first = part.block_min
     for other in sorted(parts, key=lambda one: one.block_min):
         if other.partition != part.partition or other.block_max < first:
@@ -592,8 +594,8 @@ def _not_in(parts: Iterable[PartName], part: PartName) -> Iterator[PartName]:
 
 
 def _forget_dropped(replica: Replica, dropped: Collection[PartName]) -> None:
-    """What one disk knows to be dropped may be inserted again: the disk of a replica that had yet
-    to hear of the drop, or an older copy of ZooKeeper, says that its blocks are there.
+    """Forget what one disk knows to be dropped, so that it may be inserted again: the disk of a
+    replica that had yet to carry out the drop, or an older copy of ZooKeeper, still has its ids.
     """
     if dropped:
         forget(unbound(replica), dropped)
@@ -601,8 +603,8 @@ def _forget_dropped(replica: Replica, dropped: Collection[PartName]) -> None:
 
 def _bring_metadata(replica: Replica, names: Sequence[str]) -> list[tuple[ReplicaPaths, bytes]]:
     """Give the table the newest structure that a disk knows, under the version that it has there:
-    each part says with which version it was written. The answer are queue entries for the replicas
-    that have yet to apply it.
+    each part says with which version it was written. Return queue entries for the replicas that
+    have yet to apply it.
     """
     keeper, table = replica.session, replica.table
     (metadata, stat), (columns, _) = keeper.get(table.metadata), keeper.get(table.columns)
@@ -647,12 +649,12 @@ def _applied(keeper: Keeper, paths: ReplicaPaths) -> _Structure:
 def _log_parts(
     replica: Replica, united: United, restoring: tuple[bytes, Stat], names: Collection[str]
 ) -> int:
-    """Each part is in the log, as if the replica that has it had just inserted it. Where in the log
-    they begin: from there on everybody copies it.
+    """Write each part into the log, as if the replica that has it had just inserted it. Return
+    where in the log they begin: every replica copies the log from there on.
 
-    What a process that died has written is not written again. But when some of that is of a replica
-    that was dropped since, others would look for a part that nobody has: then all of it is left
-    behind, and written again after it.
+    What a process that died has written is not written again. But if some of that is of a replica
+    that was dropped since, the others would look for a part that no replica has: then all of it is
+    left behind, and written once more after it.
     """
     keeper, table = replica.session, replica.table
     log = Restoring.decode(restoring[0]).log
@@ -692,8 +694,8 @@ def _words(united: United) -> Iterator[str]:
 
 
 def _join(replica: Replica, creator: bytes, disk: DiskParts) -> Restored:
-    """The table is there without this replica, which joins it as a new one does, and clones. Its
-    parts that are equal to another replica's stay. Its other parts are set aside: the numbers in
+    """Join a table that is there without this replica, as a new replica does: it clones. Its parts
+    that are equal to another replica's stay. Its other parts are set aside: the numbers in
     their names may belong to other parts by now.
 
     It holds the lock, and asserts that nothing is being restored:
@@ -762,7 +764,7 @@ def _join(replica: Replica, creator: bytes, disk: DiskParts) -> Restored:
 def _equal_elsewhere(
     replica: Replica, names: Iterable[str], disk: DiskParts
 ) -> frozenset[PartName]:
-    """Parts of this disk that another replica promises, and that are equal to its."""
+    """Return the parts of this disk of which another replica promises an equal one."""
     others = [replica.table.replica(name) for name in names if name != replica.name]
     asked = [(part, other.part(part)) for part in disk.parts for other in others]
     reads = replica.session.get_many([path for _, path in asked])
@@ -777,8 +779,8 @@ def _equal_elsewhere(
 def _set_aside(
     replica: Replica, stay: Collection[PartName], disk: DiskParts
 ) -> Iterator[tuple[PartName, str]]:
-    """All parts but those that stay lose their names: what a larger one covers is removed, the rest
-    goes to `detached/`. Yields those that had rows of the table, with the reason.
+    """Remove all parts but those that stay from the table: what a larger one covers is deleted, the
+    rest goes to `detached/`. Yields those that had rows of the table, with the reason.
     """
     store = replica.store
     covering = PartSet(stay)

@@ -2,7 +2,7 @@
 
     failed quorums ──► activate ──► clone if lost ──► compare disk and promises ──► open for work
 
-Every step may be repeated. Whoever dies in between begins here again.
+Every step may be repeated. A server that dies in between begins here again.
 """
 
 from contextlib import suppress
@@ -35,8 +35,8 @@ from rmt_pipeline.zookeeper.keeper import Check, Delete, RefusalKind, Refused, a
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What happened when a replica began. `cloned` is None when it was not lost: its queue is its
-    own.
+    """What happened when a replica began. `cloned` is None if it was not lost, and kept its own
+    queue.
     """
 
     cloned: Cloned | None
@@ -49,31 +49,34 @@ def start(
     """Make the replica active in this session and ready to work.
 
     `identity` names the server for good, `incarnation` this process: an `is_active` of the same
-    server and another incarnation is a leftover, since the server makes sure to run once only.
-    Raises ReplicaIsAlreadyActive, ReplicaDropped, MetadataMismatch, TooManyUnexpectedParts (the
-    disk knows what ZooKeeper does not: a person decides), BeingRestored, ReplicaStatusChanged (call
-    again).
+    server and another incarnation is a leftover, since the server makes sure that it runs only
+    once. Raises ReplicaIsAlreadyActive, ReplicaDropped, MetadataMismatch, TooManyUnexpectedParts
+    (the disk knows what ZooKeeper does not: a person decides), BeingRestored, ReplicaStatusChanged
+    (call again).
     """
     require_not_restoring(replica)
     _check_exists(replica)
     require_log_as_seen(replica)
-    set_aside_failed(replica)  # before anybody asks us for one of them
+    set_aside_failed(replica)  # before another replica asks us for one of them
     activate(replica, identity, incarnation, address)
-    set_aside_failed(replica)  # and what failed just before we were back: from now on none does
+    set_aside_failed(replica)  # and those that failed just before we were active
     try:
-        require_not_restoring(replica)  # begun before we were active, or refused because we are
+        # a restore began before we were active, or is refused because we are
+        require_not_restoring(replica)
         mark_lost_if_log_is_gone(replica)
         cloned = clone_if_lost(replica)
         recovered = recover_parts(replica)
     except (TooManyUnexpectedParts, BeingRestored):
-        _deactivate(replica)  # nobody inserts until a person has decided, or all are there
+        # no inserts until a person has decided, or all replicas are there
+        _deactivate(replica)
         raise
     return Started(cloned, recovered)
 
 
 def _check_exists(replica: Replica) -> None:
-    """The local definition must be what this replica last applied (spec §11.2): as of one moment,
-    since a worker of this host may apply an ALTER meanwhile, whose definition is on the disk.
+    """Check that the local definition is what this replica last applied (spec §11.2). All nodes are
+    read as of one moment, since a worker of this host, whose definition is on the disk, may apply
+    an ALTER meanwhile.
     """
     paths = replica.paths
     metadata, columns, version, host = as_of_one_moment(
@@ -88,21 +91,22 @@ def _check_exists(replica: Replica) -> None:
             "here"
         )
     _adopt_creation(replica, host[1].version)
-    applied = 0 if version is None else int(version[0] or b"0")  # old versions had none
+    # older versions of the product had none
+    applied = 0 if version is None else int(version[0] or b"0")
     known = replica.definition.metadata_version
-    if known < applied:  # the catalog is of another time: a backup
+    if known < applied:  # the catalog is older: it is from a backup
         replica.definition = take_up(
             replica, metadata[0].decode(), columns[0].decode(), applied
         )
     elif known == applied or not _was_altered(replica, known):
-        require_log_as_seen(replica)  # whose ALTERs it has forgotten as well
+        require_log_as_seen(replica)  # ZooKeeper may have forgotten ALTERs as well
         check_structure(replica.definition, metadata[0], columns[0], paths.root)
 
 
 def _adopt_creation(replica: Replica, host_version: int) -> None:
-    """Mean the replica that is in ZooKeeper, if it is this table's: after a restore that is another
-    one than before. One that was made before that was noted is taken for it, if nobody became
-    active since we looked.
+    """Adopt the creation of the replica that is in ZooKeeper, if it is this table's: after a
+    restore it is another one than before. A replica whose creation was not noted, because it is
+    older than such notes, is taken for this table's, if it was not made active since we looked.
     """
     mine = replica.definition.creation
     if not mine:
@@ -119,9 +123,9 @@ def _adopt_creation(replica: Replica, host_version: int) -> None:
 
 
 def _was_altered(replica: Replica, version: int) -> bool:
-    """Whether the table had the ALTER that made the local definition. Who carried it out here died
-    between the disk and ZooKeeper: it is repeated, from the queue, or from another replica's if
-    this one has to clone it (spec §8.2).
+    """Whether the table had the ALTER that made the local definition. Then the worker that carried
+    it out here died between the disk and ZooKeeper: it is repeated, from the queue, or from another
+    replica's if this one has to clone it (spec §8.2).
     """
     stat = replica.keeper.exists(replica.table.metadata)
     return stat is not None and stat.version >= version
@@ -130,13 +134,15 @@ def _was_altered(replica: Replica, version: int) -> bool:
 def activate(
     replica: Replica, identity: str, incarnation: str, address: ReplicaAddress
 ) -> None:
-    """Announce that we live and where. Everybody sees it vanish when our session ends.
+    """Make the replica active: announce that it lives and where. Other replicas see that vanish
+    when our session ends.
 
-    Not while the table is being restored, which is asserted:
+    The multi asserts that the table is not being restored:
 
-    1. A server that starts has read that nobody restores the table. 2. It is begun anew, and this
-    replica is announced; another one is waited for. 3. An insert into this one, were it active now,
-    would take numbers that the other one has for parts which it has yet to announce.
+    1. A server that starts has read that the table is not being restored.
+    2. A restore begins, and this replica is announced; another one is waited for.
+    3. An insert into this replica, were it active now, would take numbers that the other one has
+       for parts which it has yet to announce.
 
     Raises ReplicaIsAlreadyActive, BeingRestored, ReplicaStatusChanged (call again), Refused.
     """
