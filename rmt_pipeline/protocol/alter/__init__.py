@@ -1,1 +1,1 @@
-"""What a table is after ALTER, and what parts of before have in its place (spec §8)."""
+"""ALTER TABLE: the table's definition after it, and how parts from before it are read (spec §8)."""

@@ -1,7 +1,7 @@
-"""Commands of ALTER TABLE that change what a table is: one class per kind (spec §8).
+"""The commands of ALTER TABLE that change a table's definition, one class per kind (spec §8).
 
-Types and expressions are canonical texts, partitions are ids: what was typed has been checked as
-far as that needs no more than the text. `str` gives the command as `system.mutations` shows it.
+Types and expressions are canonical texts, partitions are ids: the parser has checked everything
+that the text alone can tell. `str` gives the command as `system.mutations` shows it.
 """
 
 import re
@@ -14,14 +14,14 @@ from rmt_pipeline.protocol.text import quote
 Removable = Literal[
     "", "DEFAULT", "MATERIALIZED", "ALIAS", "EPHEMERAL", "COMMENT", "CODEC", "TTL"
 ]
-"""What `MODIFY COLUMN c REMOVE …` can take away; "" is nothing."""
+"""What `MODIFY COLUMN c REMOVE …` can remove; "" is nothing."""
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a column goes: behind the column `after`, or to the front (`after` "")."""
+    """Where a column is put: behind the column `after`, or first if `after` is ""."""
 
     after: str
 
@@ -31,8 +31,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class AddColumn:
-    """`ADD COLUMN c UInt8`; without a place it becomes the last one. Parts that are there stay as
-    they are: their rows have its default when they are read.
+    """`ADD COLUMN c UInt8`. Without a place the column becomes the last one. Existing parts are not
+    rewritten: when they are read, their rows have the column's default.
     """
 
     column: Column
@@ -50,8 +50,8 @@ class AddColumn:
 
 @dataclass(frozen=True, slots=True)
 class DropColumn:
-    """`DROP COLUMN c`. The column's values are not read any more; merges and a mutation take them
-    out of the parts.
+    """`DROP COLUMN c`. The column's values are not read any more; merges and a mutation remove them
+    from the parts.
     """
 
     column: str
@@ -63,7 +63,7 @@ class DropColumn:
 
 @dataclass(frozen=True, slots=True)
 class ClearColumn:
-    """The rows that are there get the column's default; in one partition (an id), or in all."""
+    """CLEAR COLUMN: existing rows get the column's default, in one partition (its id) or in all."""
 
     column: str
     partition_id: str | None = None
@@ -77,7 +77,7 @@ class ClearColumn:
 
 @dataclass(frozen=True, slots=True)
 class RenameColumn:
-    """RENAME COLUMN; both names stand for the column in expressions that follow."""
+    """RENAME COLUMN. Expressions in the table's definition that use the column are changed too."""
 
     column: str
     renamed_to: str
@@ -85,7 +85,7 @@ class RenameColumn:
 
     @property
     def names(self) -> tuple[str, str]:
-        """Before and after."""
+        """The old and the new name."""
         return self.column, self.renamed_to
 
     def __str__(self) -> str:
@@ -95,8 +95,8 @@ class RenameColumn:
 
 @dataclass(frozen=True, slots=True)
 class ModifyColumn:
-    """What is None stays as it is; with a `default_kind` there is another default. COMMENT COLUMN
-    is this with a comment alone.
+    """MODIFY COLUMN. Properties that are None stay as they are; if there is a `default_kind`,
+    `default` is the new default. COMMENT COLUMN is this command with a comment alone.
     """
 
     column: str
@@ -112,8 +112,8 @@ class ModifyColumn:
 
     @property
     def is_comment(self) -> bool:
-        """Whether nothing but the comment changes, which each replica keeps for itself. REMOVE
-        COMMENT goes to all of them, as in the original.
+        """Whether only the comment changes, which each replica has for itself. REMOVE COMMENT is
+        sent to all replicas, as in the original.
         """
         others = (self.type, self.default_kind, self.codec, self.ttl, self.place)
         comment = self.comment is not None and not self.remove
@@ -132,7 +132,7 @@ class ModifyColumn:
 
 @dataclass(frozen=True, slots=True)
 class ModifySettings:
-    """Settings of the table by their own names, with values that they can have."""
+    """MODIFY SETTING, with the settings' own names and values that they can have."""
 
     settings: tuple[tuple[str, str], ...]
 
@@ -143,7 +143,7 @@ class ModifySettings:
 
 @dataclass(frozen=True, slots=True)
 class ResetSettings:
-    """RESET SETTING: these have their defaults again."""
+    """RESET SETTING: these settings get their defaults again."""
 
     names: tuple[str, ...]
 
@@ -153,7 +153,7 @@ class ResetSettings:
 
 @dataclass(frozen=True, slots=True)
 class ModifyOrderBy:
-    """MODIFY ORDER BY: the sorting key, longer by columns that the same ALTER adds."""
+    """MODIFY ORDER BY: the new sorting key. What it can be is in `definition.apply_alter`."""
 
     order_by: tuple[str, ...]
 
@@ -163,7 +163,7 @@ class ModifyOrderBy:
 
 @dataclass(frozen=True, slots=True)
 class ModifyTtl:
-    """The table's TTL, `""` is REMOVE TTL."""
+    """MODIFY TTL of the table; with `""` REMOVE TTL."""
 
     ttl: str
 
@@ -173,7 +173,7 @@ class ModifyTtl:
 
 @dataclass(frozen=True, slots=True)
 class ModifyComment:
-    """MODIFY COMMENT, of the table."""
+    """MODIFY COMMENT of the table."""
 
     comment: str
 
@@ -182,12 +182,14 @@ class ModifyComment:
 
 
 DeclaredKind = Literal["INDEX", "PROJECTION", "CONSTRAINT"]
-"""What is declared beside the columns."""
+"""The kinds of declarations that a table has beside its columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddDeclared:
-    """`text` is as in CREATE TABLE, and begins with the name. Without a place it is the last."""
+    """ADD INDEX, PROJECTION or CONSTRAINT. `text` is as in CREATE TABLE, and begins with the name.
+    Without a place it becomes the last one.
+    """
 
     kind: DeclaredKind
     name: str
@@ -214,7 +216,9 @@ class DropDeclared:
 
 @dataclass(frozen=True, slots=True)
 class LeaveDeclared:
-    """MATERIALIZE, CLEAR: there is nothing built, so there is nothing to do, if it is declared."""
+    """MATERIALIZE or CLEAR of an index or a projection. Nothing is stored for these, so nothing is
+    done, but the name must be declared.
+    """
 
     kind: DeclaredKind
     name: str
@@ -242,7 +246,7 @@ AlterCommand = (
 
 
 def alter_text(commands: tuple[AlterCommand, ...]) -> str:
-    """The commands as they are written in ALTER TABLE, with commas between."""
+    """The commands as they stand in ALTER TABLE, separated by commas."""
     return ", ".join(map(str, commands))
 
 

@@ -1,9 +1,11 @@
-"""ALTER TABLE: a table's definition after some commands, or why that can't be (spec §8.1).
+"""ALTER TABLE: computes a table's definition after some commands, or raises why that is not
+possible (spec §8.1).
 
-    definition, commands ──► Altered: the next definition, what becomes of older parts' names, and
-                             the commands that parts have to be rewritten for
+    definition, commands ──► Altered: the next definition, the changes of columns' names by which
+                             older parts are read, and the commands that parts have to be
+                             rewritten for
 
-Nothing is looked up: whether old values can become a new type shows when they are read.
+No data is read here: whether old values can be converted to a new type is tried elsewhere.
 """
 
 import re
@@ -47,24 +49,31 @@ from rmt_pipeline.protocol.table import (
 )
 
 READONLY_SETTINGS = frozenset({"index_granularity", "index_granularity_bytes"})
-"""What a part is depends on them, so they stay as the table was created."""
+"""Parts depend on these settings, so they can't change after the table was created."""
 
 
 Uses = Callable[[str, Sequence[Column]], Collection[str]]
-"""The names of the columns that an expression uses."""
+"""A function that returns the names of the columns that an expression (a text) uses."""
 
 Rename = Callable[[str, str, str], str]
-"""An expression after a column was renamed: its text, the column's name, the new one."""
+"""A function that returns an expression after a column was renamed. Its arguments are the
+expression's text, the column's old name and the new one.
+"""
 
 
 KeyUse = Literal["", "partition", "order", "expression", "version", "sum", "engine"]
-"""What a column is for a key or the engine: by itself in the partition or the sorting key, inside
-of an expression of a key, the version, summed, else what the engine works with, or nothing.
+"""How a key or the engine uses a column:
+
+* `partition`, `order`: as an expression of its own in the partition key or the sorting key;
+* `expression`: inside an expression of a key, or for sampling;
+* `version`, `sum`: as the version, or as a column to sum;
+* `engine`: as the sign or is_deleted column;
+* "": not at all.
 """
 
 KeepsRows = Callable[[str, str, KeyUse], bool]
-"""Whether a column that is used so may change from one type to another: every row stays where it
-is.
+"""A function that says whether a column with this use may change from one type to another, because
+every row stays in its place.
 """
 
 
@@ -75,25 +84,25 @@ class ColumnNotFound(UserError):
 
 
 class ForbiddenAlter(UserError):
-    """The column says where or how rows are kept: it stays as it is."""
+    """The column decides where or how rows are stored, so an ALTER may not change it."""
 
     code = "ALTER_OF_COLUMN_IS_FORBIDDEN"
 
 
 class IllegalProjection(UserError):
-    """ADD PROJECTION of a name that another one of the table has."""
+    """ADD PROJECTION with the name of another projection of the table."""
 
     code = "ILLEGAL_PROJECTION"
 
 
 class NoSuchProjection(UserError):
-    """DROP, CLEAR or MATERIALIZE PROJECTION names one that the table does not have."""
+    """DROP, CLEAR or MATERIALIZE PROJECTION names a projection that the table does not have."""
 
     code = "NO_SUCH_PROJECTION_IN_TABLE"
 
 
 class ReadonlySetting(UserError):
-    """MODIFY or RESET SETTING of one that is decided for good when the table is created."""
+    """MODIFY or RESET SETTING of a setting that can't change after the table was created."""
 
     code = "READONLY_SETTING"
 
@@ -103,10 +112,11 @@ _QUOTED = re.compile(r"`((?:[^`\\]|\\.)*)`")
 
 @dataclass(frozen=True, slots=True)
 class Altered:
-    """What a list of commands makes of a table.
+    """The result of a list of commands.
 
-    `mutation` are the commands that the data needs. `is_local`: nothing that replicas have to
-    agree on changes, so nothing is written to ZooKeeper (spec §8.1).
+    `definition` is the table's next one, `changes` the changes of columns' names, `mutation` the
+    commands for which parts have to be rewritten. `is_local` says that nothing changes that
+    replicas have to agree on, so that nothing is written to ZooKeeper (spec §8.1).
     """
 
     definition: TableDefinition
@@ -125,7 +135,7 @@ def apply_alter(
     rename: Rename,
     keeps_rows: KeepsRows,
 ) -> Altered:
-    """The table after the commands, one after the other: each sees what those before it did.
+    """Apply the commands one after the other; each sees the changes of those before it.
 
     Raises a UserError that names the column or setting and the remedy.
     """
@@ -136,7 +146,7 @@ def apply_alter(
 
 
 class _Alter:
-    """The definition on its way from one command to the next."""
+    """The state between the commands of one ALTER."""
 
     def __init__(
         self, definition: TableDefinition, uses: Uses, rename: Rename, keeps_rows: KeepsRows
@@ -256,11 +266,13 @@ class _Alter:
         self._changed(command, column, change)
 
     def _renamed(self, text: str, command: RenameColumn) -> str:
-        """A default, or TTL clauses, after the column they may use was renamed."""
+        """A default, constraint or TTL after a column that it may use was renamed."""
         return self._rename_in(text, *command.names) if text else ""
 
     def _renamed_index(self, text: str, command: RenameColumn) -> str:
-        """`i v TYPE minmax …` after `v` was renamed; what stands behind TYPE names no column."""
+        """An index such as `i v TYPE minmax …` after `v` was renamed. After TYPE no columns are
+        named.
+        """
         declared, word, kind = text.rpartition(" TYPE ")
         quoted = _QUOTED.match(declared)
         name = quoted[0] if quoted else declared.partition(" ")[0]
@@ -268,7 +280,7 @@ class _Alter:
         return f"{name} {expression}{word}{kind}"
 
     def _refuse_other_group(self, command: RenameColumn) -> None:
-        """A column of Nested stays in its group, and no other one comes into it."""
+        """Refuse a RENAME of a whole Nested group, or of a column into or out of one."""
         columns, (before, after) = self._now.columns, command.names
         if any(nested_group(one.name) == before for one in columns):
             raise NotImplementedStatement(
@@ -284,7 +296,9 @@ class _Alter:
     def _changed(
         self, command: DropColumn | RenameColumn, column: Column, change: ColumnChange
     ) -> None:
-        """The name means something else from now on, to parts too if they have the column."""
+        """Note that the column's name has changed its meaning. If parts have the column, they are
+        read by this change, and rewritten.
+        """
         self._is_local = False
         self._added.discard(column.name)
         if column.is_stored:
@@ -408,8 +422,9 @@ class _Alter:
         self._now = replace(self._now, settings=kept)
 
     def _order_by(self, command: ModifyOrderBy) -> None:
-        """Behind the primary key, expressions may go from the end; only of columns that no row has
-        yet can others come in, anywhere. So all rows stay in order.
+        """MODIFY ORDER BY. Rows are not sorted again, so they must be in the new order already: the
+        primary key stays, expressions behind it may be left out, and expressions may be added
+        only if they use new columns alone, which have no values yet.
         """
         now, wanted = self._now, command.order_by
         if wanted == now.order_by:
@@ -490,7 +505,7 @@ class _Alter:
             )
 
     def _users(self, name: str) -> list[Column]:
-        """The columns that are computed from it."""
+        """The other columns whose default uses this one."""
         columns = self._now.columns
         return [
             one
@@ -511,7 +526,9 @@ class _Alter:
                 )
 
     def _refuse_unknown_inputs(self, column: Column) -> None:
-        """Rows that have no value of the column would be read with its default."""
+        """Refuse a default that uses an EPHEMERAL column: rows without a value of `column` are read
+        with that default, and no part has values of an EPHEMERAL column.
+        """
         if not column.default or column.default_kind == "EPHEMERAL":
             return
         for name in self._uses(column.default, [*self._now.columns, column]):
@@ -551,7 +568,7 @@ def _without(column: Column, what: Removable) -> Column:
 
 
 def key_uses(name: str, definition: TableDefinition, uses: Uses) -> frozenset[KeyUse]:
-    """Everything that the column is for keys and the engine."""
+    """All uses of the column by keys and the engine."""
     engine, columns = definition.engine, definition.columns
     order = (*definition.order_by, *(definition.primary_key or ()))
     keys: tuple[tuple[KeyUse, tuple[str, ...]], ...] = (
@@ -576,7 +593,7 @@ def key_uses(name: str, definition: TableDefinition, uses: Uses) -> frozenset[Ke
 
 
 def place_in_keys(name: str, definition: TableDefinition, uses: Uses) -> str | None:
-    """The key that the column is in, in words; None for one that is in none."""
+    """The first key that uses the column, in words; None if none does."""
     keys = (
         ("in the partition key", definition.partition_by),
         ("in the sorting key", definition.order_by),
@@ -590,7 +607,7 @@ def place_in_keys(name: str, definition: TableDefinition, uses: Uses) -> str | N
 
 
 def place_of(name: str, definition: TableDefinition, uses: Uses) -> str | None:
-    """What the column is for the engine, in words; None for an ordinary one."""
+    """The use of the column by a key or the engine, in words; None if there is none."""
     engine = definition.engine
     in_keys = place_in_keys(name, definition, uses)
     if in_keys is not None:
@@ -607,7 +624,9 @@ def place_of(name: str, definition: TableDefinition, uses: Uses) -> str | None:
 
 
 def declared_name(text: str) -> str:
-    """That of an index or a projection: what its text begins with, as `quote_name` writes it."""
+    """The name of an index, projection or constraint, with which its text begins, quoted if need
+    be.
+    """
     if not text.startswith("`"):
         return text.partition(" ")[0]
     found = _QUOTED.match(text)

@@ -1,9 +1,10 @@
-"""Reading a part as the table is now, whichever metadata it was written with (spec §8.4).
+"""How a part is read with the table's current columns, whichever metadata it was written with (spec
+§8.4).
 
-A part keeps its columns as they were, and the version of the metadata that it was written with.
-What happened to names since is the table's history: each ALTER that renamed or dropped a column
-left a record in ZooKeeper, at `T/alters/<version>`. So a name that was dropped and added again, or
-that now belongs to another column, is never taken for the old one.
+A part keeps its columns as they were when it was written, and the version of the metadata at that
+time. The changes of names since are the table's history: each ALTER that renamed or dropped a
+column left a record in ZooKeeper, at `T/alters/<version>`. So a column that was dropped and added
+again, or that got the name of an old one, is never taken for the old one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,12 +20,12 @@ RECORD_FORMAT = 1  # Bump when the text changes; keep decoding every older numbe
 CHANGES_MAX = 2**20
 
 NamesAndTypes = Sequence[tuple[str, str]]
-"""Columns as a part has them; a type is canonical text."""
+"""The columns of a part: names, and types as canonical texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredColumn:
-    """Where a part has the values of the table's `column`: under `name`, as values of `type`."""
+    """Where a part has the values of the table's `column`: under `name`, with the type `type`."""
 
     column: str
     name: str
@@ -32,15 +33,16 @@ class StoredColumn:
 
 
 def stored_columns(definition: TableDefinition) -> tuple[Column, ...]:
-    """Those of the table's columns that parts have in their files: neither ALIAS nor EPHEMERAL."""
+    """The table's columns that parts have in their files: those not ALIAS or EPHEMERAL."""
     return tuple(column for column in definition.columns if column.is_stored)
 
 
 def stored_as(
     definition: TableDefinition, part: NamesAndTypes, version: int
 ) -> tuple[StoredColumn, ...]:
-    """The stored columns of the table that a part has, in the table's order; `version` is that of
-    the metadata that it was written with. Of the others it has no values: their default counts.
+    """The stored columns of the table that a part has, in the table's order. `part` are the part's
+    own columns, `version` is that of the metadata with which it was written. Of the table's other
+    columns the part has no values; they are read as their defaults.
 
     A part that is newer than `definition` is read by its names as they are (spec §16.8 U9).
     """
@@ -59,7 +61,9 @@ def stored_as(
 
 
 def is_current(definition: TableDefinition, part: NamesAndTypes, version: int) -> bool:
-    """Whether the part's files are just as the table's columns are now."""
+    """Whether the part has exactly the table's current columns, with their names,
+    types and order.
+    """
     wanted = [(column.name, column.name, column.type) for column in stored_columns(definition)]
     found = [(one.column, one.name, one.type) for one in stored_as(definition, part, version)]
     return found == wanted and len(part) == len(wanted)
@@ -67,9 +71,10 @@ def is_current(definition: TableDefinition, part: NamesAndTypes, version: int) -
 
 @dataclass(frozen=True, slots=True)
 class AlterRecord:
-    """`T/alters/<version>`: who altered the table when and how, and what became of its names.
+    """`T/alters/<version>`: when, by which replica and with which commands the table was altered,
+    and the changes of its columns' names.
 
-    `request_id` tells the one who asked that the record is theirs, when no answer came.
+    A client whose request had no answer recognises its own record by `request_id`.
     """
 
     created_s: int
@@ -126,5 +131,5 @@ def _parse_line(line: str, version: int) -> ColumnChange:
 
 
 def history_of(records: Iterable[AlterRecord]) -> tuple[ColumnChange, ...]:
-    """The history of a table from its records, in the order of their versions."""
+    """The history of a table, from its records in the order of their versions."""
     return tuple(change for record in records for change in record.changes)

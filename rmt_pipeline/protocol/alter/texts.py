@@ -1,4 +1,4 @@
-"""From the texts of `metadata` and `columns` to a table's next definition (spec §8.2)."""
+"""Makes a table's next definition from the texts of `metadata` and `columns` (spec §8.2)."""
 
 from dataclasses import replace
 
@@ -23,9 +23,9 @@ def definition_of_texts(
     version: int,
     history: tuple[ColumnChange, ...],
 ) -> TableDefinition:
-    """The definition once the ALTER of `version` is applied to it.
+    """The definition after the ALTER that makes metadata `version` with these texts.
 
-    Raises MetadataMismatch when the texts change what can't be altered, Corruption.
+    Raises MetadataMismatch if the texts change what can't be altered, Corruption.
     """
     metadata = parse_metadata(metadata_text)
     for difference in metadata_differences(metadata_of(definition), metadata):
@@ -50,14 +50,14 @@ def definition_of_texts(
 
 
 def _keys(metadata: Metadata) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
-    """The sorting key and the primary key, if that is another one."""
+    """The sorting key, and the primary key, or None if it was not given explicitly."""
     if not metadata.sorting_key:
         return split_key(metadata.primary_key), None
     return split_key(metadata.sorting_key), split_key(metadata.primary_key)
 
 
 def split_key(text: str) -> tuple[str, ...]:
-    """The expressions of a key, which stand in its text with commas between. Raises Corruption."""
+    """The expressions of a key's text, which commas separate. Raises Corruption."""
     if not text:
         return ()
     pieces: list[str] = []
@@ -65,7 +65,7 @@ def split_key(text: str) -> tuple[str, ...]:
     while at < len(text):
         char = text[at]
         if quote:
-            at += char == "\\"  # and what it escapes
+            at += char == "\\"  # skip the escaped character too
             quote = "" if char == quote else quote
         elif char in _QUOTES:
             quote = char
@@ -84,10 +84,12 @@ def split_key(text: str) -> tuple[str, ...]:
 
 
 def same_columns(one: tuple[Column, ...], other: tuple[Column, ...]) -> bool:
-    """Whether replicas with these columns agree. Each keeps comments for itself (spec §8.1)."""
+    """Whether the columns are the same but for their comments, which each replica has for itself
+    (spec §8.1).
+    """
     return columns_text(without_comments(one)) == columns_text(without_comments(other))
 
 
 def without_comments(columns: tuple[Column, ...]) -> tuple[Column, ...]:
-    """The columns as two replicas compare them: comments may differ."""
+    """The columns without their comments, as two replicas compare them."""
     return tuple(replace(column, comment="") for column in columns)

@@ -1,4 +1,4 @@
-"""The text of `columns` (spec §0.4.12): one line for each column of a table or a part."""
+"""The text of the node `columns` (spec §0.4.12), with a line for each column of a table or part."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -16,13 +16,15 @@ _CODEC = re.compile(r"CODEC\((.*)\)", re.DOTALL)
 
 
 def columns_text(columns: Sequence[Column]) -> str:
-    """The node's text. `Column.codec` is what stands in the parentheses of CODEC(…)."""
+    """The text of the node. `Column.codec` is what stands in the parentheses of CODEC(…)."""
     lines = "".join(_line(column) for column in columns)
     return f"columns format version: 1\n{len(columns)} columns:\n{lines}"
 
 
 def _line(column: Column) -> str:
-    """Fields are separated by tabs, which escaping keeps out of the fields themselves."""
+    """The line of a column. Its fields are separated by tabs; escaping keeps tabs out of the
+    fields.
+    """
     assert column.name, "a column has a name"
     assert column.type, f"column {column.name} has a type"
     name = escape(column.name).replace("\\'", "'").replace("`", "\\`")

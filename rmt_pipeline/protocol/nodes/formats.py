@@ -1,8 +1,8 @@
-"""Texts of the nodes that are not log entries: what the original's say (spec §0.4.4 to §0.4.8),
-and ours.
+"""Texts of the original's nodes that are not log entries (spec §0.4.4 to §0.4.8).
 
-Each kind is a value with `encode` and `decode`. Decoding raises Corruption and nothing else.
-The larger ones have modules of their own, and come out of here too.
+Each kind of node is a class with `encode` and `decode`. Decoding raises Corruption and no other
+error. `metadata` and `columns` have modules of their own, as have the nodes that the original does
+not have (`records`, `tasks`).
 """
 
 from bisect import bisect_left
@@ -19,14 +19,16 @@ PORT_MAX = 65_535
 HASH_BYTES = 16
 _VERSION_BYTES = 4
 _VERSIONS_MAX = 1 << 20
-"""More ALTERs than a table has; one hash in 4096 ends with less."""
+"""More than any table's metadata version. Of hashes, which older versions write in the place of the
+version, one in 4096 ends with less.
+"""
 VARINT_BYTES_MAX = 9
 PART_HEADER = b"part header format version: 1\n"
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaAddress:
-    """How to reach a replica (`R/host`, §0.4.8). `port` is the part exchange's."""
+    """The address of a replica (`R/host`, §0.4.8). `port` is that of the part exchange."""
 
     host: str
     port: int
@@ -69,7 +71,7 @@ class QuorumEntry:
     replicas: tuple[str, ...]
 
     def with_replica(self, name: str) -> Self:
-        """Counted once, however often it says so."""
+        """The entry after this replica has the part; the same if it was counted already."""
         if name in self.replicas:
             return self
         return replace(self, replicas=(*self.replicas, name))
@@ -78,7 +80,7 @@ class QuorumEntry:
         return f"version: 1\n{self.text()}".encode()
 
     def text(self) -> str:
-        """Without a version."""
+        """The text without its line with the version."""
         names = "".join(f"{escape(name)}\n" for name in self.replicas)
         return (
             f"part_name: {self.part}\n"
@@ -97,7 +99,7 @@ class QuorumEntry:
 
     @classmethod
     def read(cls, reader: TextReader) -> Self:
-        """What `text` gives."""
+        """Read what `text` writes."""
         part = reader.field_as("part_name: ", PartName.parse)
         required = reader.number("required_number_of_replicas: ", high=COUNT_MAX)
         count = reader.number("actual_number_of_replicas: ", high=COUNT_MAX)
@@ -108,9 +110,10 @@ class QuorumEntry:
 
 @dataclass(frozen=True, slots=True)
 class QuorumStatus:
-    """The insert that waits for its quorum alone (`T/quorum/status`). Of one part its text is the
-    original's; there one block is committed at a time, and here all of an insert: several parts are
-    a version of ours.
+    """The parts of the one insert that waits for a quorum that is not parallel (`T/quorum/status`).
+
+    For one part the text is the original's, which commits one block at a time. Here all parts of an
+    insert are committed at once; several parts have a version of the text that is our own.
     """
 
     entries: tuple[QuorumEntry, ...]
@@ -149,12 +152,12 @@ class AddedParts:
 
     @classmethod
     def of(cls, parts: Iterable[PartName]) -> Self:
-        """A later part of the same partition takes the place of an earlier one."""
+        """The value for these parts; of several parts of one partition the last one counts."""
         by_partition = {part.partition: part for part in parts}
         return cls(tuple(by_partition[partition] for partition in sorted(by_partition)))
 
     def with_parts(self, parts: Iterable[PartName]) -> Self:
-        """These reached theirs now."""
+        """The value after these parts reached their quorum."""
         return type(self).of([*self.parts, *sorted(parts)])
 
     def encode(self) -> bytes:
@@ -163,7 +166,9 @@ class AddedParts:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Also reads the empty node that CREATE makes, and version 1: just a part's name."""
+        """Decode the text, also the empty one that CREATE writes, and version 1, which is a part's
+        name. Raises Corruption.
+        """
         reader = TextReader(data, "last quorum parts")
         if reader.at_end:
             return cls()
@@ -183,10 +188,13 @@ class AddedParts:
 class PartHeader:
     """What `R/parts/<part>` says about the part's content (§0.4.7). Hashes are 16 bytes.
 
-    The frame is the original's; what we put into it: `columns_hash` over the text of the part's
-    columns, `files` how many data files, `hash_of_all_files` what `proof_of_files` says,
-    `hash_of_uncompressed_files` over the logical content in the order of rows, and
-    `uncompressed_hash_of_compressed_files` the row hash, which does not depend on order.
+    The layout is the original's. We put into it:
+
+    * `columns_hash`: the hash of the text of the part's columns;
+    * `files`: how many data files there are;
+    * `hash_of_all_files`: see `proof_of_files`;
+    * `hash_of_uncompressed_files`: the hash of the logical content, in the order of the rows;
+    * `uncompressed_hash_of_compressed_files`: the row hash, which does not depend on the order.
     """
 
     columns_hash: bytes
@@ -207,8 +215,8 @@ class PartHeader:
 
     @property
     def metadata_version(self) -> int | None:
-        """None when these bytes are some of a hash, as in headers of versions that did not write
-        it.
+        """The version of the metadata that the part's files are read with; None if the header was
+        written by a version of rmt that has the whole hash there.
         """
         version = int.from_bytes(self.hash_of_all_files[-_VERSION_BYTES:])
         return version if version < _VERSIONS_MAX else None
@@ -240,9 +248,9 @@ class PartHeader:
         return cls(columns_hash, files, hashes[0], hashes[1], hashes[2], uncompressed_files)
 
     def difference(self, other: "PartHeader") -> str | None:
-        """What the two parts of one name do not have in common, in words; None when equal.
+        """How this part and `other`, of the same name, differ, in words; None if they are equal.
 
-        As the original's comparison of merged parts, this ignores the files' bytes: two writers
+        Like the original's comparison of merged parts, this ignores the files' bytes: two writers
         may store the same rows differently (§0.4.7).
         """
         if self.columns_hash != other.columns_hash:
@@ -267,15 +275,15 @@ class PartHeader:
 
 
 def proof_of_files(files_hash: bytes, metadata_version: int) -> bytes:
-    """What a header has for `hash_of_all_files`: the hash of the files' bytes, and for its last
-    bytes the version of the metadata that they are read with. Nobody compares replicas by it, so
-    that versions of this program which write the whole hash there take a part all the same.
+    """The value of `PartHeader.hash_of_all_files`: the hash of the files' bytes, whose last bytes
+    are replaced by the version of the metadata with which the files are read. Replicas are not
+    compared by it, so versions of rmt that write the whole hash there accept the part all the same.
     """
     return files_hash[:-_VERSION_BYTES] + metadata_version.to_bytes(_VERSION_BYTES)
 
 
 def varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first; the high bit says that more follow."""
+    """The number in seven bits per byte, lowest first. The high bit says that more bytes follow."""
     encoded = bytearray()
     while number >= 0x80:
         encoded.append(number & 0x7F | 0x80)
@@ -296,8 +304,8 @@ def _read_varint(reader: TextReader) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MutationEntry:
-    """A mutation as `T/mutations/<id>` has it (spec §0.4.4): what it does, and up to which block of
-    each partition.
+    """The text of `T/mutations/<id>` (spec §0.4.4): the commands of a mutation, and for each
+    partition that it concerns its number there. It applies to blocks with smaller numbers.
     """
 
     create_time: int
@@ -311,7 +319,7 @@ class MutationEntry:
         assert list(self.block_numbers) == sorted(self.block_numbers)
 
     def version_in(self, partition: str) -> int | None:
-        """The mutation's version in the partition; None when it does not concern it."""
+        """The mutation's number in the partition; None if the partition is not concerned."""
         at = bisect_left(self.block_numbers, (partition,))
         if at == len(self.block_numbers) or self.block_numbers[at][0] != partition:
             return None
@@ -331,7 +339,7 @@ class MutationEntry:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Also reads old entries, which end after the commands."""
+        """Decode the text, also of old entries, which end after the commands. Raises Corruption."""
         reader = TextReader(data, "mutation")
         reader.number("format version: ", low=1, high=1)
         create_time = reader.field_as("create time: ", parse_time)

@@ -1,5 +1,5 @@
-"""The text of `metadata` (spec §0.4.11): what all replicas must agree on besides the
-columns.
+"""The text of the node `metadata` (spec §0.4.11): what all replicas of a table must agree on
+besides the columns.
 """
 
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from rmt_pipeline.protocol.text import parse_decimal
 
 INDEX_GRANULARITY = 8192
 INDEX_GRANULARITY_BYTES = 10_485_760
-DATA_FORMAT_VERSION = 1  # with a partition key
-MERGE_PARAMETERS_VERSION = 2  # the one that has all parameters
+DATA_FORMAT_VERSION = 1  # that of tables with a partition key
+MERGE_PARAMETERS_VERSION = 2  # the version with all parameters
 
 MODES: dict[EngineKind, int] = {
     "MergeTree": 0,
@@ -26,11 +26,10 @@ MODE_MAX = 7
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """The fields of `metadata`. Expressions are canonical texts; empty means that there is
-    none.
+    """The fields of `metadata`. Expressions are canonical texts, empty if there is none.
 
-    `sorting_key` is only set when a PRIMARY KEY was given explicitly: otherwise `primary_key`
-    is the sorting key as well.
+    `sorting_key` is only set if a PRIMARY KEY was given explicitly. Otherwise `primary_key` is the
+    sorting key as well.
     """
 
     primary_key: str
@@ -52,7 +51,7 @@ class Metadata:
     index_granularity_bytes: int = 0
     data_format_version: int = DATA_FORMAT_VERSION
     merge_parameters_version: int = 0
-    """0: the text does not say (before late 22.x, and plain MergeTree here)."""
+    """0: the text has no such line (before late 22.x, and for plain MergeTree here)."""
 
     @property
     def text(self) -> str:
@@ -89,7 +88,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class MetadataDifference:
-    """One field that two texts do not agree on; an immutable one can't be altered (§0.4.11)."""
+    """A field in which two texts differ. If it is `immutable`, no ALTER can change it (§0.4.11)."""
 
     field: str
     mine: str
@@ -140,10 +139,10 @@ def metadata_differences(mine: Metadata, theirs: Metadata) -> tuple[MetadataDiff
 
 
 def metadata_mismatch(mine: Metadata | str, theirs: Metadata | str) -> str | None:
-    """Why the two (parsed, or as texts) are not the same table's; names the field and both
-    values.
+    """How the metadata of two replicas (parsed, or as texts) differ: the first field, with both
+    values. None if they agree.
 
-    None when they agree. How the texts are written does not matter. Raises Corruption.
+    How the texts are written does not matter. Raises Corruption.
     """
     differences = metadata_differences(_parsed(mine), _parsed(theirs))
     return str(differences[0]) if differences else None
@@ -154,7 +153,7 @@ def _parsed(metadata: Metadata | str) -> Metadata:
 
 
 def metadata_of(definition: TableDefinition) -> Metadata:
-    """What a definition says about its table; the columns have their own node."""
+    """The metadata of a table of this definition."""
     engine = definition.engine
     settings = dict(definition.settings)
     sorting_key = ", ".join(definition.order_by)

@@ -1,6 +1,7 @@
 """Texts of the nodes that the original does not have: claims, attempts, logical inserts.
 
-Lines that a person can read, under a format number. See docs/protocol.md for what they are for.
+Each is a few lines that a person can read, the first with a format number. docs/protocol.md says
+what the nodes are for.
 """
 
 import re
@@ -21,23 +22,24 @@ from rmt_pipeline.protocol.text import (
 )
 
 FORMAT = 1  # Bump when a text changes; keep decoding every older number.
-ATTEMPTS_FORMAT = 2  # 1 did not say whether bytes are left
+ATTEMPTS_FORMAT = 2  # 1 had no `is_unseen`
 INSERT_FORMAT = 5
-"""1 had no sums of the rows as given, 2 no block numbers, 3 not those that are the insert's own, 4
-one line for all its blocks in a partition.
+"""Format 1 had no sums of the given rows, 2 had no block numbers, 3 did not say which blocks are
+the insert's own, and 4 had one line for all blocks of the insert in a partition.
 """
-BATCH_FORMAT = 4  # 1 had no block numbers, 2 not those that are its own, 3 no single blocks
+BATCH_FORMAT = 4  # 1, 2 and 3 lacked what the insert formats 2, 3 and 4 do
 
-SEARCHED_MAX = 4  # partitions that a text is searched for; more are looked up line by line
+SEARCHED_MAX = 4  # up to so many partitions a text is searched; for more it is split into lines
 _HASH = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """`R/executing/<queue node>`: `worker` is producing `parts` (a fake range among them).
+    """`R/executing/<queue node>`: `worker` carries out the queue entry and is producing `parts`,
+    among which there may be a fake range.
 
-    The node is ephemeral: a worker that dies gives its claims back with its session. `worker`
-    is for people.
+    The node is ephemeral, so the claims of a worker that dies end with its session. `worker` is for
+    people.
     """
 
     worker: str
@@ -62,11 +64,12 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """`R/attempts/<queue node>`: how the entry has failed or waited so far.
+    """`R/attempts/<queue node>`: how the queue entry has failed or waited so far.
 
     For `system.replication_queue` and people. `last_attempt_s` is in seconds since the epoch, 0 for
-    never. `is_unseen`: of a part that the entry brings, the replica has yet to look at the bytes
-    that its disk may have left. Until then it is not lost (`replica.upkeep.lost`).
+    never. `is_unseen` says that the replica's disk may still have bytes of the part that the entry
+    brings, at which the replica has yet to look. Until then the part is not taken for lost
+    (`replica.upkeep.lost`).
     """
 
     tries: int
@@ -100,8 +103,8 @@ class Attempts:
 
 @dataclass(frozen=True, slots=True)
 class Restoring:
-    """`T/restoring`: where in the log the parts of the disks are going to be announced. What the
-    log had before is of an older time than the disks.
+    """`T/restoring`: the table is being restored from the disks of its replicas. `log` is the index
+    in the log from which their parts will be announced; earlier entries are older than the disks.
     """
 
     log: int
@@ -120,14 +123,16 @@ class Restoring:
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """`T/restoring/<replica>`: its parts are promised in ZooKeeper. `dropped` are the ranges that
-    it knows to be dropped; `unseen` are blocks of its disk of which it does not know that they were
-    ever promised before; `tries` such ones of inserts with a token, each with the id of its insert.
-    Until then the node is empty.
+    """`T/restoring/<replica>`: the replica has promised the parts of its disk in ZooKeeper. Until
+    it has, the node is empty.
 
-    `given_up_among`: some of these parts are not promised any more, because of what these replicas
-    had announced. Each is named with the transaction that made its node: one that was dropped, and
-    came again, is another one.
+    `dropped` are the ranges that it knows to be dropped. `unseen` are blocks of its disk of which
+    it does not know whether they were ever promised before; `tries` are such blocks of inserts with
+    a token, each with the id of its insert.
+
+    If `given_up_among` is not empty, some of these parts are not promised any more, because of what
+    the replicas in it had announced. Each replica is named with the transaction that made its node,
+    so that a replica that was dropped and created again counts as another one.
     """
 
     dropped: tuple[PartName, ...]
@@ -143,7 +148,7 @@ class Announced:
             ("tries: ", tries),
             ("given up among: ", [*map(escape, self.given_up_among)]),
         ]
-        while len(lists) > 1 and not lists[-1][1]:  # as older versions write and read it
+        while len(lists) > 1 and not lists[-1][1]:  # so that older versions can read it
             lists.pop()
         text = "".join(listed(name, items) for name, items in lists)
         return f"announced format version: {FORMAT}\n{text}".encode()
@@ -162,8 +167,9 @@ class Announced:
 
 @dataclass(frozen=True, slots=True)
 class LostPart:
-    """`T/lost_parts/<part>`: no replica had the part any more: it became an empty one. `inserts`
-    are the ids of those that are known to have had rows in it, to be said again.
+    """`T/lost_parts/<part>`: no replica had the part any more, and an empty one replaced it.
+    `inserts` are the ids of the inserts that are known to have had rows in it; repeating these
+    brings the rows back.
     """
 
     replaced_s: int
@@ -197,15 +203,18 @@ AS_STORED = -1
 
 
 class PartitionRows(NamedTuple):
-    """What a block of an insert put into its partition: how many rows, the sum of their hashes as
-    32 lower-hex digits, and the first and the last number of the blocks that they are in.
+    """What a block of an insert put into its partition: the number of rows, the sum of their hashes
+    as 32 lower-hex digits, and the `first` and `last` number of the blocks that have them.
 
-    In older formats a line is of all the blocks that the insert has in the partition, and the
-    numbers may be `UNKNOWN_BLOCK`, as they are where no block has rows. Every block from
-    `own_first` to `own_last` is this insert's and nobody else's; `NO_BLOCK` when the rows were in
-    the table before, for they are another insert's too; `UNKNOWN_BLOCK` when it is not known, as in
-    older formats. `given` is how many rows the block was made of, where these are more than it
-    stores.
+    In older formats a line is for all blocks of the insert in the partition, and the numbers may be
+    `UNKNOWN_BLOCK`; they also are if no block has rows.
+
+    Every block from `own_first` to `own_last` has rows of this insert only. Both are `NO_BLOCK` if
+    the rows were in the table already, and so belong to another insert too, and `UNKNOWN_BLOCK` if
+    it is not known, as in older formats.
+
+    `given` is how many rows the block was made from, if that is more than it stores (as an engine
+    may combine rows); else `AS_STORED`.
     """
 
     partition: str
@@ -219,16 +228,17 @@ class PartitionRows(NamedTuple):
 
     @property
     def rows_given(self) -> int:
+        """How many rows the block was made from."""
         return self.rows if self.given == AS_STORED else self.given
 
     @property
     def content(self) -> tuple[int, str, int]:
-        """Equal for blocks of equal rows, wherever they are."""
+        """A value that is equal for blocks of equal rows, whatever their numbers."""
         return self.rows, self.row_hash, self.rows_given
 
     def is_in(self, dropped: PartName) -> bool:
-        """Whether all of it was in these blocks. Of what is not known it is believed of a whole
-        partition only.
+        """Whether all rows of the line were in the blocks of `dropped`. If their blocks are not
+        known, that is so only if `dropped` is the whole partition.
         """
         if self.partition != dropped.partition:
             return False
@@ -237,7 +247,9 @@ class PartitionRows(NamedTuple):
         return dropped.block_min <= self.first and self.last <= dropped.block_max
 
     def touches(self, dropped: PartName) -> bool:
-        """Whether some of it may have been in these blocks."""
+        """Whether some rows of the line may have been in the blocks of `dropped`. Rows whose blocks
+        are not known touch only a drop of the whole partition.
+        """
         return self.is_in(dropped) or (
             self.partition == dropped.partition
             and self.first != UNKNOWN_BLOCK
@@ -247,8 +259,9 @@ class PartitionRows(NamedTuple):
 
 
 class MissingRows(NamedTuple):
-    """So many rows (0: nobody knows) that an insert had put into the partition are lost: the quorum
-    of their blocks failed, or no replica had these any more. The others are in.
+    """So many `rows` (0: not known) that an insert had put into the partition are lost, because the
+    quorum of their blocks failed, or because no replica had these blocks any more. The insert's
+    other rows of the partition are in the table.
     """
 
     partition: str
@@ -257,17 +270,18 @@ class MissingRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InsertRecord:
-    """`T/inserts/<insert id>`: one logical insert, which a retry finds and is answered by, or goes
-    on from.
+    """`T/inserts/<insert id>`: one logical insert. A retry finds the record, and is answered by it
+    or goes on from it.
 
-    `rows` and `row_hash` are of the rows as they were given, all of them: they tell a retry from
-    other data under the same token ("" in records of format 1, which had no such sums).
-    `rows_in` of them are in the table. An insert that is too large for one commit has the
-    partitions of each in a node of its own below this one (`InsertBatch`), numbered up to
-    `batches`; the others have them here, in order of the ids.
+    `rows` and `row_hash` are of all rows as they were given. They distinguish a retry from other
+    data under the same token. (`row_hash` is "" in records of format 1, which had no such sums.)
+    `rows_in` of these rows were committed. An insert that is too large for one commit has the
+    partitions of each commit in a node of its own below this one (`InsertBatch`), numbered up to
+    `batches`. Other inserts have them here, sorted.
 
-    A DROP takes its partitions out, so that a retry then brings back just those. What else is lost
-    of a partition is `missing`: a retry brings it back if it has the blocks that are in.
+    A DROP removes its partitions from the record, so that a retry brings back just those. Other
+    lost rows of a partition are `missing`: a retry brings them back if it has the blocks of that
+    partition that are still in the table.
     """
 
     created_s: int
@@ -290,20 +304,23 @@ class InsertRecord:
 
     @property
     def is_whole(self) -> bool:
-        """All of it was committed, and nothing of it lost; else it waits for whoever says it
-        again.
+        """Whether all of the insert was committed and nothing of it was lost. If not, a retry is to
+        go on with it.
         """
         return self.rows_in == self.rows and not self.missing
 
     @property
     def rows_there(self) -> int:
-        """At most so many are in the table, but for what was dropped."""
+        """How many rows are in the table, if none were dropped since: those committed
+        and not lost.
+        """
         return max(0, self.rows_in - sum(one.rows for one in self.missing))
 
     @staticmethod
     def may_be_of(data: bytes, partitions: Collection[str]) -> bool:
-        """Whether a record of this text can have rows of these partitions, or rows that are missing
-        there, by its lines alone, for who looks at thousands of them; one with batches can.
+        """Whether the record with this text may have rows of these partitions, or missing rows
+        there. Looks at the lines alone, since it is called for thousands of records. A record with
+        batches always may.
         """
         if b"\nbatches: " in data and b"\nbatches: 0\n" not in data:
             return True
@@ -314,8 +331,9 @@ class InsertRecord:
 
     @classmethod
     def all_partitions(cls, data: bytes) -> frozenset[str]:
-        """Every partition that the insert has rows of and ever will have; nothing when the text
-        does not say so: some were dropped or lost, which a retry may bring back, or it is in part.
+        """All partitions that the insert has rows in and ever will have. Empty if the text can't
+        tell: rows were dropped or lost, which a retry may bring back, or the insert has batches or
+        was committed in part, or the text is damaged.
         """
         try:
             record = cls.decode(data)
@@ -327,6 +345,7 @@ class InsertRecord:
         return frozenset(record.partition_ids())
 
     def partition_ids(self) -> tuple[str, ...]:
+        """The partitions that the record itself has lines of, each once."""
         return tuple(dict.fromkeys(one.partition for one in self.partitions))
 
     def encode(self) -> bytes:
@@ -398,7 +417,7 @@ class InsertBatch:
 
 
 def partition_line(partition: PartitionRows) -> str:
-    """The rows that one insert has in one partition, as a line of its record or of a batch."""
+    """The line of a record or of a batch for one block of an insert."""
     fields = [partition.partition, str(partition.rows), partition.row_hash]
     if partition.first != UNKNOWN_BLOCK:
         fields += [str(partition.first), str(partition.last)]
@@ -459,7 +478,9 @@ def _parse_partition(line: str) -> PartitionRows:
 
 
 def _blocks(line: str, fields: Sequence[str]) -> tuple[int, int]:
-    """The first and the last of them."""
+    """The first and the last block number of two fields; `UNKNOWN_BLOCK` for both
+    without fields.
+    """
     if not fields:
         return UNKNOWN_BLOCK, UNKNOWN_BLOCK
     first, last = map(parse_decimal, fields)

@@ -1,4 +1,6 @@
-"""Texts of the queue of statements ON CLUSTER: the statement, and what came of it on a server."""
+"""Texts of nodes of the queue of statements ON CLUSTER and of Replicated databases: the statement,
+its outcome on a server, the tables of a database.
+"""
 
 from dataclasses import dataclass
 from typing import Self
@@ -7,13 +9,13 @@ from rmt_pipeline.protocol.reader import TextReader
 from rmt_pipeline.protocol.text import escape, unescape
 
 FORMAT = 1  # Bump when a text changes; keep decoding every older number.
-_DETACHED_FORMAT = 2  # of the record of a table that is detached permanently
+_DETACHED_FORMAT = 2  # of a TableRecord that is detached permanently
 _DETACHED_LINE = "detached: 1\n"
 _COUNT_MAX = 100_000
 _STATUS_MAX = 2**31 - 1
 
 UNKNOWN_STATUS = 1002
-"""The original's UNKNOWN_EXCEPTION: for the errors that it has no number for."""
+"""The original's UNKNOWN_EXCEPTION, for errors for which the original has no number."""
 
 STATUS_OF = {
     "NO_SUCH_COLUMN_IN_TABLE": 16,
@@ -52,16 +54,17 @@ STATUS_OF = {
     "BAD_TTL_EXPRESSION": 450,
     "CANNOT_ASSIGN_ALTER": 517,
 }
-"""The original's numbers of errors, by their names."""
+"""The original's numbers of errors, by the errors' names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """`query-N`: a statement, ON CLUSTER and all, as it was typed.
+    """`query-N`: a statement as it was typed, including ON CLUSTER.
 
-    `request_id` tells it from every other one: who gets no answer to putting it in finds it by
-    that. `database` and `settings` are those of the session that asked. In the log of a Replicated
-    database there are no hosts: it is for every replica of that.
+    `request_id` is different for every task: a client that gets no answer when it writes the task
+    finds out by it whether it was written. `database` and `settings` are those of the client's
+    session. In the log of a Replicated database a task has no hosts: it is for every replica of the
+    database.
     """
 
     query: str
@@ -106,18 +109,20 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class TaskOutcome:
-    """What came of a task on one server. `code` is the error's name; "" when there was none."""
+    """The outcome of a task on one server. `code` is the error's name; "" if there was no error."""
 
     code: str = ""
     message: str = ""
 
     @property
     def status(self) -> int:
-        """0 without an error."""
+        """The original's number of the error; 0 if there was none."""
         return STATUS_OF.get(self.code, UNKNOWN_STATUS) if self.code else 0
 
     def encode(self) -> bytes:
-        """The original's first two lines are its number and its message."""
+        """The text of the node. As in the original it begins with the error's number
+        and message.
+        """
         return f"{self.status}\n{escape(self.message)}\n{escape(self.code)}\n".encode()
 
     @classmethod
@@ -133,10 +138,10 @@ class TaskOutcome:
 
 @dataclass(frozen=True, slots=True)
 class NamesBefore:
-    """`begun/<server>`: which table, by its uuid, each name stood for before the statement began
-    there; "" for none. A database is `(name, "")`, and its uuid is its name.
+    """`begun/<server>`: the uuid of the table that each name stood for before the statement began
+    on that server; "" for none. A database is `(name, "")`, and its uuid is its name.
 
-    Whoever begins again after a death finds out by it what has happened already.
+    If the server dies and begins the statement again, it finds out by this what was done already.
     """
 
     uuids: tuple[tuple[str, str, str], ...] = ()
@@ -159,15 +164,18 @@ class NamesBefore:
         return cls(tuple(found))
 
     def of(self, database: str, table: str = "") -> str:
+        """The uuid for one name; "" if it stood for no table."""
         return next((uuid for d, t, uuid in self.uuids if (d, t) == (database, table)), "")
 
 
 @dataclass(frozen=True, slots=True)
 class TableRecord:
-    """`metadata/<table>` of a Replicated database: the CREATE TABLE that makes it as it is now.
+    """`metadata/<table>` of a Replicated database: `query` is the CREATE TABLE that makes the table
+    as it is now.
 
-    `origin` is the id of the statement that created it: tables of one name and another origin are
-    other tables. `version` counts its ALTERs, `task` is the last statement that touched it.
+    `origin` is the id of the statement that created the table: tables of the same name with other
+    origins are other tables. `version` counts its ALTERs, `task` is the number of the last
+    statement that changed it.
     """
 
     origin: str
@@ -175,10 +183,14 @@ class TableRecord:
     version: int = 0
     task: int = 0
     is_detached: bool = False
-    """DETACH TABLE PERMANENTLY: it keeps its name, and no server serves it."""
+    """Whether DETACH TABLE PERMANENTLY was said: the name stays taken, and no server
+    has the table.
+    """
 
     def encode(self) -> bytes:
-        """As older servers read it, unless it says what they do not know."""
+        """The text of the node, in the format that older servers read unless the table
+        is detached.
+        """
         return (
             f"version: {_DETACHED_FORMAT if self.is_detached else FORMAT}\n"
             f"origin: {escape(self.origin)}\n"
@@ -202,10 +214,12 @@ class TableRecord:
         return cls(origin, query, version, task, is_detached)
 
     def is_older_than(self, other: Self) -> bool:
-        """Of two of one table: whether the other one knows of more. First by the statements, which
-        are the database's: each shard counts its table's ALTERs for itself.
+        """Whether the `other` record of the same table is newer. The statements, which the database
+        counts, decide first: each shard counts the ALTERs of its own table, so `version` alone
+        misleads:
 
-        1. A table has had two ALTERs. 2. r3, alone in a new shard, makes it as it is now: that one
-        has had none. 3. r1 is away, and r3 alone carries the next ALTER out.
+        1. A table has had two ALTERs.
+        2. r3, alone in a new shard, creates the table as it is now; its table has had no ALTER.
+        3. r1 is away, and r3 alone carries out the next ALTER. Its version is 1.
         """
         return (self.task, self.version) < (other.task, other.version)

@@ -1,8 +1,8 @@
-"""Settings of the original that are known here and change nothing: how fast, by how many threads,
-by which plan, through which cache, with which of its experiments allowed.
+"""Settings of the original that are accepted here and change nothing, such as those about speed,
+threads, query plans, caches, and permissions for experimental features.
 
-A client may set them, so that its scripts run; `system.settings` lists them as neutral. What
-would change an answer, a limit or a promise is not among them: it works or is refused.
+A client may set them, so that its scripts run; `system.settings` lists them as neutral. A setting
+that would change an answer, a limit or a promise is not among them: it either works or is refused.
 """
 
 from collections.abc import Mapping

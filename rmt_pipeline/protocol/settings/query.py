@@ -197,8 +197,8 @@ class QuerySettings:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """Defaults, and what is given, as texts or values. Raises UnknownSetting,
-        BadSetting.
+        """The settings that are `given`, as texts or values, and the defaults of the others. Raises
+        UnknownSetting, BadSetting.
         """
         values: dict[str, Any] = {}
         for name, text in given.items():
@@ -213,12 +213,14 @@ QUERY_SETTINGS: Mapping[str, Setting] = settings_of(QuerySettings, "query")
 
 
 def find_query_setting(name: str) -> Setting:
-    """One that works here, or a neutral one. Raises UnknownSetting with the nearest names."""
+    """The setting of that name, which may be a neutral one. Raises UnknownSetting with the nearest
+    names.
+    """
     return NEUTRAL_QUERY_SETTINGS.get(name) or find(QUERY_SETTINGS, name, ALIASES)
 
 
 def query_settings(settings: Mapping[str, Any] | QuerySettings | None) -> QuerySettings:
-    """Settings of a statement from a mapping, as they are given in Python. Raises UnknownSetting,
+    """The settings of a statement, from what a caller in Python gave. Raises UnknownSetting,
     BadSetting.
     """
     if isinstance(settings, QuerySettings):

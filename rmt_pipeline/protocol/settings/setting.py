@@ -1,5 +1,5 @@
-"""What a setting is, and how its text is read. The settings themselves are two classes:
-`table.TableSettings` and `query.QuerySettings`.
+"""The properties of a setting, and how its text is read. The settings themselves are the fields of
+two classes, `table.TableSettings` and `query.QuerySettings`.
 """
 
 import re
@@ -48,7 +48,7 @@ class Setting:
         return setting_text(self.default)
 
     def parse(self, text: Value) -> Value:
-        """The value that `text` (or a number, a bool) says. Raises BadSetting."""
+        """The value for `text`, which may also be a number or a bool. Raises BadSetting."""
         text = setting_text(text)
         value = _parse(self.type, text)
         if value is None:
@@ -60,7 +60,7 @@ class Setting:
 
 
 def setting(default: Any, description: str, type_name: TypeName | None = None) -> Any:
-    """A field of a class of settings; without `type_name`, its type follows its default's."""
+    """A field of a class of settings. Without `type_name` the type follows from the default's."""
     kind = type_name or _TYPE_OF[type(default)]
     return field(
         default=default, metadata={"default": default, "description": description, "type": kind}
@@ -68,7 +68,7 @@ def setting(default: Any, description: str, type_name: TypeName | None = None) -
 
 
 def settings_of(cls: type, level: Level) -> dict[str, Setting]:
-    """The settings that a class of them has, by name."""
+    """The settings of a class of settings, by name."""
     return {
         item.name: Setting(
             item.name,
@@ -94,7 +94,10 @@ def find(known: Mapping[str, Setting], name: str, aliases: Mapping[str, str]) ->
 def checked(
     given: Iterable[tuple[str, str]], find_setting: Callable[[str], Setting]
 ) -> dict[str, str]:
-    """The values as texts, by the settings' own names. Raises UnknownSetting, BadSetting."""
+    """The given values as they are, by the names of their settings, once it is clear that each is a
+    value of its setting. An alias becomes the setting's own name. Raises UnknownSetting,
+    BadSetting.
+    """
     found: dict[str, str] = {}
     for name, value in given:
         one = find_setting(name)
@@ -108,14 +111,14 @@ def _level(known: Mapping[str, Setting]) -> str:
 
 
 def setting_text(value: Value) -> str:
-    """How `system.settings` shows it: a bool as 0 or 1."""
+    """The value as `system.settings` shows it: a bool as 0 or 1, a number without an exponent."""
     if isinstance(value, float):
         return format(Decimal(str(value)), "f").removesuffix(".0")
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def _parse(type_name: TypeName, text: str) -> Value | None:
-    """None when the text does not fit the type."""
+    """The value of that type; None if the text is not one."""
     match type_name:
         case "Bool":
             return _BOOLS.get(text.lower())
@@ -132,8 +135,8 @@ def _parse(type_name: TypeName, text: str) -> Value | None:
 
 
 def _integer(text: str, low: int, high: int) -> int | None:
-    """Plain, with a power of ten, or with a size's suffix: `300e3` is 300,000, `10G` is 10^10,
-    `10Gi` is 10 times 1024^3.
+    """The integer, written plainly, with a power of ten or with a suffix: `300e3` is 300,000, `10G`
+    is 10^10, `10Gi` is 10 times 1024^3. None if it is none, or not from `low` to `high`.
     """
     if power := _POWER.fullmatch(text):
         text = power[1] + "0" * int(power[2])

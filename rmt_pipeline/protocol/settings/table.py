@@ -185,8 +185,8 @@ class TableSettings:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """Defaults, and what is given, as texts or values. Raises UnknownSetting,
-        BadSetting.
+        """The settings that are `given`, as texts or values, and the defaults of the others. Raises
+        UnknownSetting, BadSetting.
         """
         values: dict[str, Any] = {
             name: find_table_setting(name).parse(text) for name, text in given.items()
@@ -198,7 +198,7 @@ TABLE_SETTINGS: Mapping[str, Setting] = settings_of(TableSettings, "table")
 
 
 def find_table_setting(name: str) -> Setting:
-    """The setting of that name: one that does something here, or one of the original's that is
-    taken and does nothing. Raises UnknownSetting with the nearest names.
+    """The setting of that name, which may be a neutral one. Raises UnknownSetting with the nearest
+    names.
     """
     return NEUTRAL_TABLE_SETTINGS.get(name) or find(TABLE_SETTINGS, name, {})
