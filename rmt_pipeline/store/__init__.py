@@ -1,1 +1,1 @@
-"""Where the bytes are: directory names, manifest, hashes, Parquet; stage, publish, remove."""
+"""The parts on disk: names, manifests, hashes, Parquet; how they are staged, published, removed."""

@@ -4,9 +4,9 @@
        ▲                    │ │
        └──────rename────────┘ └──remove──► gone
 
-Whoever takes one alone has it: of two renames one succeeds. While it is being attached a file in it
-is locked: one that nobody holds is of a process that died. Nothing here is removed by itself, but
-what was attached by who died.
+A part is taken by renaming it: of two processes that rename it only one succeeds. While a process
+attaches a part it holds a lock on a file in it; if that is not locked, the process has died.
+Nothing in `detached/` is removed automatically, except what a process that died was attaching.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from rmt_pipeline.store.staging import StagedPart, Staging
 
 
 class DetachedParts:
-    """Of one table on one disk."""
+    """The detached parts of one table on one disk."""
 
     def __init__(self, disk: Disk, root: str, *, durable: bool) -> None:
         self._disk = disk
@@ -32,12 +32,14 @@ class DetachedParts:
         self._durable = durable
 
     def names(self) -> list[DetachedName]:
-        """Those that can be told, sorted by their names; others were put there by people."""
+        """The detached parts, sorted by name. Directories with other names were put there by people
+        and are left out.
+        """
         found = map(layout.parse_detached, self._disk.list(self._path()))
         return [one for one in found if one is not None]
 
     def manifest(self, name: DetachedName) -> Manifest:
-        """Raises MissingPart, Corruption."""
+        """The part's manifest. Raises MissingPart, Corruption."""
         try:
             data = self._disk.read(self._path(str(name), layout.MANIFEST))
         except OSError as error:
@@ -50,24 +52,28 @@ class DetachedParts:
             raise Corruption(f"{layout.DETACHED}/{name}: {error}") from error
 
     def path(self, directory: str) -> str:
-        """On the disk."""
+        """The path of a directory in `detached/`, on the disk."""
         return self._path(directory)
 
     def directories(self) -> list[str]:
-        """All there are, also those whose names nobody here has given."""
+        """The names of everything in `detached/`, also of what people have put there."""
         return self._disk.list(self._path())
 
     def modified_s(self, directory: str) -> float | None:
-        """When something in it came or went last; None when it is gone."""
+        """When a file in it was last added or removed (seconds since the epoch); None if it is
+        gone.
+        """
         return self._disk.modified_s(self._path(directory))
 
     def size_bytes(self, directory: str) -> int:
-        """Of all files that are there, whole or broken."""
+        """The bytes of all files in it, whole or broken."""
         files = self._disk.list(self._path(directory))
         return sum(self._disk.size(self._path(directory, file)) or 0 for file in files)
 
     def verify(self, name: DetachedName) -> Manifest:
-        """Every byte is read. Raises MissingPart, Corruption naming what is wrong."""
+        """Read every byte and return the manifest. Raises MissingPart, and Corruption that names
+        the file and what is wrong.
+        """
         manifest = self.manifest(name)
         for file in manifest.files:
             shown = f"{layout.DETACHED}/{name}/{file.name}"
@@ -84,8 +90,8 @@ class DetachedParts:
         return manifest
 
     def rename(self, name: DetachedName, reason: layout.DetachReason) -> DetachedName | None:
-        """The same part for another reason, under the first free name; None when it is gone, or
-        somebody else was faster.
+        """Rename the part to the first free name for another reason. Return that name; None if the
+        part is gone, or another process has renamed it first, or all names are taken.
         """
         for copy in range(layout.DETACHED_COPIES_MAX):
             renamed = replace(name, reason=reason, copy=copy)
@@ -101,9 +107,12 @@ class DetachedParts:
         return None
 
     def take(self, name: DetachedName) -> tuple[DetachedName, Lock] | None:
-        """To attach it; None when it is gone, or somebody else was faster. Not its manifest is
-        locked: that is one file with the manifest of the part that it was, which readers may have
-        pinned, or somebody may be removing.
+        """Take the part in order to attach it: its new name, and the lock that the caller releases.
+        None if the part is gone, or another process has taken it first.
+
+        The lock is on a file of its own, not on the manifest: that may be a hard link to the
+        manifest of the part that was detached, which readers may have pinned, or a process may be
+        removing.
         """
         path = self._path(str(name), layout.ATTACHING)
         try:
@@ -122,7 +131,9 @@ class DetachedParts:
         return None if taken is None else (taken, lock)
 
     def died(self) -> Iterator[DetachedName]:
-        """What processes have taken that are no more. Nobody else takes it meanwhile."""
+        """Yield the parts that a process had taken to attach them, and then died. Each is locked
+        until the next is asked for.
+        """
         for name in self.names():
             if name.reason != "attaching":
                 continue
@@ -134,7 +145,9 @@ class DetachedParts:
                     lock.release()
 
     def stage(self, name: DetachedName, staging: Staging, manifest: Manifest) -> StagedPart:
-        """The same files once more, as hard links in an empty `staging`. Raises MissingPart."""
+        """Stage the part's files as hard links in an empty `staging`, with this manifest. On an
+        error `staging` is abandoned. Raises MissingPart.
+        """
         try:
             for file in manifest.files:
                 target = layout.join(self._root, staging.directory, file.name)
@@ -150,7 +163,9 @@ class DetachedParts:
             raise
 
     def remove(self, name: DetachedName) -> bool:
-        """It loses its name first. False when it is gone, or somebody else was faster."""
+        """Remove the part, after renaming it, so that it is never seen half removed. False if it
+        is gone, or another process has renamed it first.
+        """
         doomed = self.rename(name, "deleting")
         if doomed is None:
             return False
@@ -165,10 +180,10 @@ class DetachedParts:
 def set_aside(
     disk: Disk, root: str, directory: str, part: PartName, reason: layout.DetachReason
 ) -> str:
-    """Rename `directory` to the first free name for this part and reason; the new name.
+    """Rename `directory` to the first free name in `detached/` for this part and reason. Return the
+    new name. Both names are relative to the table's directory `root`.
 
-    Both names are within the table's directory `root`. Nothing is synced. Raises MissingPart;
-    UserError when there are ten copies already.
+    Nothing is synced. Raises MissingPart; UserError when there are ten copies already.
     """
     disk.make_directory(layout.join(root, layout.DETACHED))
     for copy in range(layout.DETACHED_COPIES_MAX):
@@ -188,8 +203,9 @@ def set_aside(
 
 
 def copy_of(disk: Disk, root: str, part: PartName, reason: layout.DetachReason) -> str | None:
-    """The name that a part's copy would get first, when it is there and says the same of its rows;
-    else None, also when that can't be read: then who detaches the part makes another copy.
+    """The first name that a copy of this part would get in `detached/`, if a copy with the same
+    manifest is there already. None if not, or if a manifest can't be read: then the caller makes
+    another copy.
     """
     target = layout.join(layout.DETACHED, str(layout.DetachedName(reason, part)))
     try:

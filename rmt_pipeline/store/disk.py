@@ -1,16 +1,17 @@
-"""What the part store asks of a disk. Every method is one effect; `LocalDisk` is the real one.
+"""The operations that the part store needs of a disk. Each method has one effect. `LocalDisk` is
+the implementation for real disks.
 
-Paths are POSIX paths relative to the disk's root; "" is the root. What one process did, every
-process of the host sees at once. What survives what:
+Paths are POSIX paths relative to the disk's root; "" is the root. All processes of the host see at
+once what one of them has done. What survives a crash:
 
-* **A process that dies** loses nothing that a method did before it returned. A method that it
-  died in may have happened in part: a file may be short, a tree half removed. `rename` is the
-  exception: it happened or it did not.
-* **A host that crashes** (power, kernel) also loses what was not synced:
-  - bytes are kept once `fsync(file)` returned; before that a file may be empty or short;
-  - names (of a file or directory made, linked, renamed or removed) are kept once
-    `fsync_directory(parent)` returned; before that each change of a name may be undone, and
-    undone alone: a later change of another name may have survived;
+* **A process dies:** everything that methods did before they returned is kept. A method during
+  which the process died may be done in part: a file may be short, a tree half removed. The
+  exception is `rename`, which is done or not.
+* **The host crashes** (power, kernel): what was not synced may be lost, too:
+  - bytes are kept once `fsync(file)` has returned; before that a file may be empty or short;
+  - names (of a file or directory that was made, linked, renamed or removed) are kept once
+    `fsync_directory(parent)` has returned; before that each change of a name may be undone, and
+    undone alone: a later change of another name may be kept;
   - a rename that was not synced leaves the old name or the new one, never both, never neither.
 """
 
@@ -34,144 +35,149 @@ from rmt_pipeline.protocol.errors import DiskFull
 CHUNK_BYTES = 1 << 20
 _FSYNCS_AT_ONCE = 8
 _REMOVALS_AT_ONCE = 8
-SETTLED_NS = 50_000_000  # longer than a tick of the clock that the kernel stamps files by
-REMOVERS_MAX = 1000  # rounds of remove_tree; each is one collision with another remover
+SETTLED_NS = 50_000_000  # longer than a tick of the clock by which the kernel stamps files
+REMOVERS_MAX = 1000  # rounds of remove_tree; another is needed when the tree changed meanwhile
 
 
 class Lock(Protocol):
-    """A lock on one file. Ends with `release` (idempotent) or with the holding process."""
+    """A lock on one file. It ends with `release`, which may be called again, or with the process
+    that holds it.
+    """
 
     def release(self) -> None: ...
 
 
 class FileStamp(NamedTuple):
-    """What changes when somebody writes to a file, or puts another one in its place."""
+    """Properties of a file that change when it is written or replaced by another file."""
 
     inode: int
     size: int
     written_ns: int
-    """Its bytes (mtime). A program may set it back, as those that copy files do."""
+    """When its bytes changed (mtime). Programs can set it, as those that copy files do."""
     links: int
     """How many names the file has."""
     changed_ns: int
-    """Its inode (ctime), by a write or when a name came or went; no program can set it."""
+    """When its inode changed (ctime): by a write, or when it got or lost a name. No program can set
+    it.
+    """
 
 
 class Disk(Protocol):
-    """A file system below one directory, which may do with a crash what the module says. Paths are
+    """A file system below one directory. The module says what a crash may do to it. Paths are
     relative, with `/` between names.
     """
 
     def make_directory(self, path: str, *, parents: bool = True) -> None:
-        """Make `path` and missing parents. Nothing happens when it is there. Without `parents`:
-        raises FileNotFoundError when they are missing.
+        """Make the directory `path` and missing parents; do nothing if it exists. Without `parents`
+        missing ones are not made: raises FileNotFoundError.
         """
         ...
 
     def write(self, path: str, chunks: Iterable[bytes]) -> int:
-        """Make or replace a file whose directory exists; its size in bytes. Raises DiskFull."""
+        """Make or replace a file in a directory that exists. Return its size in bytes. Raises
+        DiskFull.
+        """
         ...
 
     def append(self, path: str, data: bytes) -> None:
-        """Add to the end of a file, which is made if there is none; what others append at the same
-        time comes before or after it. Raises DiskFull.
+        """Add to the end of a file, which is made if there is none. What other processes append at
+        the same time comes before or after `data`, not in between. Raises DiskFull.
         """
         ...
 
     def remove_file(self, path: str) -> None:
-        """Nothing happens when it is gone."""
+        """Remove a file; do nothing if it is gone."""
         ...
 
     def read(self, path: str) -> bytes | None:
-        """The whole file; None when there is none."""
+        """The bytes of the whole file; None if there is none."""
         ...
 
     def chunks(self, path: str) -> Iterator[bytes]:
-        """The file in pieces of bounded size. Raises FileNotFoundError."""
+        """Yield the file's bytes in pieces of bounded size. Raises FileNotFoundError."""
         ...
 
     def fsync(self, path: str) -> None:
-        """The bytes of this file survive a crash of the host from now on. Raises DiskFull."""
+        """Make the bytes of this file survive a crash of the host. Raises DiskFull."""
         ...
 
     def fsync_directory(self, path: str) -> None:
-        """The names in this directory survive a crash of the host from now on."""
+        """Make the names in this directory survive a crash of the host."""
         ...
 
     def fsync_trees(self, trees: Sequence[tuple[str, Sequence[str]]]) -> None:
-        """Directories and the names of files in them: all of it survives a crash of the host.
+        """Make files and their names survive a crash of the host. `trees` are directories, each
+        with the names of files in it.
 
-        A directory or file that is not there is left out. Raises DiskFull.
+        If a directory or a file does not exist, the rest of that tree is left out. Raises DiskFull.
         """
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Give a directory another name, atomically.
+        """Rename a directory, atomically.
 
-        Raises FileExistsError when `target` exists, FileNotFoundError when `source` does not.
-        Of two renames to one target at most one succeeds, whichever processes they come from.
+        Raises FileExistsError if `target` exists, FileNotFoundError if `source` does not. Of two
+        renames to one target at most one succeeds, also of those of different processes.
         """
         ...
 
     def link_from(self, disk: "Disk", source: str, target: str) -> bool:
-        """A second name for the same file, of this disk or of another table's. False when it had to
-        be copied, because no link leads from there to here. Raises FileExistsError,
-        FileNotFoundError, DiskFull.
+        """Make a hard link `target` to the file `source` of `disk`, which may be this disk or
+        another one. Return False if the file was copied instead, because no link is possible
+        between the two. Raises FileExistsError, FileNotFoundError, DiskFull.
         """
         ...
 
     def list(self, path: str) -> list[str]:
-        """Names in a directory, sorted; none when there is no such directory."""
+        """The names in a directory, sorted; an empty list if there is no such directory."""
         ...
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory with everything in it. Nothing happens when it is gone."""
+        """Remove a directory with everything in it; do nothing if it is gone."""
         ...
 
     def remove_trees(self, paths: Sequence[str]) -> None:
-        """As `remove_tree` of each."""
+        """Like `remove_tree`, for each path."""
         ...
 
     def size(self, path: str) -> int | None:
-        """Bytes of a file; None when there is none."""
+        """The size of a file in bytes; None if there is none."""
         ...
 
     def modified_s(self, path: str) -> float | None:
-        """When a file's bytes or a directory's names changed last; None when there is none.
-
-        In seconds since the epoch.
+        """When a file's bytes or a directory's names last changed, in seconds since the epoch; None
+        if there is no such file or directory.
         """
         ...
 
     def stamp(self, path: str) -> FileStamp | None:
-        """None when there is no such file; when it was written so recently that a further write
-        might not show; and on a disk that can't tell.
+        """The file's stamp. None if there is no such file; if it was written so recently that a
+        further write might not change the stamp; or if the disk has no stamps.
         """
         ...
 
     def free_bytes(self) -> int:
-        """Bytes that may still be written."""
+        """How many bytes can still be written."""
         ...
 
     def lock(self, path: str, *, shared: bool) -> Lock | None:
         """Lock an existing file without waiting.
 
-        None when it is gone, or locked by somebody else (in this process or another) in a way
-        that excludes this.
+        None if the file is gone, or another lock, of this process or another one, excludes this.
         """
         ...
 
     def local_path(self, path: str) -> str:
-        """The absolute path for programs that open files themselves.
+        """The absolute path, for programs that open the file themselves.
 
-        Raises UnsupportedOperation (io) on a disk that no other program can see.
+        Raises io.UnsupportedOperation on a disk that other programs can't see.
         """
         ...
 
 
 @contextlib.contextmanager
 def naming_a_full_disk(path: str, needed_bytes: int | None = None) -> Iterator[None]:
-    """Turn "no space left" into DiskFull with the place and, if known, the bytes wanted."""
+    """Turn "no space left" into DiskFull, with the path and, if known, the bytes to be written."""
     try:
         yield
     except OSError as error:
@@ -185,7 +191,7 @@ def naming_a_full_disk(path: str, needed_bytes: int | None = None) -> Iterator[N
 
 
 class FileLock:
-    """flock on an open file; the kernel releases it when the process ends."""
+    """A flock on an open file; the kernel releases it when the process ends."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -197,7 +203,7 @@ class FileLock:
 
 
 class LocalDisk:
-    """A directory of this host."""
+    """A `Disk` in a directory of this host."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = os.path.abspath(root)
@@ -267,7 +273,9 @@ class LocalDisk:
         _sync(self.local_path(path), os.O_RDONLY | os.O_DIRECTORY)
 
     def fsync_trees(self, trees: Sequence[tuple[str, Sequence[str]]]) -> None:
-        """Many at a time: the file system writes its journal once for those that wait together."""
+        """Sync several trees at once: the file system writes its journal once for all threads that
+        wait for it at that moment.
+        """
         if len(trees) < _FSYNCS_AT_ONCE:
             for tree in trees:
                 fsync_tree(self, *tree)
@@ -277,8 +285,8 @@ class LocalDisk:
                 done.result()
 
     def rename(self, source: str, target: str) -> None:
-        # The kernel refuses a target that is a directory with something in it; the test before
-        # is for an empty one, or a file. A part always has something in it.
+        # The kernel refuses a target that is a directory with something in it, as a part always
+        # has. The test before is for an empty directory or a file.
         if os.path.lexists(self.local_path(target)):
             raise FileExistsError(errno.EEXIST, "exists already", self.local_path(target))
         try:
@@ -308,8 +316,8 @@ class LocalDisk:
             return []
 
     def remove_tree(self, path: str) -> None:
-        # Somebody else may be removing the same tree: what is gone already is fine. Or a thread
-        # notes a last thing in it, as a Tally does: that goes in the next round.
+        # Another process may be removing the same tree: then files are gone already. Or a thread
+        # adds a file meanwhile, as a Tally does: the next round removes it.
         for _ in range(REMOVERS_MAX):
             try:
                 shutil.rmtree(self.local_path(path))
@@ -324,7 +332,9 @@ class LocalDisk:
         raise OSError(errno.EBUSY, "others keep changing it", self.local_path(path))
 
     def remove_trees(self, paths: Sequence[str]) -> None:
-        """Many at a time, for each waits for the file system: 2,000 parts in 0.6 s instead of 4."""
+        """Remove several trees at once, since each waits for the file system: 2,000 parts take
+        0.6 s instead of 4.
+        """
         if len(paths) < _REMOVALS_AT_ONCE:
             for path in paths:
                 self.remove_tree(path)
@@ -362,7 +372,7 @@ class LocalDisk:
         while True:
             try:
                 found = os.statvfs(root)
-            except FileNotFoundError:  # somebody removed it: it is made again on the same disk
+            except FileNotFoundError:  # removed: its parent is on the same disk
                 root = root.parent
             else:
                 return found.f_bavail * found.f_frsize
@@ -376,8 +386,8 @@ class LocalDisk:
         try:
             how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
             fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-            # Between open and flock the file may have been removed or renamed by whoever had
-            # it locked: then the lock is on something that is no longer at this path.
+            # Between open and flock another process, which had the lock, may have removed or
+            # renamed the file: then our lock is on a file that is no longer at this path.
             if os.path.samestat(os.fstat(descriptor), os.stat(self.local_path(path))):
                 return lock
         except (BlockingIOError, FileNotFoundError, NotADirectoryError):
@@ -387,7 +397,7 @@ class LocalDisk:
 
 
 def fsync_tree(disk: Disk, directory: str, names: Sequence[str]) -> None:
-    """The files first, then their names. What is not there is left out."""
+    """Sync these files of a directory, then their names. Stops quietly at one that is missing."""
     with contextlib.suppress(FileNotFoundError):
         for name in names:
             disk.fsync(f"{directory}/{name}")
@@ -401,10 +411,10 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _start_writing_back(descriptor: int) -> None:
-    """Let the disk begin at once; only a hint.
+    """Hint that the kernel should start writing the file's bytes to the disk now.
 
-    An `fsync` soon after then waits half as long: 25 ms for a hundred parts instead of 60. What
-    is dirty stays in memory.
+    An `fsync` soon afterwards then waits half as long: 25 ms for a hundred parts instead of 60. The
+    pages stay in memory until they are written.
     """
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -419,10 +429,10 @@ def _sync(path: str, flags: int) -> None:
 
 
 def _open_one_more(path: str) -> int:
-    """Open for locking.
+    """Open a file for locking, and raise the soft limit of open files if it is reached.
 
     A query that pins thousands of parts may need more descriptors than the usual soft limit of
-    1024; the hard limit is the administrator's.
+    1024. The hard limit, which the administrator has set, stays.
     """
     try:
         return os.open(path, os.O_RDONLY)

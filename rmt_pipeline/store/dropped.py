@@ -1,7 +1,8 @@
-"""Ranges of blocks that were dropped, noted beside a table's parts.
+"""Ranges of blocks that were dropped, noted on the disk beside a table's parts.
 
-Whoever finds a directory with a name inside, which nobody promises, knows that it was dropped, and
-may remove it: after a crash, after a reader let go of it, or when somebody slow has put it there.
+If a directory has the name of a part in a dropped range, and ZooKeeper does not promise that part,
+then it was dropped and may be removed: after a crash, after a reader has unpinned it, or when a
+slow process has put it there late.
 """
 
 from rmt_pipeline.protocol.parts.name import PartName
@@ -10,7 +11,11 @@ from rmt_pipeline.store.disk import Disk
 
 
 class DroppedRanges:
-    """Each is an empty directory, made at once and for good. Any number of processes may use it."""
+    """The dropped ranges of the table in the directory `root`.
+
+    Each is an empty directory, so it is there or not, never in part. Several processes may use them
+    at once.
+    """
 
     def __init__(self, disk: Disk, root: str, *, durable: bool) -> None:
         self._disk = disk
@@ -18,24 +23,26 @@ class DroppedRanges:
         self._durable = durable
 
     def note(self, part_range: PartName) -> None:
-        """Idempotent; survives a crash of the host from now on. Raises FileNotFoundError when the
-        table's directory is gone: it would say so of parts of the next one that has its place.
+        """Note a range; do nothing if it is noted. It survives a crash of the host.
+
+        The table's directory is not made again: in it the note would apply to the parts of the next
+        table at this place. Raises FileNotFoundError if it is gone.
         """
         self._disk.make_directory(self._path(part_range), parents=False)
         if self._durable:
             self._disk.fsync_directory(self._root)
 
     def ranges(self) -> list[PartName]:
-        """Sorted."""
+        """The ranges that are noted, sorted."""
         found = (layout.parse_dropped(name) for name in self._disk.list(self._root))
         return sorted(one for one in found if one is not None)
 
     def noted_s(self, part_range: PartName) -> float | None:
-        """When (seconds since the epoch); None when it is not noted."""
+        """When the range was noted (seconds since the epoch); None if it is not."""
         return self._disk.modified_s(self._path(part_range))
 
     def forget(self, part_range: PartName) -> None:
-        """Nothing of it is left. Idempotent."""
+        """Remove the note of a range of which no part is left; do nothing if there is none."""
         self._disk.remove_tree(self._path(part_range))
 
     def _path(self, part_range: PartName) -> str:

@@ -1,13 +1,14 @@
-"""Fetched parts on their way into `detached/`: FETCH PARTITION and PART (spec §9.8).
+"""Parts that FETCH PARTITION and FETCH PART bring into `detached/` (spec §9.8).
 
     tmp_fetch_… ──keep──► detached/tmp-fetch_<part> ──settle──► the note ──► detached/<part>
 
-fetching/<partition>    locked by whoever fetches; what is in it is the note
+fetching/<partition>    a file that the fetching process holds locked; its content is the note
 
-1. Nothing has a name that ATTACH takes until the note names all that was fetched, and is safe. Who
-   dies before leaves parts that the next FETCH begins with, or DROP DETACHED removes.
-2. From then on it has happened: whoever comes next, FETCH or ATTACH, gives the rest their names
-   first. So nobody ever attaches half of what was fetched.
+1. No part gets a name that ATTACH takes until the note names all fetched parts and is synced. If
+   the process dies before, the next FETCH begins with the parts that are kept, unless DROP DETACHED
+   removes them.
+2. Once the note is synced the FETCH has happened: the next FETCH or ATTACH first gives the
+   remaining parts their names. So ATTACH never takes only some of the parts that were fetched.
 """
 
 from collections.abc import Iterator
@@ -24,18 +25,18 @@ from rmt_pipeline.store.staging import StagedPart, Staging
 
 
 class FetchIsRunning(Conflict):
-    """Another FETCH of this partition has not ended. Nothing was changed."""
+    """Another FETCH of this partition is running. Nothing was changed."""
 
 
 class SettledFetch(NamedTuple):
-    """What a FETCH has brought, and from where."""
+    """The parts that a FETCH has brought, and the ZooKeeper path of the table they come from."""
 
     path: str
     parts: tuple[PartName, ...]
 
 
 class Fetching:
-    """One partition of a table, while this is held."""
+    """The FETCH of one partition of a table, while its lock is held (see `fetching`)."""
 
     def __init__(self, store: PartStore, partition: str) -> None:
         self._store = store
@@ -44,8 +45,10 @@ class Fetching:
         self._whole: dict[PartName, Manifest] | None = None
 
     def begun(self) -> dict[PartName, Manifest]:
-        """What is kept. Of what earlier tries have left every byte is read, once; what is not whole
-        is removed. What arrives was compared with its hashes on its way.
+        """The parts that are kept already, with their manifests.
+
+        Parts that an earlier try has left are read once, every byte, and removed if they are not
+        whole. Parts that arrive now were compared with their hashes on their way.
         """
         if self._whole is None:
             self._whole = {}
@@ -54,12 +57,14 @@ class Fetching:
                     self._whole[name.part] = self._store.detached_parts.verify(name)
                 except Corruption:
                     self._store.detached_parts.remove(name)
-        there = {name.part for name in self._kept()}  # a DROP DETACHED takes what it likes
+        there = {name.part for name in self._kept()}  # a DROP DETACHED may have removed some
         self._whole = {part: one for part, one in self._whole.items() if part in there}
         return dict(self._whole)
 
     def keep(self, staged: StagedPart, part: PartName, manifest: Manifest) -> None:
-        """A part that has arrived; `manifest` tells its story here (same files)."""
+        """Keep a part that has arrived. `manifest`, of the same files, replaces the one that it
+        came with.
+        """
         store = self._store
         again = Staging(store.disk, store.root, staged.directory).seal(manifest)
         store.set_aside_safely(again, part, "tmp-fetch")
@@ -67,6 +72,7 @@ class Fetching:
             self._whole[part] = manifest
 
     def forget(self, part: PartName) -> None:
+        """Remove a part that is kept; do nothing if there is none."""
         if self._whole is not None:
             self._whole.pop(part, None)
         for name in self._kept():
@@ -74,7 +80,9 @@ class Fetching:
                 self._store.detached_parts.remove(name)
 
     def settle(self, path: str) -> SettledFetch:
-        """All that was kept gets its own name. Raises Conflict when some of it is gone."""
+        """End the FETCH: write the note, and give all parts that are kept their own names. Raises
+        Conflict if some of them are gone.
+        """
         parts = sorted({name.part for name in self._kept()})
         gone = ", ".join(str(part) for part in self._whole or () if part not in parts)
         if gone:
@@ -90,12 +98,14 @@ class Fetching:
         return settled
 
     def finish(self) -> SettledFetch | None:
-        """What an earlier FETCH has settled, and did not get to the end of."""
+        """Give the parts of a FETCH that is noted their names, and clear the note. Return what was
+        noted; None if nothing was.
+        """
         noted = self._noted()
         if noted is None:
             return None
         for part in noted.parts:
-            # One that is not there has its name, from before.
+            # A part that is not there under this name was renamed before.
             self._store.detached_parts.rename(DetachedName("tmp-fetch", part), "")
         self._store.disk.write(self._note, [])
         self._store.sync_file(self._note)
@@ -110,7 +120,7 @@ class Fetching:
             parts = tuple(PartName.parse(str(name)) for name in raw["parts"])
             return SettledFetch(str(raw["path"]), parts)
         except (Corruption, ValueError, KeyError, TypeError):
-            return None  # torn: who wrote it died before it was safe
+            return None  # torn: the process that wrote it died before it was synced
 
     def _kept(self) -> list[DetachedName]:
         return [
@@ -122,7 +132,7 @@ class Fetching:
 
 @contextmanager
 def fetching(store: PartStore, partition: str) -> Iterator[Fetching]:
-    """Raises FetchIsRunning."""
+    """Lock the partition for a FETCH, while the context is open. Raises FetchIsRunning."""
     directory = layout.join(store.root, layout.FETCHING)
     store.disk.make_directory(directory)
     path = layout.join(directory, partition)
@@ -141,10 +151,12 @@ def fetching(store: PartStore, partition: str) -> Iterator[Fetching]:
 
 
 def finish_fetches(store: PartStore) -> None:
-    """Whoever attaches what is detached sees all of a FETCH, or nothing."""
+    """Finish each FETCH of the table that is noted. ATTACH calls this first, so that it finds all
+    parts of a FETCH or none.
+    """
     for partition in store.disk.list(layout.join(store.root, layout.FETCHING)):
         try:
             with fetching(store, partition) as held:
                 held.finish()
         except FetchIsRunning:
-            continue  # it gives the names itself, or has not come so far
+            continue  # it renames the parts itself, or is not that far

@@ -1,18 +1,20 @@
-"""Snapshots of parts, of FREEZE and UNFREEZE (spec §9.9), in a server's data directory.
+"""Snapshots of parts, made by FREEZE and removed by UNFREEZE (spec §9.9), in a server's data
+directory.
 
-shadow/increment.txt                     the number of the last snapshot that was given no name
-shadow/<name>/lock                       held by whoever adds to the snapshot, or takes from it
-shadow/<name>/data/<database>/<table>/   as the table's own directory below the data directory
+shadow/increment.txt                     the number of the last snapshot that got no name
+shadow/<name>/lock                       held by the process that changes the snapshot
+shadow/<name>/data/<database>/<table>/   like the table's own directory below the data directory
     <part name>/                         hard links to the files of the part
-    frozen_000001.json                   which of these parts are the snapshot; the last one counts
-shadow/.removed_<id>/                    what is being removed
+    frozen_000001.json                   a list of the snapshot's parts; the last one counts
+shadow/.removed_<id>/                    being removed
 
-1. A part is in a snapshot once the list says so, and the list is written when every name of its
-   files is safe; it is out of it once a newer list does not say so, and its files go after that.
-   So the lists alone say what a snapshot has, whenever somebody dies. What stands beside them is
-   of a FREEZE or UNFREEZE that died: the next one of that name and table removes it.
-2. Nothing else removes anything here: clean-up, DROP and TRUNCATE know only a table's own
-   directory. The files of a part never change, so a second name for them is a copy of what it was.
+1. A part is in a snapshot if the last list has it. FREEZE writes the list after the names of all
+   files are synced; UNFREEZE writes a list without the part before it removes the part's files. So
+   the lists alone say what a snapshot has, at whatever moment a process dies. Directories of parts
+   that the list does not have were left by a FREEZE or UNFREEZE that died; the next one with that
+   name and table removes them.
+2. Nothing else removes anything here: clean-up, DROP and TRUNCATE touch only a table's own
+   directory. The files of a part never change, so a hard link to them is as good as a copy.
 """
 
 import json
@@ -35,37 +37,37 @@ from rmt_pipeline.system import Clock, IdSource
 
 SHADOW = "shadow"
 FORMAT = 1  # Bump when the text of a list changes; keep reading every older number.
-LOCK_WAIT_S = 120.0  # for who is at the same snapshot: as the original waits for a lock
+LOCK_WAIT_S = 120.0  # for another command; the original waits as long for a lock
 LOCK_POLL_S = 0.05
-NAME_BYTES_MAX = 200  # escaped
+NAME_BYTES_MAX = 200  # of a snapshot's name, escaped
 
 _INCREMENT = "increment.txt"
 _LOCK = "lock"
-_REMOVED = ".removed_"  # no name that was escaped begins so
+_REMOVED = ".removed_"  # no escaped name begins like this
 _LIST = re.compile(r"frozen_([0-9]{6,})\.json", re.ASCII)
 _STAGED_LIST = "frozen.tmp"
 
 
 class BadSnapshotName(UserError):
-    """FREEZE or UNFREEZE WITH NAME of what can't be a directory: too long, or it would lead
-    elsewhere.
+    """The name in FREEZE or UNFREEZE WITH NAME can't be that of a directory: it is too long, or
+    would lead elsewhere.
     """
 
     code = "BAD_ARGUMENTS"
 
 
 class DirectoryAlreadyExists(UserError):
-    """The snapshot has this part. Nothing was frozen."""
+    """The snapshot has this part already. Nothing was frozen."""
 
     code = "DIRECTORY_ALREADY_EXISTS"
 
 
 class SnapshotIsBusy(Conflict):
-    """Somebody else freezes or unfreezes under that name. Nothing was changed."""
+    """Another FREEZE or UNFREEZE under that name is running. Nothing was changed."""
 
 
 class FrozenPart(NamedTuple):
-    """What a list says of a part."""
+    """The entry of a part in a snapshot's list. Hashes are in hex."""
 
     name: PartName
     rows: int
@@ -76,6 +78,7 @@ class FrozenPart(NamedTuple):
 
     @classmethod
     def of(cls, name: PartName, manifest: Manifest) -> "FrozenPart":
+        """The entry of a part with this manifest."""
         return cls(
             name,
             manifest.rows,
@@ -88,7 +91,7 @@ class FrozenPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """What one FREEZE has put into a snapshot: when, of what a table."""
+    """The parts that one FREEZE has put into a snapshot, when, and the table's definition then."""
 
     frozen_s: int
     definition: TableDefinition
@@ -96,20 +99,21 @@ class Frozen:
 
 
 class InSnapshot(NamedTuple):
-    """A part that was frozen, or unfrozen: in which snapshot, and below which directory."""
+    """A part that was frozen or unfrozen, its snapshot, and the directory that has it."""
 
     part: PartName
     snapshot: str
     directory: str
-    """Absolute, with a slash at its end, as is `part_directory`."""
+    """The absolute path of the table's directory in the snapshot, with a slash at its end."""
 
     @property
     def part_directory(self) -> str:
+        """The absolute path of the part's directory, with a slash at its end."""
         return f"{self.directory}{self.part}/"
 
 
 class Shadow:
-    """All snapshots of one server. `disk` is its data directory. Several processes use it."""
+    """All snapshots of one server. `disk` is its data directory. Several processes may use it."""
 
     def __init__(
         self, disk: Disk, *, clock: Clock, ids: IdSource, durable: bool = True
@@ -120,15 +124,18 @@ class Shadow:
         self._ids = ids
 
     def of_table(self, home: str) -> "FrozenParts":
-        """`home`: the table's directory below the data directory."""
+        """The snapshots of one table. `home` is its directory, relative to the data directory."""
         return FrozenParts(self, home)
 
     def names(self) -> list[str]:
+        """The names of all snapshots."""
         found = map(unescape_file_name, self.disk.list(SHADOW))
         return [name for name in found if name is not None]
 
     def next_number(self) -> str:
-        """The name of a snapshot that was given none. No other one gets it."""
+        """A number as the name of a snapshot that gets no other name. It is never
+        given out again.
+        """
         path = layout.join(SHADOW, _INCREMENT)
         with self._locked(SHADOW, _INCREMENT):
             written = (self.disk.read(path) or b"").strip()
@@ -141,7 +148,9 @@ class Shadow:
         return str(number)
 
     def remove(self, name: str) -> list[InSnapshot]:
-        """SYSTEM UNFREEZE: the snapshot of all tables, also of those that are gone. What it had."""
+        """Remove a snapshot of all tables, also of dropped ones, for SYSTEM UNFREEZE. Return the
+        parts that it had.
+        """
         place = self.place(name)
         if self.disk.modified_s(place) is None:
             return []
@@ -155,7 +164,7 @@ class Shadow:
         return had
 
     def place(self, name: str) -> str:
-        """Raises BadSnapshotName."""
+        """The directory of a snapshot, on the disk. Raises BadSnapshotName."""
         if not name or name.startswith("/") or ".." in name.split("/"):
             raise BadSnapshotName(
                 f"{name!r} is no name of a snapshot: it would lead out of {self.shown(SHADOW)}"
@@ -170,7 +179,9 @@ class Shadow:
 
     @contextmanager
     def held(self, name: str) -> Iterator[None]:
-        """Nobody else changes the snapshot meanwhile. Raises SnapshotIsBusy."""
+        """Lock the snapshot against other changes while the context is open, and finish removals
+        that were cut off. Raises SnapshotIsBusy.
+        """
         with self._locked(self.place(name), _LOCK):
             for one in self.disk.list(SHADOW):
                 if one.startswith(_REMOVED):
@@ -178,7 +189,7 @@ class Shadow:
             yield
 
     def retire(self, directory: str) -> None:
-        """Remove it. It loses its name first, so whoever finds it finds all of it or nothing."""
+        """Remove a directory, after renaming it, so that it is never found in part."""
         doomed = layout.join(SHADOW, _REMOVED + self._ids.new_id())
         with suppress(FileNotFoundError):
             self.disk.rename(directory, doomed)
@@ -186,7 +197,7 @@ class Shadow:
         self.disk.remove_tree(doomed)
 
     def sync_directories(self, directory: str) -> None:
-        """The names in it, and in all above it."""
+        """Sync the names in this directory and in all directories above it."""
         while self.durable:
             self.disk.fsync_directory(directory)
             if not directory:
@@ -194,6 +205,7 @@ class Shadow:
             directory = directory.rpartition("/")[0]
 
     def shown(self, directory: str) -> str:
+        """The absolute path of a directory, with a slash at its end."""
         return f"{self.disk.local_path(directory)}/"
 
     def _homes(self, directory: str) -> Iterator[str]:
@@ -225,13 +237,13 @@ class Shadow:
         try:
             self.disk.make_directory(directory)
             self.disk.append(path, b"")
-        except FileNotFoundError:  # a SYSTEM UNFREEZE took it away between the two
+        except FileNotFoundError:  # a SYSTEM UNFREEZE removed the directory in between
             return None
         return self.disk.lock(path, shared=False)
 
 
 class FrozenParts:
-    """Of one table: what its server has frozen of it."""
+    """The snapshots of one table on one server."""
 
     def __init__(self, shadow: Shadow, home: str) -> None:
         self._shadow = shadow
@@ -244,11 +256,11 @@ class FrozenParts:
         parts: Collection[tuple[PartName, Manifest]],
         name: str = "",
     ) -> list[InSnapshot]:
-        """Add these parts, which the caller has pinned, to the snapshot `name`; "" for a new one,
-        which is called by a number. All of them or none.
+        """Add these parts, which the caller has pinned, to the snapshot `name`, all or none. ""
+        makes a new snapshot with a number as its name.
 
-        Raises BadSnapshotName, DirectoryAlreadyExists for a part that it has, SnapshotIsBusy,
-        MissingPart, DiskFull; Corruption when the snapshot's list can't be read.
+        Raises BadSnapshotName, DirectoryAlreadyExists if the snapshot has one of the parts,
+        SnapshotIsBusy, MissingPart, DiskFull; Corruption if the snapshot's list can't be read.
         """
         if name:
             self._shadow.place(name)
@@ -259,8 +271,9 @@ class FrozenParts:
             return [InSnapshot(part, name, self.directory(name)) for part, _ in parts]
 
     def unfreeze(self, name: str, partition: str | None = None) -> list[InSnapshot]:
-        """Take the table's parts, or those of one partition, out of the snapshot; which they were.
-        None when there is no such snapshot. Raises as `freeze`.
+        """Remove the table's parts, or those of one partition, from the snapshot. Return them; an
+        empty list if there is no such snapshot. Raises BadSnapshotName, SnapshotIsBusy, DiskFull,
+        Corruption.
         """
         if self._shadow.disk.modified_s(self._in(name).path) is None:
             return []
@@ -269,15 +282,17 @@ class FrozenParts:
             return [InSnapshot(part, name, self.directory(name)) for part in gone]
 
     def snapshot(self, name: str) -> tuple[Frozen, ...]:
-        """What the snapshot has of the table. Raises Corruption."""
+        """The snapshot's list for this table. Raises BadSnapshotName, Corruption."""
         return self._in(name).read()[1]
 
     def directory(self, name: str) -> str:
-        """As `InSnapshot` has it."""
+        """The table's directory in the snapshot, as in `InSnapshot.directory`."""
         return self._shadow.shown(self._in(name).path)
 
     def names(self) -> frozenset[str]:
-        """Of all parts that some snapshot has."""
+        """The names of all parts of this table that some snapshot has. Lists that can't be read are
+        left out.
+        """
         found: set[str] = set()
         for name in self._shadow.names():
             with suppress(Corruption):
@@ -290,13 +305,15 @@ class FrozenParts:
 
 @dataclass(frozen=True, slots=True)
 class _Home:
-    """A table's directory in a snapshot. Who changes it holds the snapshot."""
+    """A table's directory in a snapshot. To change it the caller must hold the snapshot's lock."""
 
     shadow: Shadow
     path: str
 
     def read(self) -> tuple[int, tuple[Frozen, ...]]:
-        """The last list, and its number; 0 when there is none."""
+        """The number of the last list, and the list; 0 and an empty one if there is none. Raises
+        Corruption.
+        """
         numbers = self._lists()
         if not numbers:
             return 0, ()
@@ -305,6 +322,7 @@ class _Home:
         return numbers[-1][0], _decode(data, self.shadow.disk.local_path(place))
 
     def parts(self) -> list[PartName]:
+        """The parts that have a directory here, whether the list has them or not."""
         found = map(PartName.try_parse, self.shadow.disk.list(self.path))
         return sorted(part for part in found if part is not None)
 
@@ -314,6 +332,7 @@ class _Home:
         definition: TableDefinition,
         parts: Collection[tuple[PartName, Manifest]],
     ) -> None:
+        """Link the parts and add them to the list, as `FrozenParts.freeze` describes."""
         number, frozen = self.read()
         known = _known(frozen)
         for part, _ in parts:
@@ -335,6 +354,7 @@ class _Home:
             raise
 
     def take(self, partition: str | None) -> list[PartName]:
+        """Remove parts, as `FrozenParts.unfreeze` describes."""
         number, frozen = self.read()
         known = _known(frozen)
         going = sorted(part for part in known if partition in (None, part.partition))
@@ -375,20 +395,21 @@ class _Home:
             disk.fsync_trees(trees)
 
     def _commit(self, number: int, frozen: tuple[Frozen, ...]) -> None:
-        """The list is there whole, or not at all; older ones go."""
+        """Write this list, so that it is there whole or not at all, and remove older ones."""
         disk = self.shadow.disk
         staged = layout.join(self.path, _STAGED_LIST)
         older = self._lists()
         disk.write(staged, [_encode(frozen)])
         if self.shadow.durable:
             disk.fsync(staged)
-            disk.fsync_directory(self.path)  # the parts, before the list that names them
+            disk.fsync_directory(self.path)  # the parts' names, before the list that has them
         disk.rename(staged, layout.join(self.path, f"frozen_{number:06d}.json"))
         self.shadow.sync_directories(self.path)
         for _, name in older:
             disk.remove_file(layout.join(self.path, name))
 
     def _sweep(self, keep: Collection[PartName]) -> None:
+        """Remove the directories of all other parts."""
         for part in self.parts():
             if part not in keep:
                 self.shadow.disk.remove_tree(layout.join(self.path, str(part)))
@@ -419,7 +440,7 @@ def _encode(frozen: Sequence[Frozen]) -> bytes:
 
 
 def _decode(data: bytes, place: str) -> tuple[Frozen, ...]:
-    """Raises Corruption."""
+    """The inverse of `_encode`; `place` is the file's path, for errors. Raises Corruption."""
     raw = unseal_json(data, place)
     try:
         if raw["format"] != FORMAT:

@@ -1,22 +1,27 @@
-"""The names of directories and files in a table's data directory. Made and parsed here only.
+"""Makes and parses the names of directories and files in a table's data directory.
 
 <part name>/                          a published part
     data-00000.parquet …              its rows in key order
     part.json                         the manifest, written last
-    whole                             since when its files are known to be whole; may be missing
+    whole                             a note that its bytes were compared with their hashes, if any
 tmp_<kind>_<hint>_<attempt>/          staged: not published yet, or never
-    fetching                          from where, while somebody fetches; locked by who does
+    fetching                          a note on a fetch; locked by the process that fetches
+    stop                              why the process that fills the directory is to stop
 delete_tmp_<part name>/               being removed
-moved_tmp_<part name>_<attempt>/      without a lock: looked at, then removed or put back
-was_dropped_<range>/                  empty: what has a name inside and is not promised may go
+moved_tmp_<part name>_<attempt>/      could not be locked: looked at, then removed or put back
+was_dropped_<range>/                  empty: parts inside that are not promised may be removed
 detached/<reason>_<part name>[_tryN]  set aside, never removed automatically (spec §9.12)
+    attaching                         locked by the process that attaches the part
 fetching/<partition>                  locked while a FETCH brings parts of it to detached/
 active_seen                           the active parts, as the server listed them last
-log_seen                              entries that the log had when it was last looked at
+log_seen                              how many entries the log had when that was last noted
+replicas_seen                         the table's replicas when they were last noted
 in_part/<insert id>.<commit>.<hash>   what this commit of a large insert puts into the table
-events, errors, postponed             what the host's processes have counted, for people
-given_up/<part name>/                 a part that was broken, gone, left by a clone, until it's here
-    promise                           its header then; empty once what is left was looked at again
+events, errors, postponed             counts of the host's processes, for users
+part_log, part_log.before             events of parts (`system.part_log`): the newer, the older ones
+stopped/<name>/                       empty: background work that was stopped by hand
+given_up/<part name>/                 a broken, missing or cloned part, until it is fetched again
+    promise                           its header then; empty once its files were looked at again
 """
 
 import re
@@ -27,7 +32,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 
 MANIFEST = "part.json"
 FETCHING = "fetching"
-ATTACHING = "attaching"  # in a detached part; locked by who attaches it
+ATTACHING = "attaching"
 WHOLE = "whole"
 GIVEN_UP = "given_up"
 PROMISE = "promise"
@@ -43,7 +48,7 @@ ERRORS = "errors"
 POSTPONED = "postponed"
 DETACHED = "detached"
 DETACHED_COPIES_MAX = 10
-STOP = "stop"  # in a staging directory: why whoever fills it is to end
+STOP = "stop"
 
 StageKind = Literal["insert", "merge", "mutate", "fetch", "attach", "replace"]
 STAGE_KINDS: tuple[StageKind, ...] = get_args(StageKind)
@@ -78,7 +83,7 @@ _TRY = re.compile(r"(.+)_try([1-9])", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class StagedName:
-    """A directory being filled. `hint` says for what, for people; `attempt` is unique."""
+    """The name of a staging directory: `hint` is a part or partition, `attempt` is unique."""
 
     kind: StageKind
     hint: str
@@ -93,7 +98,7 @@ class StagedName:
 
 @dataclass(frozen=True, slots=True)
 class DetachedName:
-    """A part set aside: why, and which copy of that name it is (0 is the first)."""
+    """The name of a detached part: why it was set aside, and which copy it is (0 is the first)."""
 
     reason: DetachReason
     part: PartName
@@ -105,33 +110,33 @@ class DetachedName:
 
 
 def join(*names: str) -> str:
-    """A path on a disk; "" is the disk's root."""
+    """Join names to a path on a disk, leaving out empty ones; "" is the disk's root."""
     return "/".join(filter(None, names))
 
 
 def data_file(number: int) -> str:
-    """What the n-th file of a part with rows is called: `data-00000.parquet`."""
+    """The name of a part's n-th file with rows: `data-00000.parquet`."""
     assert 0 <= number < 100_000
     return f"data-{number:05d}.parquet"
 
 
 def data_file_number(path: str) -> int:
-    """The inverse of `data_file`, wherever the file is; a unit without rows has left a gap."""
+    """The inverse of `data_file`, for a path. Numbers may have gaps, of units without rows."""
     return int(path.rpartition("data-")[2].removesuffix(".parquet"))
 
 
 def deleting(part: PartName | str) -> str:
-    """What a part, or a staging directory, is called while it is being removed."""
+    """The name of a part, or of a staging directory, while it is being removed."""
     return f"{_DELETING}{part}"
 
 
 def is_deleting(name: str) -> bool:
-    """Whether the directory is one that was being removed when its process died: `delete_tmp_…`."""
+    """Whether the directory is being removed, or was when its process died: `delete_tmp_…`."""
     return name.startswith(_DELETING)
 
 
 def moved(part: PartName, attempt: str) -> str:
-    """What a directory of a part is called that could not be locked, while it is looked at."""
+    """The name of a part's directory that could not be locked, while it is looked at."""
     name = f"moved_tmp_{part}_{attempt}"
     assert _MOVED.fullmatch(name), f"{name} is not a name for what was moved"
     return name
@@ -144,7 +149,7 @@ def parse_moved(name: str) -> PartName | None:
 
 
 def dropped(part_range: PartName) -> str:
-    """What says that everything in these blocks was dropped."""
+    """The name of the directory that says that everything in these blocks was dropped."""
     return f"{_DROPPED}{part_range}"
 
 
@@ -156,7 +161,7 @@ def parse_dropped(name: str) -> PartName | None:
 
 
 def parse_staged(name: str) -> StagedName | None:
-    """What a staging directory is for, and whose; None for any other name."""
+    """The inverse of `str(StagedName)`; None for any other name."""
     match = _STAGED.fullmatch(name)
     if match is None:
         return None
@@ -165,7 +170,7 @@ def parse_staged(name: str) -> StagedName | None:
 
 
 def parse_detached(name: str) -> DetachedName | None:
-    """The inverse of `str(DetachedName)`; None for a name that we did not make."""
+    """The inverse of `str(DetachedName)`; None for any other name."""
     copied = _TRY.fullmatch(name)
     stem, copy = (copied[1], int(copied[2])) if copied else (name, 0)
     for reason in DETACH_REASONS:

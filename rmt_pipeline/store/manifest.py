@@ -1,8 +1,8 @@
-"""`part.json`: what a part is, where its rows came from, and how to prove that it is whole.
+"""The manifest of a part, `part.json`: what the part is, where its rows came from, and the hashes
+that prove that it is whole.
 
-The text is JSON, one key per line for people, and ends with a hash over all lines before it, so
-that a flipped bit in a number is found too. Readers trust nothing in it: any bytes give a
-Manifest or Corruption.
+The text is JSON, with one key per line, and ends with a hash over all lines before it, so that a
+flipped bit in a number is found too. Any bytes decode to a Manifest or raise Corruption.
 """
 
 import json
@@ -36,7 +36,7 @@ KeyValue = None | bool | int | float | str
 
 
 class PartColumn(NamedTuple):
-    """A column as the part has it, which may be older than the table's."""
+    """A column as the part has it, which may be an older form of the table's column."""
 
     name: str
     type: str
@@ -44,7 +44,7 @@ class PartColumn(NamedTuple):
 
 
 class PartFile(NamedTuple):
-    """One file of the part, and what proves that its bytes are whole."""
+    """One data file of the part, with its size and hash."""
 
     name: str
     size: int
@@ -54,9 +54,9 @@ class PartFile(NamedTuple):
 
 
 class KeyBound(NamedTuple):
-    """Least and greatest value of a partition or sorting key column in the part.
+    """The least and the greatest value of a partition or sorting key column in the part.
 
-    Both are None when the part is empty or a bound would be too long to keep.
+    Both are None if the part is empty or a bound would be too long to keep.
     """
 
     column: str
@@ -66,7 +66,7 @@ class KeyBound(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Everything that is known about one part. Never changes once the part is published.
+    """The description of one part. It never changes once the part is published.
 
     `row_hash`, `column_hashes` and `content_hash` are those of `store.hashes.rows`. `partition` is
     the partition key's value as ClickHouse prints it in `system.parts.partition`.
@@ -86,17 +86,20 @@ class Manifest:
     bytes_uncompressed: int = 0
     """Bytes of the rows in memory, as Arrow."""
     insert_id: str = ""
-    """The insert that made it, or that it is known by its rows; empty for merges and mutations, and
-    when the same rows may be inserted again."""
+    """The id of the insert that made the part, or `ids.BY_ROWS` for an insert that is identified by
+    its rows; empty for merges and mutations, and for inserts without deduplication.
+    """
     run_id: str = ""
-    """The Dagster run that made it; empty outside of Dagster."""
+    """The Dagster run that made the part; empty outside of Dagster."""
     sources: tuple[str, ...] = ()
-    """Names of the parts that it was merged or mutated from."""
+    """The names of the parts that this one was merged or mutated from."""
     mutations: tuple[str, ...] = ()
-    """Ids of the mutations that were applied to make it."""
+    """The ids of the mutations that were applied to make this part."""
     engine_version: str = ""
     metadata_version: int = 0
-    """Of the table's metadata that it was written with: what ALTERs did since counts for it."""
+    """The version of the table's metadata with which the part was written. A reader applies to it
+    what later ALTERs did.
+    """
     ttl: PartTtl = NO_TTL
     format: int = FORMAT
 
@@ -105,7 +108,9 @@ class Manifest:
             raise AssertionError(problem)
 
     def has_rows_of(self, other: "Manifest") -> bool:
-        """The same columns and rows, though perhaps in other files."""
+        """Whether both have the same columns and the same rows in the same order. The files may
+        differ.
+        """
         return (self.columns, self.rows, self.content_hash, self.row_hash) == (
             other.columns,
             other.rows,
@@ -114,7 +119,7 @@ class Manifest:
         )
 
     def encode(self) -> bytes:
-        """The text of `part.json`. Same manifest, same bytes."""
+        """The text of `part.json`. Equal manifests give equal bytes."""
         return seal_json(_to_json(self))
 
     @classmethod
@@ -126,23 +131,23 @@ class Manifest:
             again = manifest.encode()
         except (ValueError, RecursionError) as error:
             raise Corruption(f"{layout.MANIFEST} can't be read: {error}") from error
-        if again != data:  # keys twice, keys we don't know, another order: not our text
+        if again != data:  # duplicate keys, unknown keys, or another order
             raise Corruption(f"{layout.MANIFEST} is not as this program writes it")
         return manifest
 
     @property
     def files_hash(self) -> bytes:
-        """Over names and bytes of the files: 16 bytes."""
+        """A hash, 16 bytes, over the names and contents of all files."""
         names_and_hashes = (
             piece for file in sorted(self.files) for piece in (file.name, file.hash)
         )
         return hash_16(piece.encode() for piece in names_and_hashes)
 
     def header(self) -> PartHeader:
-        """What ZooKeeper keeps of the part (spec §0.4.7), to compare replicas by.
+        """The text of the part's node in ZooKeeper (spec §0.4.7), by which replicas are compared.
 
-        The two content hashes are ours: of the rows in their order, and of the set of rows.
-        Neither depends on how Parquet wrote them, so that equal rows are equal parts.
+        Two of its hashes are ours: one over the rows in their order, and one over the rows in any
+        order. Neither depends on how Parquet wrote the rows, so parts with equal rows are equal.
         """
         return PartHeader(
             columns_hash=_columns_hash(self.columns),
@@ -153,25 +158,28 @@ class Manifest:
         )
 
     def file(self, name: str) -> PartFile | None:
+        """The data file with this name; None if there is none."""
         return next((file for file in self.files if file.name == name), None)
 
 
 @lru_cache(maxsize=64)
 def _columns_hash(columns: tuple[PartColumn, ...]) -> bytes:
-    """Nearly all parts of a table have the same columns."""
+    """The hash of these columns. Cached, because nearly all parts of a table have the same ones."""
     text = columns_text([Column(column.name, column.type) for column in columns])
     return hash_16([text.encode()])
 
 
 def seal_json(fields: Mapping[str, Any]) -> bytes:
-    """An object, one key per line, that ends with a hash over all lines before it."""
+    """Encode a JSON object, one key per line, that ends with a hash over all lines before it."""
     lines = ",\n".join(f'"{key}": {_ENCODER.encode(value)}' for key, value in fields.items())
     body = f"{{\n{lines}".encode()
     return body + f',\n"check": "{hash_hex(body)}"\n}}\n'.encode()
 
 
 def unseal_json(data: bytes, place: str) -> Any:
-    """What `seal_json` was given. Raises Corruption, naming `place`, when the hash differs."""
+    """The inverse of `seal_json`. Raises Corruption, naming `place`, if the hash differs or the
+    text is not JSON.
+    """
     check = _CHECK.fullmatch(data[-_CHECK_BYTES:])
     if check is None:
         raise Corruption(f"{place} does not end with its check sum: {data[-80:]!r}")
@@ -185,7 +193,7 @@ def unseal_json(data: bytes, place: str) -> Any:
 
 
 def rows_and_bytes(data: bytes) -> tuple[int, int]:
-    """What the text of a manifest says of them; that it is whole is not looked at. Raises
+    """The rows and bytes on disk in the text of a manifest, whose hash is not checked. Raises
     Corruption.
     """
     try:
@@ -196,7 +204,7 @@ def rows_and_bytes(data: bytes) -> tuple[int, int]:
 
 
 def _problem(manifest: Manifest) -> str | None:
-    """What contradicts itself in a manifest; None when nothing does."""
+    """What is wrong with a manifest, in words; None if nothing is."""
     names = [column.name for column in manifest.columns]
     files = [file.name for file in manifest.files]
     hashes = [manifest.row_hash, manifest.content_hash, *manifest.column_hashes.values()]
@@ -248,14 +256,14 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         "sources": manifest.sources,
         "mutations": manifest.mutations,
         "engine_version": manifest.engine_version,
-        # Of a table that was never altered the text is as before there was ALTER.
+        # Left out for a table that was never altered: its text is as before ALTER existed.
         **({"metadata_version": version} if (version := manifest.metadata_version) else {}),
         **_ttl_to_json(manifest.ttl),
     }
 
 
 def _ttl_to_json(ttl: PartTtl) -> dict[str, Any]:
-    """Nothing for parts of tables without TTL."""
+    """The fields about TTL; none for parts of tables without TTL."""
     if ttl == NO_TTL:
         return {}
     return {
@@ -322,7 +330,7 @@ def _ttl_from_json(read: "_Fields") -> PartTtl:
 
 
 class _Fields:
-    """Typed reading of a JSON object; each method raises Corruption naming the field."""
+    """Reads typed fields of a JSON object. Each method raises Corruption that names the field."""
 
     def __init__(self, fields: dict[str, Any]) -> None:
         self._fields = fields

@@ -1,6 +1,6 @@
-"""What a table's directory remembers besides its parts: which of them were given up, how far it has
-seen the log, which were active when ZooKeeper was asked last, which replicas the table had, which
-inserts of several commits are not known to have ended, and what was stopped by hand.
+"""Notes in a table's directory besides its parts: which parts were given up, how many entries the
+log had, which parts were active, which replicas the table had, which inserts of several commits are
+not known to have ended, and which background work was stopped by hand.
 """
 
 from collections.abc import Iterable
@@ -16,8 +16,8 @@ from rmt_pipeline.store.hashes.checksums import hash_hex
 
 
 class ActiveSeen(NamedTuple):
-    """Which parts were active when ZooKeeper was last asked: what a reader goes by while it can't
-    be.
+    """The parts that were active when ZooKeeper was last asked, for readers while it does not
+    answer.
     """
 
     parts: tuple[PartName, ...]
@@ -43,7 +43,9 @@ class CommitNote(NamedTuple):
 
 
 class Marks:
-    """Of the table in the directory `root`. Several processes of one host use them at once."""
+    """The notes of the table in the directory `root`. Several processes of a host may use them at
+    once.
+    """
 
     def __init__(self, disk: Disk, root: str, *, durable: bool) -> None:
         self._disk = disk
@@ -51,16 +53,16 @@ class Marks:
         self._durable = durable
 
     def give_up(self, *parts: PartName, promise: bytes = b"") -> None:
-        """The parts' rows are not to be had here until they are fetched again. Safe when this
-        returns, also from a crash of the host. Of one that is marked already the time begins anew.
+        """Mark parts whose rows this replica does not have until they are fetched again. The marks
+        survive a crash of the host. A part that is marked already gets a new time.
 
-        `promise`: the header under which the part was promised, for who looks again at what is left
-        of it on this disk.
+        `promise` is the header with which the part was promised. A worker that looks again at the
+        part's files on this disk compares them with it.
         """
         for part in parts:
             try:
                 self._mark(part, promise)
-            except FileNotFoundError:  # an older mark was forgotten just now
+            except FileNotFoundError:  # another process removed an older mark just now
                 self._mark(part, promise)
         parents = (self._path(layout.GIVEN_UP), self._root)
         for parent in parents if parts and self._durable else ():
@@ -71,15 +73,19 @@ class Marks:
         self._note_promise(part, promise)
 
     def promise(self, part: PartName) -> bytes:
-        """As it was given up. Nothing when it was looked at again since, or is not given up."""
+        """The header with which the part was promised when it was given up. Empty if its files were
+        looked at again since, or the part is not given up.
+        """
         return self._disk.read(self._path(layout.GIVEN_UP, str(part), layout.PROMISE)) or b""
 
     def is_unseen(self, part: PartName) -> bool:
-        """Whether nobody has looked again at what is left of the part. No byte is read."""
+        """Whether the part is given up and its files have not been looked at again.
+        Reads no file.
+        """
         return bool(self._disk.size(self._path(layout.GIVEN_UP, str(part), layout.PROMISE)))
 
     def looked_again(self, part: PartName) -> None:
-        """In vain: nothing of the part is whole on this disk."""
+        """Note that the part's files were looked at again, and are not whole on this disk."""
         if self.is_unseen(part):
             self._note_promise(part, b"")
 
@@ -91,57 +97,60 @@ class Marks:
             self._disk.fsync_directory(self._path(layout.GIVEN_UP, str(part)))
 
     def given_up(self) -> list[PartName]:
-        """What is marked, sorted; also what has been fetched since."""
+        """The parts that are marked, sorted, also those that were fetched since."""
         found = map(PartName.try_parse, self._disk.list(self._path(layout.GIVEN_UP)))
         return sorted(part for part in found if part is not None)
 
     def given_up_s(self, part: PartName) -> float | None:
-        """When it was marked last, in seconds since the epoch; None when it is not."""
+        """When the part was last marked, in seconds since the epoch; None if it is not marked."""
         mark = self._path(layout.GIVEN_UP, str(part))
         noted_s = self._disk.modified_s(layout.join(mark, layout.PROMISE))
         return self._disk.modified_s(mark) if noted_s is None else noted_s
 
     def forget_given_up(self, part: PartName) -> None:
-        """It is here again, or nobody wants it any more. The mark goes as a whole: without its
-        promise it would say that somebody has looked again at what is left of the part.
+        """Remove the mark of a part that is here again, or no longer wanted.
+
+        The mark is renamed first, so that it is removed as a whole: a mark without its promise
+        would say that the part's files were looked at again.
         """
         doomed = self._path(layout.deleting(f"{layout.GIVEN_UP}_{part}"))
-        self._disk.remove_tree(doomed)  # of who died in it
-        with suppress(FileNotFoundError, FileExistsError):  # somebody else is at it
+        self._disk.remove_tree(doomed)  # left by a process that died here
+        with suppress(FileNotFoundError, FileExistsError):  # another process removes it
             self._disk.rename(self._path(layout.GIVEN_UP, str(part)), doomed)
         self._disk.remove_tree(doomed)
 
     def stop(self, what: Background) -> None:
-        """No process of this host does it for the table any more, until `go_on` or until its server
-        is started again. Idempotent. It is not to survive a crash of the host.
+        """Stop this background work of the table in all processes of this host, until `go_on`, or
+        until its server is started again. It need not survive a crash of the host. Does nothing if
+        the work is stopped.
         """
         self._disk.make_directory(self._path(layout.STOPPED, what.name))
 
     def go_on(self, what: Background) -> None:
-        """Idempotent."""
+        """Undo `stop`; do nothing if the work is not stopped."""
         self._disk.remove_tree(self._path(layout.STOPPED, what.name))
 
     def stopped(self) -> frozenset[Background]:
-        """What was stopped by hand."""
+        """The background work that was stopped by hand."""
         names = self._disk.list(self._path(layout.STOPPED))
         return frozenset(Background[name] for name in names if name in Background.__members__)
 
     def stopped_s(self, what: Background) -> float | None:
-        """Since when, in seconds since the epoch; None when it is not stopped."""
+        """Since when the work is stopped, in seconds since the epoch; None if it is not."""
         return self._disk.modified_s(self._path(layout.STOPPED, what.name))
 
     def log_seen(self) -> int:
-        """Entries that the log had when this was noted last; 0 when that is not known."""
+        """How many entries the log had ever had when this was last noted; 0 if not known."""
         data = self._disk.read(self._path(layout.LOG_SEEN)) or b""
         return int(data) if data.isdigit() else 0
 
     def note_log_seen(self, entries: int) -> None:
-        """If it can't be noted, what was noted before stands."""
+        """Note how many entries the log has ever had. No error is raised if that fails."""
         with suppress(OSError, DiskFull):
             self._disk.write(self._path(layout.LOG_SEEN), [str(entries).encode()])
 
     def active_seen(self) -> ActiveSeen | None:
-        """None when it was never noted, or the note is torn."""
+        """What `note_active` noted last; None if there is no whole note."""
         path = self._path(layout.ACTIVE_SEEN)
         seen_s, data = self._disk.modified_s(path), self._disk.read(path)
         if seen_s is None or data is None:
@@ -152,7 +161,9 @@ class Marks:
         return ActiveSeen(tuple(map(PartName.parse, names.decode().split())), seen_s)
 
     def note_active(self, parts: Iterable[PartName]) -> bool:
-        """False when it can't be noted, and nothing is: a list of other parts would be believed."""
+        """Note which parts are active. Return False if that fails: then there may be no note, or
+        still the earlier one.
+        """
         names = "".join(f"{part}\n" for part in parts).encode()
         text = names + b"check " + hash_hex(names).encode()
         with suppress(OSError, DiskFull):
@@ -161,7 +172,7 @@ class Marks:
         return False
 
     def replicas_seen(self) -> tuple[str, ...]:
-        """The table's replicas when they were noted last; none when that is not known."""
+        """The table's replicas as they were last noted; empty if there is no whole note."""
         data = self._disk.read(self._path(layout.REPLICAS_SEEN)) or b""
         names, _, check = data.rpartition(b"check ")
         if check.decode(errors="replace") != hash_hex(names):
@@ -169,8 +180,10 @@ class Marks:
         return tuple(names.decode().splitlines())
 
     def note_replicas(self, names: Iterable[str]) -> None:
-        """If it can't be noted, what was noted before stands. Survives a crash of the host: one
-        that knows of no other replica opens a table that ZooKeeper has lost without their rows.
+        """Note the table's replicas. No error is raised if that fails.
+
+        The note survives a crash of the host: a replica that knows of no others would restore a
+        table that ZooKeeper has lost without the rows of these.
         """
         text = "".join(f"{name}\n" for name in sorted(names)).encode()
         path = self._path(layout.REPLICAS_SEEN)

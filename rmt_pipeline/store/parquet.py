@@ -1,4 +1,6 @@
-"""Arrow to Parquet and back. The same rows and library give the same bytes."""
+"""Writes Arrow tables as Parquet and reads them. Equal rows give equal bytes with the
+same library.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,14 +22,15 @@ BATCH_ROWS = 1 << 16
 
 _CHUNK_BYTES = 1 << 20
 _SAMPLE_ROWS = 2048
-_REPEATS_MIN = 4  # rows per distinct value from which on a dictionary pays
+_REPEATS_MIN = 4  # rows per distinct value, from which a dictionary pays off
 
 
 def to_parquet(table: pa.Table, *, sorted_by: Sequence[str] = (), codec: str = "") -> pa.Buffer:
-    """One Parquet file: `compression(codec)`, statistics, row groups of bounded size.
+    """Encode one Parquet file, with `compression(codec)`, statistics and row groups of bounded
+    size.
 
-    `sorted_by`: columns by which the rows are in ascending order, told to readers. The Arrow
-    schema is not added: what we store reads back the same from Parquet's own types.
+    `sorted_by` are the columns by which the rows are in ascending order, noted for readers. The
+    Arrow schema is not added: our types are read back the same from Parquet's own types.
     """
     sink = pa.BufferOutputStream()
     pq.write_table(
@@ -44,7 +47,7 @@ def to_parquet(table: pa.Table, *, sorted_by: Sequence[str] = (), codec: str = "
 
 
 def compression(codec: str) -> dict[str, Any]:
-    """What pyarrow's writers take for CODEC(`codec`), as a TTL … RECOMPRESS has it; "" is zstd."""
+    """The arguments of pyarrow's writers for CODEC(`codec`) of a TTL … RECOMPRESS; "" is zstd."""
     name, _, level = codec.rstrip(")").partition("(")
     match name:
         case "":
@@ -60,7 +63,7 @@ def compression(codec: str) -> dict[str, Any]:
 
 
 def chunks_of(buffer: pa.Buffer) -> Iterator[bytes]:
-    """The bytes in pieces, so that they need not be copied all at once."""
+    """Yield the buffer's bytes in pieces, so that they are not all copied at once."""
     for start in range(0, buffer.size, _CHUNK_BYTES):
         yield buffer.slice(start, min(_CHUNK_BYTES, buffer.size - start)).to_pybytes()
 
@@ -68,7 +71,9 @@ def chunks_of(buffer: pa.Buffer) -> Iterator[bytes]:
 def read_batches(
     path: str, *, columns: Sequence[str] | None = None, batch_rows: int = BATCH_ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """A file in its order, `batch_rows` rows at a time. Raises Corruption naming the file."""
+    """Yield the rows of a file in order, at most `batch_rows` at a time. Raises Corruption, naming
+    the file, and FileNotFoundError.
+    """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             names = None if columns is None else list(columns)
@@ -84,18 +89,18 @@ def open_dataset(
 ) -> "pyarrow.dataset.Dataset":
     """Files of parts as one pyarrow Dataset with these columns, in this order of files.
 
-    A column that a file does not have reads as NULL. A page that is not as it was written is an
-    OSError when it is read.
+    A column that a file does not have reads as NULL. Reading a page that is not as it was written
+    raises OSError.
     """
-    # For start-up time.
-    import pyarrow.dataset as ds  # noqa: PLC0415  as slow to import as all else here together
+    # For start-up time: importing it takes as long as all other imports here together.
+    import pyarrow.dataset as ds  # noqa: PLC0415
 
     schema = pa.schema([field.with_nullable(True) for field in arrow_schema(columns)])
     return ds.dataset(list(files), schema=schema, format=dataset_format())
 
 
 def dataset_format() -> "pyarrow.dataset.ParquetFileFormat":
-    """Parquet whose pages are compared with their check sums when they are read."""
+    """The Parquet format that compares pages with their check sums when they are read."""
     import pyarrow.dataset as ds  # noqa: PLC0415  start-up: see above
 
     return ds.ParquetFileFormat(
@@ -106,14 +111,14 @@ def dataset_format() -> "pyarrow.dataset.ParquetFileFormat":
 
 
 class ColumnBytes(NamedTuple):
-    """Of one column, in its pages as they lie on the disk, and before they were compressed."""
+    """The bytes of one column's pages on the disk, and before they were compressed."""
 
     compressed: int
     uncompressed: int
 
 
 def column_bytes(path: str) -> dict[str, ColumnBytes]:
-    """Of a file's columns, by their names; those inside of an Array or a Tuple count for it."""
+    """The bytes of a file's columns by name; the leaves of an Array or a Tuple count for it."""
     metadata = pq.read_metadata(path)
     names = metadata.schema.to_arrow_schema().names
     found = dict.fromkeys(names, ColumnBytes(0, 0))
@@ -124,7 +129,7 @@ def column_bytes(path: str) -> dict[str, ColumnBytes]:
             whose = [
                 name for name in names if f"{chunk.path_in_schema}.".startswith(f"{name}.")
             ]
-            name = max(whose, key=len)  # n.x of Nested is no part of a column n
+            name = max(whose, key=len)  # n.x of a Nested does not belong to a column n
             before = found[name]
             found[name] = ColumnBytes(
                 before.compressed + chunk.total_compressed_size,
@@ -134,15 +139,15 @@ def column_bytes(path: str) -> dict[str, ColumnBytes]:
 
 
 def row_group_rows(rows: int, size_bytes: int) -> int:
-    """Rows per row group, for rows of this size on average."""
+    """How many rows a row group gets, if `rows` rows have `size_bytes` bytes in memory."""
     return max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES * rows // max(size_bytes, 1)))
 
 
 def dictionary_columns(table: pa.Table) -> list[str]:
-    """Columns whose values repeat, by a sample taken at regular distances.
+    """The columns whose values repeat, judged by a sample taken at regular distances.
 
-    Parquet's own way, to begin with a dictionary and give it up when it has grown too large,
-    costs four times as much for columns without repetitions, and more bytes.
+    Parquet's default is to begin with a dictionary and give it up when it has grown too large. For
+    columns without repetitions that costs four times as much time, and more bytes.
     """
     if table.num_rows < _SAMPLE_ROWS:
         return []
@@ -161,8 +166,8 @@ def dictionary_columns(table: pa.Table) -> list[str]:
 def _sorting_columns(
     schema: pa.Schema, sorted_by: Sequence[str]
 ) -> Sequence[pq.SortingColumn] | None:
-    # Parquet counts leaves: behind a nested column the numbers are others. Keys are never
-    # nested, and a reader loses only a hint.
+    # Parquet numbers the leaves, so behind a nested column the numbers differ from the schema's.
+    # Then the order is not noted: a reader only lacks a hint.
     if not sorted_by or any(pa.types.is_nested(field.type) for field in schema):
         return None
     return [pq.SortingColumn(schema.get_field_index(name)) for name in sorted_by]

@@ -1,8 +1,8 @@
-"""What happened to the parts of one table on this host, newest last: `system.part_log` (spec §14).
+"""The events of the parts of one table on this host, oldest first: `system.part_log` (spec §14).
 
-A line of JSON for each event, appended by whichever process did it. Two files: when one is full it
-becomes the older one, and what was in that is forgotten. Nobody acts on it, so that nothing of it
-is synced, and a line that a crash has torn is left out.
+Each event is a line of JSON, appended by the process that caused it. There are two files: when the
+current one is full it replaces the older one, whose events are forgotten. No decision depends on
+the log, so it is not synced, and a line that a crash has torn is left out.
 """
 
 import json
@@ -33,14 +33,17 @@ PartEventType = Literal[
     "BrokenPart",
     "LostPart",
 ]
-"""The original's, and the last six, which are ours. A part that is broken, or gone from the disk,
-is fetched again; one that no replica has any more is lost, and an empty one takes its place.
+"""The event types of the original, and six of ours, the last ones. BrokenPart: a part was broken or
+missing on the disk, and is fetched again. LostPart: no replica has the part any more, and an empty
+one takes its place.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class PartEvent:
-    """`error` is empty when it was done. Times in seconds since the epoch."""
+    """One event of a part. `time_s` is in seconds since the epoch; `error` is "" if it
+    succeeded.
+    """
 
     event_type: PartEventType
     part: str
@@ -54,16 +57,20 @@ class PartEvent:
     run_id: str = ""
     error: str = ""
     differs: bool = False
-    """What was made is not what another replica has published."""
+    """The part that was made here differs from what another replica has published."""
     command: str = ""
-    """What somebody asked for through this server that did it at once: REPLACE PARTITION, say."""
+    """The command, such as REPLACE PARTITION, that changed the part at once on this server; "" if a
+    log entry did.
+    """
     entry_id: str = ""
-    """Of that command, or of its log entry, with the account behind it (`LogEntry.entry_id`)."""
+    """The id of that command, or of its log entry, with the account behind it
+    (`LogEntry.entry_id`).
+    """
 
 
 class PartLog:
-    """Of the table in the directory `root`. Several processes of one host use it at once. What is
-    noted is counted too (`counts`): the log forgets, and the numbers go on.
+    """The part log of the table in the directory `root`. Several processes of a host may use it at
+    once. Events are also counted (`counts`), and the counts stay when the log forgets events.
     """
 
     def __init__(self, disk: Disk, root: str) -> None:
@@ -73,7 +80,9 @@ class PartLog:
         self.counts = EventCounts(disk, root)
 
     def note(self, events: Iterable[PartEvent]) -> None:
-        """Add events to the log. A disk that refuses is no error: the parts are as good."""
+        """Add events to the log. If the disk can't take them that is no error: the parts are not
+        affected.
+        """
         events = tuple(events)
         lines = "".join(f"{json.dumps(_fields(event))}\n" for event in events).encode()
         if not lines:
@@ -84,21 +93,21 @@ class PartLog:
             self._disk.append(self._now, lines)
 
     def events(self) -> Iterator[PartEvent]:
-        """Oldest first."""
+        """All events, oldest first."""
         return (event for event, _ in self.since(""))
 
     def since(self, mark: str) -> Iterator[tuple[PartEvent, str]]:
-        """What was noted behind `mark`, each with the mark behind it, oldest first; "" is before
-        all of it. When the file that the mark is in was forgotten: all that there is.
+        """The events after `mark`, oldest first, each with the mark after it. "" is the mark before
+        all events. If the file of the mark was forgotten: all events that there are.
 
-        While nothing is noted it costs a look at the size of the file.
+        While nothing new is noted this only reads the size of a file.
         """
         marked, _, end_of_mark = mark.partition(".")
         marked_at = int(end_of_mark or 0)
         if marked_at and self._disk.size(self._now) == marked_at:
             return
         files: dict[str, bytes] = {}
-        for path in (self._now, self._before):  # that became the older one between is met twice
+        for path in (self._now, self._before):  # one renamed in between is read twice
             data = self._disk.read(path) or b""
             first, end, _ = data.partition(b"\n")
             if end:
@@ -115,8 +124,10 @@ class PartLog:
                     yield event, f"{name}.{at}"
 
     def _make_room(self) -> None:
-        """Of two processes that find the file full, one makes it the older one: the other gets no
-        lock, or looks again when it has it.
+        """Make the current file the older one if it is full.
+
+        If two processes find it full, one of them does that; the other gets no lock, or gets it
+        later and finds that the file is not full.
         """
         if (self._disk.size(self._now) or 0) < FILE_BYTES_MAX:
             return
@@ -135,12 +146,14 @@ _NAMES = tuple(field.name for field in fields(PartEvent))
 
 
 def _fields(event: PartEvent) -> dict[str, Any]:
-    """Not `asdict`, which copies every value."""
+    """The fields by name, without copying the values, as `asdict` would."""
     return {name: getattr(event, name) for name in _NAMES}
 
 
 def _counted(event: PartEvent) -> dict[ProfileEvent, int]:
-    """Nothing of parts that a command takes from elsewhere: no row is inserted."""
+    """What an event adds to the counts: nothing for a part that a command takes from elsewhere,
+    since no row is inserted.
+    """
     failed, differs = bool(event.error), int(event.differs)
     match event.event_type:
         case _ if event.command:

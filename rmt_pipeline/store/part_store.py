@@ -5,10 +5,10 @@
                                    │  └────withdraw─────┤
                                    └─discard─► gone     └─detach─► detached/<reason>_<part>
 
-Invariant: a directory with a part's name holds a whole part. It gets that name by one rename,
-after every byte of it is safe, so that a crash at any point leaves a staged directory or a
-whole part (style rule 11). What is staged belongs to nobody and may be swept; what is detached
-is kept for people. Several processes of one host use one store at once.
+Invariant: a directory with a part's name holds a whole part. It gets that name by one rename, after
+all its bytes are synced, so that a crash at any point leaves a staged directory or a whole part
+(style rule 11). Clean-up may sweep staged parts; detached parts are kept until a person removes
+them. Several processes of one host may use one store at once.
 """
 
 import contextlib
@@ -34,20 +34,20 @@ from rmt_pipeline.store.tally import ErrorCounts, PostponedEntries
 from rmt_pipeline.store.whole_parts import WholeParts, says_the_same
 from rmt_pipeline.system import IdSource
 
-MANIFESTS_CACHED_MAX = 100_000  # about 2 kB each; who looks at more, one by one, reads all
+MANIFESTS_CACHED_MAX = 100_000  # about 2 kB each; a loop over more parts rereads all of them
 _UNREADABLE = (errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.ENOENT, errno.EISDIR)
 _WRITTEN_WHOLE: tuple[layout.StageKind, ...] = ("insert", "merge", "fetch")
 HELD_TOGETHER_MAX = 256  # locks, each a file descriptor
-NOTED_BYTES_MIN = 128 << 10  # what can be hashed in the time that it takes to write a note
+NOTED_BYTES_MIN = 128 << 10  # a smaller part is hashed as fast as a note is written
 
 Sure = Callable[[Sequence[PartName]], Collection[PartName]]
-"""Of parts that nobody else can take away now, those that may go."""
+"""Returns which of these parts may be removed; called while no other process can take them."""
 
 
 class PartStore:
-    """`root` is the table's directory on the disk.
+    """The parts of the table in the directory `root` of the disk.
 
-    `durable=False` skips every fsync: then a crash of the host (not of a process) may leave
+    `durable=False` leaves out every fsync: then a crash of the host (not of a process) may leave
     parts that `verify` finds broken.
     """
 
@@ -76,15 +76,15 @@ class PartStore:
     # Staging
 
     def begin(self, kind: layout.StageKind, hint: str) -> Staging:
-        """A new staging directory. `hint` is for people: a partition id or a part name. Raises
-        MissingPart when the table was dropped.
+        """Begin a staging directory. `hint` is a partition id or a part name. Raises MissingPart
+        if the table was dropped.
         """
         return Staging.begun(self._disk, self._root, self._new_name(kind, hint))
 
     def discard(self, staged: StagedPart) -> None:
-        """Throw a staged part away. Nothing happens when it is gone.
+        """Remove a staged part; do nothing if it is gone.
 
-        It loses its name first: whoever adopts it has a whole one, or none.
+        It is renamed first, so that a process that adopts it gets a whole part or none.
         """
         doomed = self._path(layout.deleting(staged.directory))
         with contextlib.suppress(FileNotFoundError, FileExistsError):
@@ -94,12 +94,12 @@ class PartStore:
     def adopt(
         self, kind: layout.StageKind, wanted: Mapping[PartName, Callable[[Manifest], bool]]
     ) -> dict[PartName, StagedPart]:
-        """What other attempts have made of these parts and not published: whole ones with such a
-        manifest. From now on nobody else knows their names.
+        """Take over whole parts that other attempts have staged and not published. `wanted` are the
+        parts, each with a test of the manifest. Adopted parts get new names.
 
-        Only for parts that the caller alone may produce now. Whoever made them may still be there,
-        but may not publish them any more. A part that got its name and was not announced is staged
-        under that name.
+        The caller must be the only one that may produce these parts now: a process that made one
+        may still run, but may no longer publish it. A part that was renamed to its own name, but
+        not announced, is returned with a new staged name.
         """
         found: dict[PartName, StagedPart] = {}
         for name in self.staged():
@@ -133,7 +133,7 @@ class PartStore:
                 return None
             adopted = StagedPart(self._new_name(kind, str(part)), manifest)
             self._disk.rename(self._path(name), self._path(adopted.directory))
-        except (Corruption, OSError):  # being written, thrown away just now, or unreadable
+        except (Corruption, OSError):  # being written, just removed, or unreadable
             return None
         if self._is_whole(adopted):
             return adopted
@@ -141,7 +141,7 @@ class PartStore:
         return None
 
     def _is_whole(self, staged: StagedPart) -> bool:
-        """A crash of the host may have torn what was not published."""
+        """Whether all bytes are there: a crash of the host may have torn what was not published."""
         try:
             return all(
                 hash_of_chunks(self._disk.chunks(self._path(staged.directory, file.name)))
@@ -162,9 +162,9 @@ class PartStore:
         *,
         of: "PartStore | None" = None,
     ) -> StagedPart:
-        """The same rows as `part`, of this table or another, staged again in an empty `staging`:
-        hard links, where the disks allow it. `manifest` tells its story, of the same files, which
-        are as whole as they were known to be. Raises MissingPart, DiskFull.
+        """Stage the files of `part` (of this store, or the store `of`) in an empty `staging`, as
+        hard links if the disks allow it, with another `manifest` of the same files. If the part is
+        known to be whole, so is the clone. Raises MissingPart, DiskFull.
         """
         store, target = of or self, self._path(staging.directory)
         try:
@@ -186,18 +186,18 @@ class PartStore:
     # Publishing
 
     def publish(self, staged: StagedPart, part: PartName) -> None:
-        """`staged` becomes `part`. Publishing twice is the same as once.
+        """Rename `staged` to `part`, after syncing it. Publishing it again does nothing.
 
-        A part of that name with the same rows in the same order is as good: it stays, `staged`
-        goes. Raises Conflict if its rows differ (the caller knows which one is right),
+        If a part of that name with the same rows in the same order exists, it stays, and `staged`
+        is removed. Raises Conflict if its rows differ (the caller knows which one is right),
         MissingPart if neither is there.
         """
         self.publish_all([(staged, part)])
 
     def publish_all(self, pairs: Sequence[tuple[StagedPart, PartName]]) -> None:
-        """As `publish` of each, in order, with one sync for all.
+        """Like `publish` of each pair, in order, with one sync for all.
 
-        An error leaves the earlier ones published.
+        After an error the earlier ones stay published.
         """
         self._make_safe([staged for staged, _ in pairs])
         try:
@@ -207,10 +207,10 @@ class PartStore:
             self._sync_names()
 
     def _make_safe(self, parts: Sequence[StagedPart]) -> None:
-        """Every byte and every name within the staged directories survives a crash."""
+        """Sync all files and names within the staged directories."""
         if not self._durable:
             return
-        self._disk.fsync_trees(  # what was published before is not there, and is done
+        self._disk.fsync_trees(  # leaves out directories that are gone: those were published before
             [
                 (
                     self._path(staged.directory),
@@ -223,7 +223,7 @@ class PartStore:
     def _publish_one(self, staged: StagedPart, part: PartName) -> None:
         assert staged.manifest.partition_id == part.partition
         self._note_whole(staged)
-        # Before it has its name, under which somebody else may put another part.
+        # Read before the rename: after it another process may put another part at that name.
         modified_s = self._disk.modified_s(self._path(staged.directory, layout.MANIFEST))
         try:
             self._disk.rename(self._path(staged.directory), self._path(str(part)))
@@ -241,13 +241,13 @@ class PartStore:
                     f"{staged.directory} ({staged.manifest.content_hash:032x})"
                 ) from None
             self.discard(staged)
-        else:  # who merges or sends it need not read what was just written
+        else:  # a merge or a peer may ask for it soon
             self._remember(part, modified_s, staged.manifest)
 
     def _note_whole(self, staged: StagedPart) -> None:
-        """Its bytes were compared with their hashes while they were written: the first who reads
-        it need not do so again. What may be links to another part's files was not. What is small
-        is as soon read as noted, and most of it is merged before anybody reads it.
+        """Note that a part is whole whose bytes were hashed while they were written, so that its
+        first reader need not do that again. Not if its files may be links to another part's. Nor
+        if it is small: then reading is as fast as noting, and most are merged before they are read.
         """
         name = layout.parse_staged(staged.directory)
         is_small = staged.manifest.bytes_on_disk < NOTED_BYTES_MIN
@@ -259,17 +259,17 @@ class PartStore:
     def withdraw(
         self, part: PartName, staged: StagedPart, sure: Callable[[], bool] | None = None
     ) -> bool:
-        """Undo `publish` of a part that is not in ZooKeeper: its directory gets its temporary name
-        again. Idempotent.
+        """Undo `publish` of a part that is not in ZooKeeper: rename it back to its staged name. Do
+        nothing if that is done already.
 
-        False when `sure`, which is asked while nobody else can take the part away, says no, or
-        when somebody has it pinned: it is not only ours any more.
+        `sure` is called while no other process can take the part. Return False, and do nothing, if
+        it returns False, or (with `sure`) if a reader has the part pinned.
         """
         with self._held([part] if sure else []) as held:
             if sure and (part not in held or not sure()):
                 return False
             self._forget(part)
-            # Staged already: either this was done before, or the part is not the one we staged.
+            # If the staged name exists: this was done before, or the part is not the staged one.
             with contextlib.suppress(FileNotFoundError, FileExistsError):
                 self._disk.rename(self._path(str(part)), self._path(staged.directory))
                 self._sync_names()
@@ -281,18 +281,18 @@ class PartStore:
         return self._disk.size(self._path(str(part), layout.MANIFEST)) is not None
 
     def is_taken(self, part: PartName) -> bool:
-        """Whether something has the part's name, whole or not."""
+        """Whether there is a directory with the part's name, whole or not."""
         return self._disk.modified_s(self._path(str(part))) is not None
 
     def manifest(self, part: PartName) -> Manifest:
-        """Raises MissingPart when there is no such part, Corruption when it can't be read."""
+        """The part's manifest. Raises MissingPart, Corruption if it can't be read."""
         path = self._path(str(part), layout.MANIFEST)
         modified_s = self._disk.modified_s(path)
         with self._cache_lock:
             cached = self._cache.get(part)
             if cached is not None:
                 self._cache.move_to_end(part)
-        # A part that was removed and fetched again has other files: the time tells.
+        # A part that was removed and fetched again has another manifest: its mtime differs.
         if cached is not None and cached[0] == modified_s:
             return cached[1]
         with self._reading(part):
@@ -312,18 +312,18 @@ class PartStore:
             self._cache[part] = (modified_s, manifest)
             self._cache.move_to_end(part)
             if len(self._cache) > MANIFESTS_CACHED_MAX:
-                self._cache.popitem(last=False)  # the one that was not asked for the longest
+                self._cache.popitem(last=False)  # the least recently used one
 
     def manifest_read(self, part: PartName) -> Manifest | None:
-        """As this process has read or published it last, if it remembers: the disk is not asked.
-        Good enough to choose by; whoever works with the part asks for `manifest`.
+        """The manifest as this process last read or published it; None if it is not cached. The
+        disk is not read: good enough to choose parts by, while work on a part needs `manifest`.
         """
         with self._cache_lock:
             return self._cache.get(part, (None, None))[1]
 
     def counts(self, part: PartName) -> tuple[int, int]:
-        """Rows and bytes, to be told: of what goes nobody reads, and checks, every manifest anew.
-        Raises MissingPart, Corruption.
+        """The part's rows and bytes on disk, for the part log: a manifest that is not cached is
+        read without checking it. Raises MissingPart, Corruption.
         """
         known = self.manifest_read(part)
         if known is not None:
@@ -335,20 +335,20 @@ class PartStore:
         return rows_and_bytes(data)
 
     def parts(self) -> list[PartName]:
-        """Every part on disk, sorted, announced or not."""
+        """All parts on the disk, sorted, whether they were announced or not."""
         found = (PartName.try_parse(name) for name in self._disk.list(self._root))
         return sorted(part for part in found if part is not None)
 
     def names(self) -> frozenset[str]:
-        """Of parts, and of anything else in the table's directory."""
+        """The names of everything in the table's directory, parts or not."""
         return frozenset(self._disk.list(self._root))
 
     def names_changed_s(self) -> float | None:
-        """When a part, or anything else in the table's directory, came or went last."""
+        """When a name in the table's directory last changed (seconds since the epoch)."""
         return self._disk.modified_s(self._root)
 
     def staged(self) -> list[str]:
-        """Staging directories, and parts half removed."""
+        """The names of staging directories, and of parts that are being removed."""
         return [
             name
             for name in self._disk.list(self._root)
@@ -358,16 +358,16 @@ class PartStore:
         ]
 
     def staged_at(self, name: str) -> tuple[float, str] | None:
-        """When a staging directory changed last (seconds since the epoch), and its absolute path;
-        None when it is gone.
+        """When a staging directory last changed (seconds since the epoch), and its absolute path;
+        None if it is gone.
         """
         path = self._path(name)
         modified_s = self._disk.modified_s(path)
         return None if modified_s is None else (modified_s, self._disk.local_path(path))
 
     def fetches(self) -> list[tuple[PartName, FetchNote, int]]:
-        """What is being fetched now, by whichever process of this host, and the bytes that are
-        there.
+        """The parts that processes of this host are fetching now, each with its note and the bytes
+        that have arrived.
         """
         found: list[tuple[PartName, FetchNote, int]] = []
         for name in self.staged():
@@ -387,13 +387,13 @@ class PartStore:
         return found
 
     def fetch_note(self, name: str) -> FetchNote | None:
-        """Of the staging directory `name`; None when nobody fetches into it now, or says so."""
+        """The note of the fetch into the staging directory `name`; None if there is none now."""
         path = self._path(name, layout.FETCHING)
         text = self._disk.read(path)
         if text is None:
             return None
         lock = self._disk.lock(path, shared=False)
-        if lock is not None:  # nobody holds it any more
+        if lock is not None:  # the process that wrote it has ended
             lock.release()
             return None
         with contextlib.suppress(ValueError, TypeError):  # it was just being written
@@ -401,14 +401,14 @@ class PartStore:
         return None
 
     def staged_files(self, staged: StagedPart) -> list[str]:
-        """Absolute paths of a staged part's data files, in key order."""
+        """The absolute paths of a staged part's data files, in key order."""
         return [
             self._disk.local_path(self._path(staged.directory, file.name))
             for file in staged.manifest.files
         ]
 
     def detached(self) -> list[str]:
-        """Names in `detached/`, sorted; `layout.parse_detached` reads them."""
+        """The names in `detached/`, sorted; `layout.parse_detached` parses them."""
         return self._disk.list(self._path(layout.DETACHED))
 
     def directory(self, part: PartName) -> str:
@@ -416,31 +416,30 @@ class PartStore:
         return self._disk.local_path(self._path(str(part)))
 
     def files(self, part: PartName) -> list[str]:
-        """Absolute paths of the data files, in key order. Raises as `manifest`."""
+        """The absolute paths of the data files, in key order. Raises like `manifest`."""
         return [
             self._disk.local_path(self._path(str(part), file.name))
             for file in self.manifest(part).files
         ]
 
     def file_chunks(self, part: PartName, name: str) -> Iterator[bytes]:
-        """One data file in pieces, to send it to a peer.
+        """Yield the bytes of one data file in pieces, to send them to a peer.
 
-        Raises as `manifest`; MissingPart too when the part has no such file, FileNotFoundError
-        (at the first piece) when it is removed now.
+        Raises like `manifest`; also MissingPart if the part has no such file, FileNotFoundError (at
+        the first piece) if it was removed just now.
         """
         if self.manifest(part).file(name) is None:
             raise MissingPart(f"{self._shown(str(part))} has no file {name}", part=part)
         return self._disk.chunks(self._path(str(part), name))
 
     def size_on_disk(self, part: PartName) -> int:
-        """Bytes of everything in the part's directory, whole or broken; 0 when it is gone."""
+        """The bytes of all files in the part's directory, whole or broken; 0 if it is gone."""
         names = self._disk.list(self._path(str(part)))
         return sum(self._disk.size(self._path(str(part), name)) or 0 for name in names)
 
     def inspect(self, part: PartName) -> Manifest:
-        """The manifest of a part whose files are there and as long as they were. No row is read.
-
-        Raises as `verify`.
+        """Check that all data files exist and have their sizes, without reading them. Return the
+        manifest. Raises like `verify`.
         """
         manifest = self.manifest(part)
         for file in manifest.files:
@@ -453,9 +452,10 @@ class PartStore:
         return manifest
 
     def verify(self, part: PartName, paced: Callable[[int], None] | None = None) -> Manifest:
-        """Read every byte. Raises MissingPart; Corruption naming file, expected and found.
+        """Read every byte, compare it with its hash, and return the manifest. `paced` is called
+        with the number of bytes read, and returns when more may be read.
 
-        `paced` is told how many bytes were read, and returns when more may be.
+        Raises MissingPart; Corruption that names the file, what was expected and what was found.
         """
         manifest = self.inspect(part)
         for file in manifest.files:
@@ -468,7 +468,7 @@ class PartStore:
         return manifest
 
     def verify_changed(self, part: PartName) -> Manifest:
-        """As `verify`; no byte is read of a part that is known to be whole."""
+        """Like `verify`, without reading the files of a part that is known to be whole."""
         manifest, directory = self.manifest(part), self._path(str(part))
         note = self.whole.note_now(directory, manifest)
         if not self.whole.is_known(directory, note):
@@ -479,7 +479,7 @@ class PartStore:
     def verify_again(
         self, part: PartName, paced: Callable[[int], None] | None = None
     ) -> Manifest:
-        """As `verify`, whatever is known of it; from now on it was read whole now."""
+        """Like `verify`, also if the part is known to be whole; note that it was read just now."""
         manifest, directory = self.manifest(part), self._path(str(part))
         note = self.whole.note_now(directory, manifest)
         self.verify(part, paced)
@@ -487,12 +487,12 @@ class PartStore:
         return manifest
 
     def verified_s(self, part: PartName) -> float:
-        """As `WholeParts.read_s`."""
+        """When the part was last read completely, as `WholeParts.read_s` has it."""
         return self.whole.read_s(self._path(str(part)))
 
     @contextlib.contextmanager
     def _reading(self, part: PartName) -> Iterator[None]:
-        """What the disk can't read is as bad as what it reads wrong."""
+        """Turn errors of reading the disk into Corruption, or MissingPart if the part is gone."""
         try:
             yield
         except OSError as error:
@@ -503,9 +503,9 @@ class PartStore:
 
     @contextlib.contextmanager
     def pin(self, parts: Iterable[PartName]) -> Iterator[None]:
-        """While this is open no process removes these parts.
+        """Keep all processes from removing these parts while the context is open.
 
-        Raises MissingPart when one of them is gone, or going: read again which parts there are.
+        Raises MissingPart if one of them is gone, or being removed: then list the parts again.
         """
         locks: list[Lock] = []
         try:
@@ -520,7 +520,7 @@ class PartStore:
                 lock.release()
 
     def is_pinned(self, part: PartName) -> bool:
-        """Whether a reader holds the part right now."""
+        """Whether a reader has the part pinned now."""
         manifest = self._path(str(part), layout.MANIFEST)
         lock = self._disk.lock(manifest, shared=False)
         if lock is None:
@@ -531,17 +531,17 @@ class PartStore:
     # Leaving
 
     def remove(self, part: PartName) -> bool:
-        """Remove a part. False when a reader has it pinned: try later. True when it is gone."""
+        """Remove a part. Return False if a reader has it pinned (try later), True if it is gone."""
         return not self.remove_all([part])
 
     def remove_all(
         self, parts: Collection[PartName], sure: Sure | None = None
     ) -> list[PartName]:
-        """Remove parts; those that stay are returned: readers have them pinned, or `sure` does not
-        name them.
+        """Remove parts. Return those that stay, because readers have them pinned, or `sure` does
+        not return them.
 
-        The part loses its name first, and for good, before the first of its bytes goes: no
-        crash leaves half a part under a part's name.
+        Each part is renamed, and the rename synced, before its first byte is removed: no crash
+        leaves half a part under a part's name.
         """
         stay: list[PartName] = []
         todo = list(parts)
@@ -559,10 +559,10 @@ class PartStore:
 
     @contextlib.contextmanager
     def _held(self, parts: Iterable[PartName]) -> Iterator[dict[PartName, Lock | None]]:
-        """Those that nobody has pinned. While this is open nobody pins, removes or sets aside one
-        that is locked. So what ZooKeeper says of it meanwhile is true until it is gone.
+        """Lock those parts that no reader has pinned. While the context is open no other process
+        pins, removes or detaches a locked part, so what ZooKeeper says of it then stays true.
 
-        A directory that lost its manifest has nothing to lock.
+        The lock is None for a directory without a manifest, and for a part that is gone.
         """
         with contextlib.ExitStack() as locks:
             held: dict[PartName, Lock | None] = {}
@@ -577,7 +577,7 @@ class PartStore:
             yield held
 
     def _unname(self, part: PartName, held: Mapping[PartName, Lock | None]) -> bool:
-        """Rename to `delete_tmp_<part>`. False when it stays."""
+        """Rename the part to `delete_tmp_<part>`. Return False if it stays."""
         self._forget(part)
         if held[part] is None:
             moved = self._moved(part)
@@ -588,17 +588,17 @@ class PartStore:
         with contextlib.suppress(FileNotFoundError):
             try:
                 self._disk.rename(name, doomed)
-            except FileExistsError:  # from a removal that died
+            except FileExistsError:  # left by a removal that was cut off
                 self._disk.remove_tree(doomed)
                 self._disk.rename(name, doomed)
         return True
 
     def _moved(self, part: PartName) -> str | None:
-        """Where the part's directory is now, which has no manifest; None when it is gone, or stays.
+        """Rename the directory of a part without a manifest; its new name, None if it is gone.
 
-        It could not be locked, so somebody may put a whole part in its place at any moment: if that
-        is what was moved, it goes back. The name is ours alone, and what it names does not change;
-        a sweep that finds it puts it back, whole or not, for whoever moved it may have died.
+        There was nothing to lock, so another process may have put a whole part in its place: then
+        it is renamed back, and None returned. Only a sweep finds the new name; it renames the
+        directory back, whole or not, because the process that moved it may have died.
         """
         moved = layout.moved(part, self._ids.new_id())
         try:
@@ -611,11 +611,11 @@ class PartStore:
         return None if self._disk.modified_s(self._path(moved)) is None else moved
 
     def _put_back(self, moved: str, part: PartName) -> None:
-        """If the part's name is taken by now, what was moved is not needed any more."""
+        """Rename the directory back, or remove it if the part's name is taken by now."""
         try:
             self._disk.rename(self._path(moved), self._path(str(part)))
         except FileNotFoundError:
-            return  # somebody else did
+            return  # another process did
         except FileExistsError:
             doomed = layout.deleting(moved)
             with contextlib.suppress(FileNotFoundError):
@@ -624,10 +624,10 @@ class PartStore:
         self._sync_names()
 
     def detach(self, part: PartName, reason: layout.DetachReason) -> str:
-        """Set the part aside as `detached/<reason>_<part>` and return that path (spec §9.12).
+        """Rename the part to `detached/<reason>_<part>` and return that path (spec §9.12).
 
-        Not for parts that queries still use (`detach_copy`). Raises MissingPart; UserError when
-        there are ten such copies already.
+        Not for parts that queries still use (`detach_copy`). Raises MissingPart; UserError if there
+        are ten such copies already.
         """
         self._forget(part)
         target = set_aside(self._disk, self._root, str(part), part, reason)
@@ -638,8 +638,8 @@ class PartStore:
     def detach_if(
         self, part: PartName, reason: layout.DetachReason, sure: Callable[[], bool]
     ) -> str | None:
-        """As `detach`, unless it is gone, a reader has the part pinned or `sure` says no; then
-        None. It is asked while nobody else can take the part away or replace it.
+        """Like `detach`, but return None if the part is gone, a reader has it pinned, or `sure`
+        returns False. `sure` is called while no other process can take the part or replace it.
         """
         with self._held([part]) as held:
             if part not in held or not sure():
@@ -653,7 +653,7 @@ class PartStore:
             try:
                 target = set_aside(self._disk, self._root, moved, part, reason)
             except MissingPart:
-                return None  # a sweep has put it back
+                return None  # a sweep has renamed it back
             except BaseException:
                 self._put_back(moved, part)
                 raise
@@ -664,9 +664,9 @@ class PartStore:
     def detach_copy(
         self, part: PartName, reason: layout.DetachReason, *, once: bool = False
     ) -> str:
-        """As `detach`, but the part stays: hard links, for DETACH while queries run (§9.3). Of a
-        part that is broken, whatever is in its directory. `once`: a copy that is there already,
-        from a try that died, is good enough. Raises as `detach`.
+        """Like `detach`, but make hard links to all files in the directory, so that the part stays:
+        for DETACH while queries run (§9.3). With `once` an equal copy that exists already, from a
+        try that was cut off, is returned instead. Raises like `detach`.
         """
         names = self._disk.list(self._path(str(part)))
         if not names:
@@ -688,8 +688,8 @@ class PartStore:
     def detach_staged(
         self, staged: StagedPart, part: PartName, reason: layout.DetachReason
     ) -> str:
-        """Set aside, for people to look at, what was made under the name `part` and is not to be
-        published; the path in the table's directory. Raises MissingPart, UserError as `detach`.
+        """Detach a staged part that was made as `part` and must not be published, so that a person
+        can look at it. Return the path in the table's directory. Raises like `detach`.
         """
         target = set_aside(self._disk, self._root, staged.directory, part, reason)
         self._sync_names(layout.DETACHED)
@@ -698,21 +698,21 @@ class PartStore:
     def set_aside_safely(
         self, staged: StagedPart, part: PartName, reason: layout.DetachReason
     ) -> str:
-        """As `detach_staged`, of what somebody is to attach: it survives a crash of the host."""
+        """Like `detach_staged`, and sync the part first, since it is to be attached later."""
         self._make_safe([staged])
         return self.detach_staged(staged, part, reason)
 
     def sync_file(self, path: str) -> None:
-        """A file two levels below the table's directory, its name and that of its directory."""
+        """Sync a file two levels below the table's directory, its name and its directory's name."""
         if self._durable:
             self._disk.fsync(path)
             self._disk.fsync_directory(path.rpartition("/")[0])
             self._sync_names()
 
     def sweep(self, keep: Collection[str], older_than_s: float, now_s: float) -> list[str]:
-        """Remove staging directories that nobody needs any more; their names (spec §10.6).
-        Stays: what is in `keep` (what running work stages) or has changed in the last
-        `older_than_s` seconds. What a removal left behind goes at once.
+        """Remove staging directories that are no longer needed; return their names (spec §10.6).
+        Those in `keep` (of running work) stay, and those that have changed in the last
+        `older_than_s` seconds. Directories that a removal left behind are removed at once.
         """
         removed = []
         for name in self.staged():
@@ -725,7 +725,7 @@ class PartStore:
             if name in keep or (young and not layout.is_deleting(name)):
                 continue
             doomed = name
-            if not layout.is_deleting(name):  # it loses its name first: who stages it notices
+            if not layout.is_deleting(name):  # renamed first: a process staging it notices
                 doomed = layout.deleting(name)
                 with contextlib.suppress(FileNotFoundError, FileExistsError):  # or next time
                     self._disk.rename(self._path(name), self._path(doomed))
@@ -734,8 +734,8 @@ class PartStore:
         return removed
 
     def destroy(self) -> None:
-        """Remove everything, the detached parts too: the table is dropped. A loss of power must not
-        bring it back, to a new table in its place.
+        """Remove the directory of a dropped table, detached parts included. This is synced, or a
+        loss of power might bring the parts back, into a new table at the same place.
         """
         self._disk.remove_tree(self._root)
         above = self._root.rpartition("/")[0]
@@ -753,7 +753,7 @@ class PartStore:
         return "/".join([self._root, *names]) if self._root else "/".join(names)
 
     def _lacking(self, part: PartName, what: str) -> Corruption:
-        """A part that goes while it is read has lost nothing: its directory has another name."""
+        """The error for a part that can't be read: Corruption, or MissingPart if it was removed."""
         return Corruption(what, part=part) if self.is_taken(part) else self._missing(part)
 
     def _missing(self, part: PartName) -> MissingPart:
@@ -783,7 +783,7 @@ class PartStore:
     def _link_files(
         self, part: PartName, directory: str, names: Iterable[str], *, of: "PartStore"
     ) -> bool:
-        """False when any had to be copied."""
+        """Link these files of a part; False if any was copied. Raises MissingPart."""
         there, linked = layout.join(of.root, str(part)), True
         try:
             for name in names:

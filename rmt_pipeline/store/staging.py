@@ -1,4 +1,4 @@
-"""Parts under temporary names: being filled, and whole but not published yet."""
+"""Staged parts, under temporary names: those being written, and whole ones not yet published."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -14,8 +14,8 @@ from rmt_pipeline.store.manifest import Manifest, PartFile
 
 
 class GivenRows(NamedTuple):
-    """Rows as they came with an insert, before its engine made fewer of them: how many, and the sum
-    of their hashes.
+    """The rows of an insert as they were given, before the table's engine combined some: how many,
+    and the sum of their hashes.
     """
 
     rows: int
@@ -24,37 +24,39 @@ class GivenRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StagedPart:
-    """A whole part under a temporary name; a crash of the host may still take it.
+    """A whole part under a temporary name, which is not synced: a crash of the host may lose it.
 
-    Plain data: may travel between processes.
+    It is plain data and may be passed between processes.
     """
 
     directory: str
-    """Name within the table's directory."""
+    """The directory's name within the table's directory."""
     manifest: Manifest
     is_clone: bool = False
-    """Its data files are a published part's, so they are safe already."""
+    """Its data files are hard links to those of a published part, so they are synced already."""
     given: GivenRows | None = None
-    """Of which rows an insert made it; None: those that it has."""
+    """The rows of which an insert made it; None if they are the rows that it has."""
 
     @property
     def source(self) -> GivenRows:
+        """The rows of which it was made."""
         return self.given or GivenRows(self.manifest.rows, self.manifest.row_hash)
 
     def names_to_sync(self) -> list[str]:
+        """The names of the files that publishing has to sync."""
         files = () if self.is_clone else self.manifest.files
         return [*(file.name for file in files), layout.MANIFEST]
 
 
 @dataclass(frozen=True, slots=True)
 class FetchNote:
-    """What is being fetched, from whom. For `system.replicated_fetches`."""
+    """A running fetch and its source, for `system.replicated_fetches`."""
 
     started_s: float
     """Seconds since the epoch."""
     total_bytes: int
     source_path: str
-    """Of the replica in ZooKeeper."""
+    """The path in ZooKeeper of the replica that sends the part."""
     scheme: str
     host: str
     port: int
@@ -62,12 +64,14 @@ class FetchNote:
 
 
 def all_gone(directory: str) -> MissingPart:
-    """What is said when the directory of a whole table is not there any more."""
+    """The error to raise when the directory of a table is gone."""
     return MissingPart(f"{directory} is gone, and all parts with it: was the table dropped?")
 
 
 class Staging:
-    """A directory being filled. Nobody else knows it. Ends with `seal` or `abandon`."""
+    """A directory that is being filled, whose name no other process knows. It ends with `seal` or
+    `abandon`.
+    """
 
     def __init__(self, disk: Disk, root: str, directory: str) -> None:
         self.directory = directory
@@ -76,15 +80,17 @@ class Staging:
 
     @classmethod
     def begun(cls, disk: Disk, root: str, directory: str) -> Self:
-        """Who is late does not make the directory of the table again:
+        """Make the staging directory. The table's directory must exist: it is not made again.
 
         1. A worker has claimed a fetch, and looks for a source.
-        2. DROP TABLE: the replica leaves ZooKeeper, and then the directory goes.
-        3. The worker fetches the part, gives it its name, and is told that the replica is gone.
-        4. CREATE TABLE of the same name has the same directory, with a part in it whose number its
-           own nodes in ZooKeeper have never given out: it is read-only until a person decides.
+        2. DROP TABLE removes the replica from ZooKeeper, and then the directory.
+        3. The worker fetches the part, publishes it on the disk, and learns that the replica is
+           gone.
+        4. CREATE TABLE makes a table with the same directory. In it is a part with a number that
+           the new table's nodes in ZooKeeper have never given out: the table is read-only until a
+           person decides what to do.
 
-        So the directory has to be there. Raises MissingPart.
+        Raises MissingPart if the table's directory is gone.
         """
         try:
             disk.make_directory(layout.join(root, directory), parents=False)
@@ -93,8 +99,8 @@ class Staging:
         return cls(disk, root, directory)
 
     def write(self, name: str, data: bytes | Iterable[bytes]) -> PartFile:
-        """One data file. Raises DiskFull, MissingPart (the directory is gone); the staging is
-        then to be abandoned.
+        """Write one data file. Raises DiskFull, MissingPart (the directory is gone); the caller
+        then abandons the staging.
         """
         through = HashingChunks([data] if isinstance(data, bytes) else data)
         self._write(name, through)
@@ -102,8 +108,8 @@ class Staging:
 
     @contextmanager
     def noted(self, note: FetchNote) -> Iterator[None]:
-        """While this is open, others see what is fetched: in a file that we hold locked, so that
-        one whose process has died tells nothing.
+        """Show the fetch to other processes while the context is open. The note is a file that this
+        process holds locked: a note that is not locked was left by a process that died.
         """
         path = layout.join(self._path, layout.FETCHING)
         self._write(layout.FETCHING, [json.dumps(asdict(note)).encode()])
@@ -116,17 +122,19 @@ class Staging:
                 lock.release()
 
     def asked_to_stop(self) -> str:
-        """Why nobody needs it any more; "" while somebody does."""
+        """Why the part is no longer wanted, if another process has asked to stop; ""
+        if none has.
+        """
         said = self._disk.read(layout.join(self._path, layout.STOP))
         return "" if said is None else said.decode(errors="replace")
 
     def local_path(self, name: str) -> str:
-        """Where another writer (Parquet's) shall put the data file `name`."""
+        """The absolute path of the data file `name`, for another writer (Parquet's)."""
         return self._disk.local_path(layout.join(self._path, name))
 
     def seal(self, manifest: Manifest, text: bytes = b"") -> StagedPart:
-        """Everything is written; the manifest comes last, for which whoever has decoded it gives
-        its `text`. Raises DiskFull, MissingPart.
+        """Write the manifest, after all data files. A caller that has its `text` already gives it,
+        which saves encoding it. Raises DiskFull, MissingPart.
 
         Nothing is synced: `PartStore.publish` does that, for many parts at once.
         """
@@ -140,6 +148,7 @@ class Staging:
         return StagedPart(self.directory, manifest)
 
     def abandon(self) -> None:
+        """Remove the directory with everything in it."""
         self._disk.remove_tree(self._path)
 
     def _write(self, name: str, chunks: Iterable[bytes]) -> None:
@@ -149,7 +158,9 @@ class Staging:
             raise self._gone() from error
 
     def _gone(self) -> MissingPart:
-        """A clean-up sweeps what looks old, and a clock that jumps makes everything look so."""
+        """The error for a staging directory that is gone: a sweep removes directories that look
+        old, as all do when the clock jumps.
+        """
         return MissingPart(
             f"{self.directory} was removed while it was being written; did the host's clock jump "
             "beyond temporary_directories_lifetime? Nothing was published; try again"

@@ -1,9 +1,10 @@
-"""Small things that the processes of one host note together about a table: how often what happened,
-which errors there were, how often an entry had to wait. Nobody acts on them: they are for people.
+"""Counts that the processes of one host keep together for a table: how often each event happened,
+which errors there were, how often an entry was postponed. They are shown to users; no decision
+depends on them.
 
-One file each, of JSON, changed in place by one process at a time, so that the names in the table's
-directory stay as they are. Nothing of it is synced, and text that a crash has torn counts as none.
-On a disk that only this process sees nothing is noted.
+Each is a file of JSON, which one process at a time changes in place, so that the names in the
+table's directory do not change. Nothing is synced, and a text that a crash has torn counts as
+empty. On a disk that only this process sees nothing is noted.
 """
 
 import fcntl
@@ -19,16 +20,18 @@ from rmt_pipeline.store import layout
 from rmt_pipeline.store.disk import Disk
 
 BYTES_MAX = 4 << 20  # some 50,000 entries that wait
-LOCK_TRIES_MAX = 100  # each gives way to who holds it, for some microseconds
-LATER_MAX = 1000
+LOCK_TRIES_MAX = 100  # after each the holder gets the processor, for some microseconds
+LATER_MAX = 1000  # changes that wait for the lock; the oldest are dropped
 MESSAGE_CHARS_MAX = 500
 
 Noted = dict[str, Any]
 
 
 class Tally:
-    """Thread-safe. What can't be noted now, because somebody else is at it for long (it may be
-    frozen), is noted with the next.
+    """One such file. Thread-safe.
+
+    If another process holds the lock for long (it may be frozen), a change is kept in memory and
+    made together with the next one.
     """
 
     def __init__(self, disk: Disk, path: str) -> None:
@@ -38,18 +41,19 @@ class Tally:
         self._later: list[Callable[[Noted], None]] = []
 
     def change(self, change: Callable[[Noted], None]) -> None:
+        """Call `change` with what is noted, now or with the next change, and write the result."""
         with self._lock:
             self._later = [*self._later[-LATER_MAX:], change]
             try:
                 with self._opened(os.O_RDWR | os.O_CREAT) as descriptor:
                     if _is_locked(descriptor):
                         self._write(descriptor)
-            except OSError:  # no such disk, or a full one
+            except OSError:  # not a local disk, or a full one
                 self._later = []
 
     def read(self) -> Noted:
-        """As it was just now; what is being changed at this moment may be torn, so it is read under
-        the lock, if that is to be had.
+        """What is noted. It is read under the lock, because a text that is being changed may be
+        torn; without the lock if that can't be had. Empty if there is no whole text.
         """
         with suppress(OSError), self._opened(os.O_RDWR) as descriptor:
             _is_locked(descriptor)
@@ -75,7 +79,7 @@ class Tally:
 
 
 def _is_locked(descriptor: int) -> bool:
-    """Whether we have the lock; until the file is closed."""
+    """Try to lock the file, until it is closed. Return whether that succeeded."""
     for _ in range(LOCK_TRIES_MAX):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -95,12 +99,13 @@ def _parsed(text: bytes) -> Noted:
 
 
 class EventCounts:
-    """How often what happened, since the table's directory was made."""
+    """How often each event happened since the table's directory was made."""
 
     def __init__(self, disk: Disk, root: str) -> None:
         self._tally = Tally(disk, layout.join(root, layout.EVENTS))
 
     def add(self, counts: Mapping[ProfileEvent, int]) -> None:
+        """Add to the counts."""
         if not any(counts.values()):
             return
 
@@ -111,12 +116,13 @@ class EventCounts:
         self._tally.change(change)
 
     def read(self) -> dict[ProfileEvent, int]:
+        """The count of every event, 0 included."""
         noted = self._tally.read()
         return {event: _number(noted.get(event.event)) for event in ProfileEvent}
 
 
 class ErrorCount(NamedTuple):
-    """How often an error was seen on this host, and what the last one said."""
+    """How often an error happened on this host, and the message of the last one."""
 
     times: int
     last_s: int
@@ -125,12 +131,14 @@ class ErrorCount(NamedTuple):
 
 
 class ErrorCounts:
-    """Errors by the original's name for them."""
+    """Counts of errors, by the original's name of the error."""
 
     def __init__(self, disk: Disk, root: str) -> None:
         self._tally = Tally(disk, layout.join(root, layout.ERRORS))
 
     def add(self, code: str, message: str, now_s: float) -> None:
+        """Count one error."""
+
         def change(noted: Noted) -> None:
             times = _error(noted.get(code)).times + 1
             noted[code] = [times, int(now_s), message[:MESSAGE_CHARS_MAX]]
@@ -138,11 +146,12 @@ class ErrorCounts:
         self._tally.change(change)
 
     def read(self) -> dict[str, ErrorCount]:
+        """The counts by the error's name."""
         return {code: _error(found) for code, found in self._tally.read().items()}
 
 
 class Postponed(NamedTuple):
-    """How often an entry of the queue was looked at and left, and when last."""
+    """How often a queue entry was looked at and left for later, and when last."""
 
     times: int
     last_s: int
@@ -153,13 +162,13 @@ NEVER_POSTPONED = Postponed(0, 0)
 
 
 class PostponedEntries:
-    """How often a worker of this host has looked at each entry of the queue, and left it."""
+    """How often workers of this host have postponed each queue entry."""
 
     def __init__(self, disk: Disk, root: str) -> None:
         self._tally = Tally(disk, layout.join(root, layout.POSTPONED))
 
     def add(self, counts: Mapping[str, int], queued: Collection[str], now_s: float) -> None:
-        """`counts` by queue node. What is not among those that are `queued` is forgotten."""
+        """Add `counts`, by queue node, and forget nodes that are no longer `queued`."""
 
         def change(noted: Noted) -> None:
             for node in [node for node in noted if node not in queued]:
@@ -170,11 +179,12 @@ class PostponedEntries:
         self._tally.change(change)
 
     def read(self) -> dict[str, Postponed]:
+        """What is noted, by queue node."""
         return {node: _postponed(found) for node, found in self._tally.read().items()}
 
 
 def total(counts: Iterable[Mapping[ProfileEvent, int]]) -> dict[ProfileEvent, int]:
-    """Of several tables."""
+    """The sums of the counts of several tables or events."""
     found = dict.fromkeys(ProfileEvent, 0)
     for one in counts:
         for event, count in one.items():

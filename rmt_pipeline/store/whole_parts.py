@@ -1,14 +1,16 @@
-"""Parts that are known to be whole: every byte was compared with its hash on this host, and nobody
-has written to a file of theirs since.
+"""Remembers which parts are whole: every byte was compared with its hash on this host, and no file
+was written since.
 
-To read a part anew for every query, or for every process, would cost more than the query. So who
-has read one leaves a note in its directory: name, hash and stamp of each file. No program sets the
-time of change of an inode: who writes to a file, or puts another in its place, gives it another
-one. So does a hard link that comes or goes, as snapshots and replaced partitions make many, and it
-writes no byte: a file that has more or fewer names than it had, and was not written since, is as it
-was. A note that says anything else than what would be written now, or that is missing, means only
-that the part has to be read. What a disk loses of its own accord shows in no time: for that there
-is the scrub.
+To read each part completely for every query, or in every process, would cost more than the query.
+So the process that has read a part leaves a note in its directory, with the name, hash and stamp of
+each file. A write to a file, or another file in its place, changes the stamp, since no program can
+set the time of change of an inode (ctime).
+
+A hard link that is made or removed changes the ctime too, without writing a byte; snapshots and
+replaced partitions make many. So a file whose number of names has changed, while its inode, size
+and mtime have not, counts as unchanged. If the note is missing, or differs in anything else from
+the note that would be written now, the part has to be read again. Bytes that a disk loses by itself
+do not change the stamp: the scrub finds those.
 """
 
 import threading
@@ -21,12 +23,16 @@ from rmt_pipeline.store.disk import Disk
 from rmt_pipeline.store.manifest import Manifest
 
 _READ = b"read %r\n"
-"""The first line, when the bytes were read before the note was written."""
-REMEMBERED_MAX = 100_000  # parts; then this process begins anew, by the notes
+"""The first line of a note, if the bytes were not read just before it was written:
+when they were.
+"""
+REMEMBERED_MAX = 100_000  # parts; then this process forgets all and reads the notes again
 
 
 class WholeParts:
-    """Of one disk. Directories are paths on it. Thread-safe."""
+    """The parts of one disk that are known to be whole. Directories are paths on it.
+    Thread-safe.
+    """
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -34,7 +40,9 @@ class WholeParts:
         self._known: dict[str, bytes] = {}
 
     def note_now(self, directory: str, manifest: Manifest) -> bytes | None:
-        """What the note on the part would be; None when the disk can't tell."""
+        """The note that would be written on the part now; None if the disk has no
+        stamp for a file.
+        """
         lines = []
         for file in manifest.files:
             stamp = self._disk.stamp(layout.join(directory, file.name))
@@ -44,8 +52,8 @@ class WholeParts:
         return "".join(lines).encode()
 
     def is_known(self, directory: str, note: bytes | None) -> bool:
-        """Whether the part in the directory, of which this is the note now, is known to be whole.
-        A note that can't be read is none.
+        """Whether the part in the directory is known to be whole. `note` is what `note_now`
+        returned for it. A note on the disk that can't be read counts as missing.
         """
         if note is None:
             return False
@@ -61,8 +69,10 @@ class WholeParts:
         return is_known
 
     def learn(self, directory: str, note: bytes | None, read_s: float = 0.0) -> None:
-        """The part was read whole at `read_s`, 0 for just now, after this was its note; or that
-        from which it has its files was. That the note can't be kept costs others a look.
+        """Note that the part was read whole at `read_s` (0: just now), or that the part was to
+        whose files its own are links. `note` must come from `note_now` before the bytes were read.
+
+        If the note can't be written, other processes have to read the part themselves.
         """
         if note is None:
             return
@@ -72,13 +82,15 @@ class WholeParts:
             self._disk.write(layout.join(directory, layout.WHOLE), [*told, note])
 
     def read_s(self, directory: str) -> float:
-        """When somebody of this host read the part whole last, in seconds since the epoch; 0 when
-        nobody has said so.
+        """When a process of this host last read the whole part, in seconds since the epoch; 0 if
+        there is no note.
         """
         return self._kept(directory)[0]
 
     def _kept(self, directory: str) -> tuple[float, bytes]:
-        """When the part was read, and the note on it."""
+        """When the part was read, and the note on the disk; 0 and an empty note if
+        there is none.
+        """
         path = layout.join(directory, layout.WHOLE)
         with suppress(OSError, ValueError):  # ValueError: torn by a crash
             data = self._disk.read(path) or b""
@@ -96,7 +108,7 @@ class WholeParts:
 
 
 def says_the_same(note: bytes, other: bytes) -> bool:
-    """Whether nobody has written to the files of a part between these notes on it."""
+    """Whether no file of the part was written between these two notes."""
     lines = [note.splitlines(), other.splitlines()]
     return len(lines[0]) == len(lines[1]) and all(
         one == other or _is_only_linked(one.rsplit(b" ", 2), other.rsplit(b" ", 2))
@@ -105,5 +117,7 @@ def says_the_same(note: bytes, other: bytes) -> bool:
 
 
 def _is_only_linked(line: Sequence[bytes], other: Sequence[bytes]) -> bool:
-    """Of lines with their last two words apart: links and time of change."""
+    """Whether the lines of a file differ only in that it got or lost a name. Each line is split
+    into its beginning, the number of links, and the time of change.
+    """
     return line[0] == other[0] and line[1] != other[1]

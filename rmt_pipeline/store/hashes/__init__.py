@@ -1,1 +1,1 @@
-"""Hashes: of files against bit rot, of rows to prove that replicas are equal."""
+"""Hashes of files, against bit rot, and of rows, to prove that replicas are equal."""

@@ -1,4 +1,4 @@
-"""Hashes of byte strings of any length, without a Python step per string."""
+"""Hashes byte strings of any length, many at once in numpy."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,13 +8,15 @@ from rmt_pipeline.store.hashes.lanes import KEYS, LANES, Words, mix
 Offsets = NDArray[np.int64]
 
 _WORD = 8
-_HEAD_WORDS = 8  # words per string that are taken one by one over all strings of a slice
+_HEAD_WORDS = 8  # of each string: hashed word by word, for all strings of a slice at once
 _SLICE_BYTES = 1 << 20
 _TAIL_MASKS = np.array([(1 << (8 * kept)) - 1 for kept in range(_WORD + 1)], dtype=np.uint64)
 
 
 def hash_bytes(data: NDArray[np.uint8], offsets: Offsets, out: Words) -> None:
-    """Hashes of `data[offsets[i]:offsets[i + 1]]` into `out`, shape (2, number of strings)."""
+    """Write the hashes of the strings `data[offsets[i]:offsets[i + 1]]` to `out`, shape (2, number
+    of strings).
+    """
     count = len(offsets) - 1
     low = 0
     while low < count:
@@ -25,7 +27,7 @@ def hash_bytes(data: NDArray[np.uint8], offsets: Offsets, out: Words) -> None:
             _one_long(data[offsets[low] : offsets[high]], out[:, low:high])
         else:
             first, last = int(offsets[low]), int(offsets[high])
-            # The copy has room behind it, so that a word may be read at every byte.
+            # The copy is padded, so that a whole word can be read at each byte.
             padded = np.zeros(last - first + _WORD, dtype=np.uint8)
             padded[: last - first] = data[first:last]
             _many(padded, offsets[low : high + 1] - first, out[:, low:high])
@@ -33,6 +35,7 @@ def hash_bytes(data: NDArray[np.uint8], offsets: Offsets, out: Words) -> None:
 
 
 def _many(padded: NDArray[np.uint8], offsets: Offsets, out: Words) -> None:
+    """Hash the strings of one slice, which has a word of padding behind it."""
     words_at = np.ndarray((len(padded) - _WORD + 1,), "<u8", padded.data, strides=(1,))
     starts = offsets[:-1]
     lengths = np.diff(offsets)
@@ -55,7 +58,7 @@ def _many(padded: NDArray[np.uint8], offsets: Offsets, out: Words) -> None:
 
 
 def _add_words(words: Words, place: int, out: Words, rows: slice | NDArray[np.int64]) -> None:
-    """The word at `place` of each of `rows`."""
+    """Add to `out` what the word at `place` of each string in `rows` contributes."""
     mixed, scratch = np.empty_like(words), np.empty_like(words)
     for lane in LANES:
         key = np.uint64(((place + 1) * int(KEYS["word"][lane])) & (2**64 - 1))
@@ -67,7 +70,9 @@ def _add_words(words: Words, place: int, out: Words, rows: slice | NDArray[np.in
 def _add_rest(
     words_at: Words, starts: Offsets, lengths: Offsets, rows: NDArray[np.int64], out: Words
 ) -> None:
-    """All words behind the head of long strings, laid out one string after the other."""
+    """Add to `out` what the words behind the head of long strings contribute, laid out one string
+    after the other.
+    """
     counts = -(-lengths // _WORD) - _HEAD_WORDS
     ends = np.cumsum(counts)
     firsts = ends - counts
@@ -84,7 +89,7 @@ def _add_rest(
 
 
 def _one_long(data: NDArray[np.uint8], out: Words) -> None:
-    """One string of more than a slice, in pieces."""
+    """Hash one string that is longer than a slice, in pieces."""
     out.fill(0)
     for start in range(0, len(data), _SLICE_BYTES):
         piece = data[start : start + _SLICE_BYTES]
@@ -103,6 +108,7 @@ def _one_long(data: NDArray[np.uint8], out: Words) -> None:
 
 
 def _finish(lengths: NDArray[np.int64], out: Words) -> None:
+    """Turn the sums over the words in `out` into the hashes of the strings."""
     scratch = np.empty_like(out[0])
     for lane in LANES:
         np.multiply(lengths.astype(np.uint64), KEYS["length"][lane], out=scratch)

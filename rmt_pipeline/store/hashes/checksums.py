@@ -1,7 +1,7 @@
-"""Hashes of stored bytes: against bit rot and half transfers, not against an adversary.
+"""Hashes of stored bytes, against bit rot and incomplete transfers, not against an adversary.
 
-SHA-256 because its hardware instructions make it the fastest hash of the standard library
-(1.25 GB/s here, BLAKE2b 0.9).
+They are SHA-256, the fastest hash of the standard library where the processor has instructions for
+it (1.25 GB/s here, BLAKE2b 0.9).
 """
 
 import hashlib
@@ -20,7 +20,7 @@ def hash_hex(data: bytes) -> str:
 
 
 def hash_of_chunks(chunks: Iterable[bytes]) -> tuple[int, str]:
-    """Bytes in all, and their hash."""
+    """The number of bytes in all chunks, and the SHA-256 of them as hex digits."""
     through = HashingChunks(chunks)
     for _ in through:
         pass
@@ -28,7 +28,9 @@ def hash_of_chunks(chunks: Iterable[bytes]) -> tuple[int, str]:
 
 
 def hash_16(pieces: Iterable[bytes]) -> bytes:
-    """16 bytes over pieces whose boundaries count: ("ab", "c") is not ("a", "bc")."""
+    """A hash of 16 bytes over pieces, whose boundaries count: ("ab", "c") differs from
+    ("a", "bc").
+    """
     digest = hashlib.sha256()
     for piece in pieces:
         digest.update(len(piece).to_bytes(8, "little"))
@@ -37,7 +39,7 @@ def hash_16(pieces: Iterable[bytes]) -> bytes:
 
 
 class HashingChunks:
-    """Passes chunks on, and knows their size and hash when they are through."""
+    """Passes chunks on; after the last one `size` and `hexdigest` are those of all bytes."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = chunks
@@ -51,4 +53,5 @@ class HashingChunks:
             yield chunk
 
     def hexdigest(self) -> str:
+        """The SHA-256 of the bytes that were passed on."""
         return self._digest.hexdigest()

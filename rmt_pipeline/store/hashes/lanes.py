@@ -13,10 +13,9 @@ modulo 2^64, and for each lane its own constants (`KEYS` by name, `MULTIPLIERS`)
     row        M(sum of value[c] * odd(bytes hash of the name of column c))
     placed row M(row + (position + 1) * key "position")
 
-where odd(x) sets the lowest bit. Keys are odd numbers taken from SHA-256 of their names: nobody
-needs to wonder where they come from. The definition must never change: hashes of years are in
-ZooKeeper and in manifests. `tests/unit/store` has golden values and a slow second
-implementation.
+where odd(x) sets the lowest bit. Keys are odd numbers taken from SHA-256 of their names, so their
+origin is plain. The definition must never change, because hashes are kept in ZooKeeper and in
+manifests for years. `tests/unit/store` has golden values and a slow second implementation.
 """
 
 import hashlib
@@ -29,11 +28,11 @@ Words = NDArray[np.uint64]
 """One lane, shape (n,); or both, shape (2, n)."""
 
 LANES = (0, 1)
-SLICE_ROWS = 16_384  # 128 kB per lane: what is worked on stays in the processor's cache
+SLICE_ROWS = 16_384  # 128 kB per lane, so that a slice stays in the processor's cache
 MASK_64 = (1 << 64) - 1
 MASK_128 = (1 << 128) - 1
 
-MULTIPLIERS = (  # well-known good ones: SplitMix64's and MurmurHash3's finalisers
+MULTIPLIERS = (  # those of the finalisers of SplitMix64 and MurmurHash3
     (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)),
     (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)),
 )
@@ -57,7 +56,7 @@ KEYS: dict[str, tuple[np.uint64, np.uint64]] = {
 
 
 def mix(words: Words, scratch: Words, lane: int) -> None:
-    """M, in place. `scratch` is overwritten; both have the same length."""
+    """Apply M to `words` in place. `scratch`, of the same length, is overwritten."""
     first, second = MULTIPLIERS[lane]
     np.right_shift(words, _32, out=scratch)
     np.bitwise_xor(words, scratch, out=words)
@@ -70,14 +69,14 @@ def mix(words: Words, scratch: Words, lane: int) -> None:
 
 
 def ramp(start: int, count: int, step: np.uint64) -> Words:
-    """`(start + i) * step` for i in 0..count."""
+    """The words `(start + i) * step` for i from 0 to count - 1."""
     numbers = np.arange(start, start + count, dtype=np.uint64)
     np.multiply(numbers, step, out=numbers)
     return numbers
 
 
 def field_factors(index: int) -> tuple[np.uint64, np.uint64]:
-    """What the values of a struct's field are multiplied with."""
+    """The factors, one per lane, by which the hashes of a struct's field are multiplied."""
     factors = []
     for lane in LANES:
         word = ramp(index + 1, 1, KEYS["field"][lane])
@@ -104,12 +103,13 @@ def sums_128(lanes: Words, cuts: NDArray[np.int64]) -> list[int]:
 
 
 def _sum_128(low: int, carried: int, high: int) -> int:
-    # The sum of the high halves is exact; the rest of the wrapped sum is that of the low ones.
+    # `carried`, the sum of the high 32 bits, is exact. What it does not explain of `low`, the sum
+    # modulo 2^64, is the sum of the low 32 bits, which is exact too.
     low_halves = (low - (carried << 32)) & MASK_64
     return (low_halves + (carried << 32) + (high << 64)) & MASK_128
 
 
 def slices(start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """`start..stop` in pieces that fit the cache."""
+    """Cut `start..stop` into pieces that fit into the cache."""
     for low in range(start, stop, SLICE_ROWS):
         yield low, min(low + SLICE_ROWS, stop)

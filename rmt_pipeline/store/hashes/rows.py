@@ -1,12 +1,13 @@
-"""Hashes of rows by their logical content: to prove that replicas, merges and retries agree.
+"""Hashes of rows by their logical content, which prove that replicas, merges and retries agree.
 
-* `row_hash`: the sum over all rows. Order does not count, sums of parts add up, a plain merge
-  conserves it. Within a row a value counts together with its column's name.
-* `column_hashes`: for each column the sum over its values, without the name.
-* `content_hash`: the rows in their order, for the ids of blocks.
+* `row_hash`: the sum of the hashes of all rows. It does not depend on their order, sums of several
+  parts add up, and a plain merge conserves it. Within a row each value is hashed together with its
+  column's name.
+* `column_hashes`: for each column the sum of the hashes of its values, without the name.
+* `content_hash`: depends on the order of the rows; for the ids of blocks.
 
-All are numbers of 128 bits. They find accidents, not adversaries: whoever chooses values freely
-can construct equal sums. What is hashed exactly: `lanes` and `values`.
+All are numbers of 128 bits. They detect accidents, not attacks: it is possible to construct values
+with equal sums. `lanes` and `values` define exactly what is hashed.
 """
 
 from bisect import bisect_left, bisect_right
@@ -36,9 +37,10 @@ _ONE = np.uint64(1)
 
 @dataclass(frozen=True, slots=True)
 class RowHashes:
-    """What `hash_table` found. Adds up: `a + b` is for the rows of `a` and then those of `b`.
+    """The hashes of some rows. `a + b` are the hashes of the rows of `a` followed by those of `b`.
 
-    For `content_hash` to add up too, `b` must have been hashed with `start_position=a.rows`.
+    For the sum's `content_hash` to be right, `b` must have been hashed with
+    `start_position=a.rows`.
     """
 
     rows: int
@@ -62,7 +64,7 @@ class RowHashes:
 def hash_table(table: pa.Table | pa.RecordBatch, *, start_position: int = 0) -> RowHashes:
     """The hashes of a table whose first row is row `start_position` of its part.
 
-    Needs about 2 MB beside the table, and 16 bytes per distinct value of dictionary columns.
+    It needs about 2 MB besides the table, and 16 bytes per distinct value of dictionary columns.
     Raises UnknownType for a column whose type has no hash.
     """
     return hash_groups(table, [0], start_position=start_position)[0]
@@ -71,10 +73,10 @@ def hash_table(table: pa.Table | pa.RecordBatch, *, start_position: int = 0) -> 
 def hash_groups(
     table: pa.Table | pa.RecordBatch, starts: Sequence[int], *, start_position: int = 0
 ) -> list[RowHashes]:
-    """The hashes of consecutive groups of rows, each as of a table of its own.
+    """The hashes of consecutive groups of rows, each as if it were a table of its own.
 
-    `starts` are the rows at which the groups begin, ascending from 0. For many small groups this
-    is far faster than a call for each.
+    `starts` are the rows at which the groups begin, ascending from 0. For many small groups this is
+    far faster than to call `hash_table` for each.
     """
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
@@ -83,7 +85,7 @@ def hash_groups(
     assert starts[0] == 0, "rows in front of the first group"
     totals = _Totals(names, starts)
     offset = 0
-    # Batches cut all columns alike, wherever their own chunks end.
+    # `to_batches` cuts all columns at the same rows, wherever their own chunks end.
     for batch in table.to_batches():
         columns = [values_of(column) for column in batch.columns]
         for start, stop in slices(0, len(batch)):
@@ -101,7 +103,7 @@ def hash_groups(
 
 
 class _Totals:
-    """What was added up so far, group by group."""
+    """The sums so far: one list per hash, with the sum of each group."""
 
     def __init__(self, names: Sequence[str], starts: Sequence[int]) -> None:
         self._starts = starts
@@ -133,14 +135,16 @@ class _Totals:
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """The groups in the rows `row..end` of a table: number of the first, where each begins here."""
+    """The groups in the rows `row..end` of a table: the number of the first one, and in `cuts` the
+    row, counted from `row`, at which each begins.
+    """
 
     first: int
     cuts: NDArray[np.int64]
     row: int
     end: int
     first_start: int
-    """The row at which the first of them begins, perhaps before `row`."""
+    """The row of the table at which the first group begins, perhaps before `row`."""
 
     @classmethod
     def between(cls, starts: Sequence[int], row: int, end: int) -> "_Groups":
@@ -150,7 +154,7 @@ class _Groups:
         return cls(first, cuts, row, end, starts[first])
 
     def places(self, start_position: int, step: np.uint64) -> Words:
-        """`(position + 1) * step` for each row's position in its group."""
+        """`(position + 1) * step` for each row, `position` being the row's place in its group."""
         count = self.end - self.row
         if len(self.cuts) == 1:
             return ramp(start_position + self.row - self.first_start + 1, count, step)
@@ -167,7 +171,9 @@ def _rows(
     bounds: tuple[int, int],
     cuts: NDArray[np.int64],
 ) -> tuple[Words, dict[str, list[int]]]:
-    """The hashes of the rows in `bounds`, shape (2, rows), and each column's sums by group."""
+    """The hashes of the rows in `bounds`, shape (2, rows), and for each column the sum of each
+    group.
+    """
     start, stop = bounds
     rows = np.zeros((2, stop - start), dtype=np.uint64)
     one = np.empty_like(rows)

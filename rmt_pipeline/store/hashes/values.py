@@ -1,8 +1,8 @@
-"""Hashes of the values of one Arrow array, by what they mean and not by how they are kept.
+"""Hashes the values of one Arrow array by what they mean, not by how they are stored.
 
-Equal values hash equally whether they are dictionary encoded or not, sliced, chunked, nullable,
-`string` or `large_string` or `string_view`, int32 or int64, float32 or float64, seconds or
-nanoseconds, a decimal in 4 or in 32 bytes. -0.0 is 0.0 and every NaN is the same. In detail:
+Equal values have equal hashes, whether they are dictionary encoded or not, sliced, chunked,
+nullable, `string` or `large_string` or `string_view`, int32 or int64, float32 or float64, seconds
+or nanoseconds, a decimal in 4 or in 32 bytes. -0.0 equals 0.0, and all NaNs are equal. In detail:
 
     integer, bool, date   number x, sign extended to 64 bits; a date as its days
     float                 number: the bits of the float64; 0.0 and one quiet NaN
@@ -46,12 +46,14 @@ class HashedValues(Protocol):
     """The values of one array, ready to be hashed."""
 
     def fill(self, start: int, stop: int, out: Words) -> None:
-        """Hashes of the values `start..stop` into `out`, shape (2, stop - start)."""
+        """Write the hashes of the values `start..stop` to `out`, shape (2, stop - start)."""
         ...
 
 
 def values_of(array: pa.Array) -> HashedValues:
-    """Raises UnknownType for types that have no hash (intervals, unions)."""
+    """Prepare an array for hashing. Raises UnknownType for types without a hash (intervals,
+    unions).
+    """
     if array.null_count:
         return _WithNulls(array)
     return _present_values_of(array)
@@ -68,7 +70,7 @@ def _present_values_of(array: pa.Array) -> HashedValues:
 
 
 def lanes_of(array: pa.Array) -> Words:
-    """Hashes of all values, shape (2, len(array))."""
+    """The hashes of all values, shape (2, len(array))."""
     values = values_of(array)
     out = np.empty((2, len(array)), dtype=np.uint64)
     for start, stop in slices(0, len(array)):
@@ -77,7 +79,9 @@ def lanes_of(array: pa.Array) -> Words:
 
 
 def _numpy(array: pa.Array, dtype: Any) -> NDArray[Any]:
-    """The values' buffer as numpy, without a copy; undefined where NULL."""
+    """The values' buffer as a numpy array, without a copy. Where a value is NULL it is
+    undefined.
+    """
     data = array.buffers()[1]
     if data is None:
         return np.empty(0, dtype=dtype)
@@ -92,7 +96,7 @@ class _AllNull:
 
 
 class _WithNulls:
-    """Any values, some of them NULL: what is stored under a NULL does not count."""
+    """Values of which some are NULL; what the buffer has at a NULL is not hashed."""
 
     def __init__(self, array: pa.Array) -> None:
         self._null_at = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
@@ -107,7 +111,7 @@ class _WithNulls:
 
 
 class _Dictionary:
-    """Each distinct value is hashed once."""
+    """A dictionary array, of which each distinct value is hashed once."""
 
     def __init__(self, array: pa.DictionaryArray) -> None:
         lanes = lanes_of(array.dictionary)
@@ -117,7 +121,7 @@ class _Dictionary:
 
     def fill(self, start: int, stop: int, out: Words) -> None:
         indices = self._indices[start:stop]
-        for lane in LANES:  # "clip": what is stored under a NULL may point anywhere
+        for lane in LANES:  # "clip": at a NULL the index may be anything
             np.take(self._lanes[lane], indices, out=out[lane], mode="clip")
 
 
@@ -141,7 +145,7 @@ class _Floats:
 
     def fill(self, start: int, stop: int, out: Words) -> None:
         floats = out[0].view(np.float64)
-        with np.errstate(invalid="ignore"):  # a signalling NaN is still one NaN
+        with np.errstate(invalid="ignore"):  # signalling NaNs become the quiet one below
             np.copyto(floats, self._numbers[start:stop])
             np.add(floats, 0.0, out=floats)  # -0.0 + 0.0 is 0.0
         nan = np.isnan(floats)
@@ -150,7 +154,7 @@ class _Floats:
 
 
 def _mix_numbers(out: Words) -> None:
-    """`out[0]` holds numbers; both lanes get their hashes."""
+    """Hash the numbers in `out[0]`, into both lanes of `out`."""
     scratch = np.empty_like(out[0])
     np.add(out[0], KEYS["number"][1], out=out[1])
     mix(out[1], scratch, 1)
@@ -235,7 +239,7 @@ class _Structs:
 
 
 class _Lists:
-    """List `i` has the elements `offsets[i]..offsets[i + 1]`."""
+    """Lists; list `i` has the elements `offsets[i]..offsets[i + 1]`."""
 
     def __init__(self, elements: HashedValues, offsets: NDArray[np.int64]) -> None:
         self._elements = elements
@@ -259,7 +263,9 @@ class _Lists:
             mix(out[lane], scratch, lane)
 
     def _add_elements(self, offsets: NDArray[np.int64], out: Words) -> None:
-        """Sums of the elements. A list longer than a slice is alone, and comes in pieces."""
+        """Add the hashes of the elements to their lists' sums in `out`. A list that is longer than
+        a slice comes alone, and is hashed in pieces.
+        """
         for first, last in slices(int(offsets[0]), int(offsets[-1])):
             elements = np.empty((2, last - first), dtype=np.uint64)
             self._elements.fill(first, last, elements)
@@ -281,7 +287,7 @@ def _fields(array: pa.StructArray) -> list[pa.Array]:
 
 
 def _lists(array: pa.Array) -> HashedValues:
-    # `flatten` leaves out what is stored under a NULL.
+    # `flatten` leaves out elements that the buffer has at a NULL.
     lengths = pc.list_value_length(array).fill_null(0).to_numpy()
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     return _Lists(values_of(array.flatten()), offsets)
