@@ -4,7 +4,7 @@ import random
 
 import chdb
 
-from rmt_pipeline.protocol.merges.picker import city_hash_64
+from rmt_pipeline.protocol.city_hash import city_hash_64
 
 LENGTHS = (*range(140), 191, 192, 193, 256, 1000)
 

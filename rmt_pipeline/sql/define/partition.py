@@ -68,9 +68,16 @@ def partition_id_of(partition: Partition, definition: TableDefinition) -> str:
 
 
 def _value_of(element: Node, kind: DataType) -> object:
-    """Return the value of one element of the key. Raises ValueError for a number such as 20240131
-    where the key has a date: toDate would take it for seconds, and so for a partition of 1970.
+    """Return the value of one element of the key. Raises ValueError for a number where the key is
+    text, as the first versions of the original do; and for a number such as 20240131 where the key
+    has a date: toDate would take it for seconds, and so for a partition of 1970.
     """
+    if (
+        kind.is_string
+        and isinstance(element, Literal)
+        and isinstance(element.value, int | float)
+    ):
+        raise ValueError(f"{element.text} is a number, and the key is a {kind.plain.text}")
     if (
         kind.plain.family in ("Date", "Date32")
         and isinstance(element, Literal)

@@ -1,13 +1,22 @@
 """Hash functions with exactly the original's results. Others are not in the allow-list.
 
-cityHash64, sipHash64 and xxHash64 of strings can't be computed in DuckDB. A hash that differs from
-the original's would put rows into other partitions than those that they are in.
+sipHash64 and xxHash64 can't be computed in DuckDB. A hash that differs from the original's would
+put rows into other partitions than those that they are in.
 """
 
 from rmt_pipeline.translate.base.casts import nullable_like
-from rmt_pipeline.translate.base.function import Build, blob, function, template
+from rmt_pipeline.translate.base.function import MANY, Build, blob, function, template
 from rmt_pipeline.translate.base.temporal import seconds
-from rmt_pipeline.translate.base.typed import UINT32, UINT64, Typed, TypeProblem, let
+from rmt_pipeline.translate.base.typed import (
+    UINT32,
+    UINT64,
+    Typed,
+    TypeProblem,
+    from_stored,
+    let,
+    string_sql,
+)
+from rmt_pipeline.translate.connection import CITY_HASH, CITY_HASH_OF_TWO
 from rmt_pipeline.types.data_type import DataType
 
 
@@ -102,6 +111,30 @@ def _int_hash_32(arguments: list[Typed]) -> Typed:
     return Typed(f"CAST({low} AS UINTEGER)", nullable_like(UINT32, arguments[0]))
 
 
+def _city_hash(arguments: list[Typed]) -> Typed:
+    """One hash goes into the next, as in the original; a Tuple stands for its elements."""
+    hashes = [_city_hash_of_one(each) for each in arguments]
+    sql = hashes[0].sql
+    for each in hashes[1:]:
+        sql = f"{CITY_HASH_OF_TWO}({sql}, {each.sql})"
+    return Typed(sql, nullable_like(UINT64, *hashes))
+
+
+def _city_hash_of_one(value: Typed) -> Typed:
+    plain = value.plain
+    if plain.family == "Tuple":
+        pairs = zip(plain.element_names, plain.elements, strict=True)
+        return _city_hash(
+            [
+                from_stored(f"struct_extract({value.sql}, {string_sql(name)})", kind)
+                for name, kind in pairs
+            ]
+        )
+    if plain.is_string:
+        return Typed(f"{CITY_HASH}({blob(value)})", nullable_like(UINT64, value))
+    return _finalised(value, _key(value, own_width=True))
+
+
 FUNCTIONS = (
     function("MD5", _digest("md5", 16), 1),
     function("SHA1", _digest("sha1", 20), 1),
@@ -111,8 +144,9 @@ FUNCTIONS = (
     function("intHash32", _int_hash_32, 1),
     function(
         "cityHash64",
-        lambda it: _finalised(it[0], _key(it[0], own_width=True)),
+        _city_hash,
         1,
-        differs="of one number, Date or DateTime only: strings are refused",
+        MANY,
+        differs="arrays, maps, times with fractions and numbers above 64 bits are refused",
     ),
 )

@@ -4,7 +4,7 @@ original's is shown against ClickHouse itself, by `tests/contract/test_hashes_ag
 
 import hashlib
 
-from rmt_pipeline.protocol.merges.picker import city_hash_64
+from rmt_pipeline.protocol.city_hash import city_hash_64
 
 KNOWN = {
     0: 0x9AE16A3B2F90404F,

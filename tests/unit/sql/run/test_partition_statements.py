@@ -215,6 +215,22 @@ WITH_A_PARTITION = (
 
 
 @pytest.mark.parametrize(
+    ("columns", "key", "literal"),
+    [
+        ("p String", "p", "5"),
+        ("p LowCardinality(String)", "p", "-5"),
+        ("p FixedString(1)", "p", "1.5"),
+        ("p String, d Date", "(p, d)", "(5, '2024-01-01')"),
+    ],
+)
+def test_a_number_is_no_partition_of_a_key_of_text(session, columns, key, literal):
+    """'5' and '05' are two partitions: which one 5 means is for the user to say."""
+    table(session, f"{columns}, n UInt8", key, "")
+    with pytest.raises(RmtError, match=r"is a number, and the key is a \w*String.*Say, for"):
+        session.execute(f"ALTER TABLE t DROP PARTITION {literal}")
+
+
+@pytest.mark.parametrize(
     ("columns", "key", "example"),
     [
         ("p Date", "toYYYYMM(p)", "202401"),
