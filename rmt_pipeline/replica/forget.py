@@ -23,6 +23,7 @@ from dataclasses import replace
 from itertools import chain
 
 from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.errors import Conflict
 from rmt_pipeline.protocol.inserts.ids import REPLACEMENT, block_id
 from rmt_pipeline.protocol.inserts.rows import InsertRows, Moved
 from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord, PartitionRows
@@ -151,8 +152,8 @@ def renumber(replica: Replica, moved: Moved) -> None:
 
 
 def _all_of_it(replica: Replica, look: Callable[[], list[list[Op]]]) -> None:
-    """Carry out what `look` returns; while something of it is refused, look again,
-    FORGET_ROUNDS_MAX times at most.
+    """Carry out what `look` returns; while something of it is refused, look again. Raises Conflict
+    if that has happened FORGET_ROUNDS_MAX times.
 
     Many operations go together: thousands of ids in as few multis as upkeep may write. If an insert
     relied on one of the ids meanwhile, the whole multi is refused; so after a refusal each list
@@ -175,6 +176,10 @@ def _all_of_it(replica: Replica, look: Callable[[], list[list[Op]]]) -> None:
                     raise result
         if not refused:
             return
+    raise Conflict(
+        f"{replica}: ids of removed rows could not be forgotten, because inserts relied on them "
+        f"each of {limits.FORGET_ROUNDS_MAX} times; this is tried again"
+    )
 
 
 def _as_read(replica: Replica) -> list[Op]:

@@ -7,6 +7,7 @@ that takes it carries out what is left to do for the part, or just gives it its 
 
 from dataclasses import dataclass, field
 
+from rmt_pipeline.protocol.errors import ReplicaRetired
 from rmt_pipeline.protocol.log.entry import LogEntry, MutatePart
 from rmt_pipeline.protocol.nodes.formats import MutationEntry
 from rmt_pipeline.replica.replica import Replica
@@ -39,7 +40,7 @@ def wait_for_kill(
     replica: Replica, entry: MutationEntry, *, timeout_s: float, waker: Waker
 ) -> KillReport:
     """Look at the queue of every active replica until none has an entry for the mutation that
-    `entry` was, for at most `timeout_s`.
+    `entry` was, for at most `timeout_s`. Replicas that are dropped meanwhile are left out.
     """
     clock, start_s = replica.clock, replica.clock.monotonic_s()
     living = living_replicas(replica.keeper, replica.table)
@@ -48,9 +49,14 @@ def wait_for_kill(
     after_s: dict[str, float] = {}
     while True:
         for name in [name for name in known if name not in after_s]:
-            queue = queued_entries(
-                replica.keeper, replica.table.replica(name), known[name]
-            ).values()
+            paths = replica.table.replica(name)
+            try:
+                queue = queued_entries(replica.keeper, paths, known[name]).values()
+            except ReplicaRetired:
+                if replica.keeper.exists(paths.host) is not None:
+                    raise
+                del known[name]
+                continue
             if not any(_is_for(one, entry) for one in queue):
                 after_s[name] = clock.monotonic_s() - start_s
         not_yet = tuple(name for name in known if name not in after_s)

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 from rmt_pipeline.compute.merge.job import MergeFailure, MergeJob, MergeOutcome
 from rmt_pipeline.compute.mutate.job import MutateFailure, MutateJob, MutateOutcome
 from rmt_pipeline.compute.stop import forget_stop
 from rmt_pipeline.protocol.background import Background, first_stopped
-from rmt_pipeline.protocol.errors import Conflict, DiskFull, RmtError
+from rmt_pipeline.protocol.errors import Conflict, Corruption, DiskFull, RmtError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import check_part, suspect
@@ -54,7 +55,7 @@ def make_here(
     a clean-up removes those that are no longer wanted.
 
     `run` yields the outcome of each job when it ends; `staged` turns an outcome into the staged
-    part, or the error.
+    part, or the error; it may raise Corruption or DiskFull.
 
     SYSTEM STOP may come between the look at the queue and this. It sets its mark first, then asks
     the jobs whose directories it finds to stop; we make the directory first, then look at the mark.
@@ -84,7 +85,10 @@ def make_here(
                 for outcome in held.enter_context(closing(run(jobs))):
                     staging = stagings.pop(outcome.job.result)
                     forget_stop(outcome.job.staging)  # it has ended, whichever way
-                    yield PartName.parse(outcome.job.result), staged(outcome, staging)
+                    yield (
+                        PartName.parse(outcome.job.result),
+                        _result(replica, staging, partial(staged, outcome, staging)),
+                    )
                     if isinstance(outcome, MergeFailure | MutateFailure) and outcome.part:
                         check_part(replica, PartName.parse(outcome.part))
         except RmtError as error:  # the engine is not available: the rest is not made
@@ -95,6 +99,20 @@ def make_here(
         finally:
             for staging in stagings.values():
                 staging.abandon()
+
+
+def _result(
+    replica: Replica, staging: Staging, staged: Callable[[], StagedPart | RmtError]
+) -> StagedPart | RmtError:
+    """The staged part, or the error. Only this part fails when a clean-up has removed its
+    directory, its source has lost a file, or the disk is full.
+    """
+    try:
+        return staged()
+    except (Corruption, DiskFull) as error:
+        staging.abandon()
+        suspect(replica, error)
+        return error
 
 
 def _require_not_stopped(replica: Replica, making: Making[JobT], staging: Staging) -> None:

@@ -138,10 +138,7 @@ def _is_made(replica: Replica, entry: MergeParts, manifest: Manifest) -> bool:
 
 def _staged(outcome: MergeOutcome, staging: Staging) -> StagedPart | RmtError:
     if isinstance(outcome, MergeDone):
-        try:
-            return staging.seal(outcome.manifest)
-        except RmtError as error:  # a clean-up removed this one's directory
-            return error
+        return staging.seal(outcome.manifest)
     staging.abandon()
     return outcome.error
 

@@ -16,14 +16,14 @@ from rmt_pipeline.compute.mutate.job import (
     Untouched,
 )
 from rmt_pipeline.protocol.background import Background
-from rmt_pipeline.protocol.errors import Conflict, Corruption, RmtError
+from rmt_pipeline.protocol.errors import Conflict, RmtError
 from rmt_pipeline.protocol.log.entry import MutatePart
 from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.mutations.mutations import load_mutations
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.upkeep.check import is_here, suspect
+from rmt_pipeline.replica.upkeep.check import is_here
 from rmt_pipeline.replica.work.making import Making, make_here, require_room
 from rmt_pipeline.replica.work.merge import FetchResult, somebody_has
 from rmt_pipeline.store.manifest import Manifest
@@ -107,23 +107,18 @@ def _is_made(
 def _staged(
     replica: Replica, outcome: MutateOutcome, staging: Staging
 ) -> StagedPart | RmtError:
-    try:
-        match outcome:
-            case MutateDone(job) if (killed := _killed(replica, job)) is not None:
-                staging.abandon()
-                return killed
-            case MutateDone():
-                return staging.seal(outcome.manifest)
-            case Untouched(job):
-                source = PartName.parse(job.source.name)
-                return replica.store.clone_into(staging, source, job.unchanged())
-            case MutateFailure():
-                staging.abandon()
-                return outcome.error
-    except Corruption as error:
-        # Only this part fails: a clean-up removed its directory, or its source lost a file.
-        suspect(replica, error)
-        return error
+    match outcome:
+        case MutateDone(job) if (killed := _killed(replica, job)) is not None:
+            staging.abandon()
+            return killed
+        case MutateDone():
+            return staging.seal(outcome.manifest)
+        case Untouched(job):
+            source = PartName.parse(job.source.name)
+            return replica.store.clone_into(staging, source, job.unchanged())
+        case MutateFailure():
+            staging.abandon()
+            return outcome.error
 
 
 def _killed(replica: Replica, job: MutateJob) -> Conflict | None:

@@ -83,3 +83,17 @@ def test_who_waits_no_longer_is_told_who_is_not_there_yet(replicas):
     assert hold(replicas, entry, 0.2).words() == (
         "r2 after 0.2 s, r1 not yet, r3 when it is active again"
     )
+
+
+def test_a_replica_that_is_dropped_meanwhile_is_not_waited_for(replicas):
+    entry = killed(replicas, "0")
+    replicas.step("r1", "merge")
+
+    class Dropping(Working):
+        def wait_s(self, timeout_s: float) -> bool:
+            replicas.drop("r2")
+            replicas.clock.passed_s += timeout_s
+            return False
+
+    report = wait_for_kill(replicas["r1"], entry, timeout_s=9.0, waker=Dropping(replicas))
+    assert report.words() == "r1 after 0.0 s, r3 when it is active again"

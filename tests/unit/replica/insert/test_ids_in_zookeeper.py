@@ -2,13 +2,14 @@
 refusal and the look at it, is gone: the rows are inserted, nobody is told that they are there.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.errors import Conflict
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica import forget as forgetting
@@ -17,7 +18,8 @@ from rmt_pipeline.replica.insert.result import Outcome
 from rmt_pipeline.replica.partitions.drop import drop_partitions
 from rmt_pipeline.replica.partitions.undo import undo_insert
 from rmt_pipeline.system import EventWaker
-from rmt_pipeline.zookeeper.keeper import Delete, Refused
+from rmt_pipeline.zookeeper.keeper import Delete, RefusalKind, Refused
+from tests.support.fake_keeper import FakeKeeper
 from tests.support.local_replicas import ROOT, Replicas, partitioned
 from tests.support.lost_answers import before, logs
 
@@ -161,6 +163,26 @@ def test_many_are_forgotten_with_several_multis(
     assert len(ids_of_one(two)) == 5
     monkeypatch.setattr(limits, "MULTI_OPS_MAX", 2)
     monkeypatch.setattr(limits, "FORGET_ROUNDS_MAX", 1)
+    forgetting.forget(two["r1"], [PartName.parse("1_0_9_1")])
+    assert ids_of_one(two) == []
+
+
+def test_ids_that_inserts_rely_on_again_and_again_are_not_said_to_be_forgotten(
+    two: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = Refused(RefusalKind.BAD_VERSION, "/blocks", index=1)
+    tried: list[int] = []
+
+    def multi_many(_: FakeKeeper, multis: Sequence[Any]) -> list[Refused]:
+        tried.append(len(multis))
+        return [refused for _ in multis]
+
+    monkeypatch.setattr(limits, "FORGET_ROUNDS_MAX", 3)
+    with monkeypatch.context() as patched:
+        patched.setattr(FakeKeeper, "multi_many", multi_many)
+        with pytest.raises(Conflict, match="each of 3 times; this is tried again"):
+            forgetting.forget(two["r1"], [PartName.parse("1_0_9_1")])
+    assert len(tried) == 3
     forgetting.forget(two["r1"], [PartName.parse("1_0_9_1")])
     assert ids_of_one(two) == []
 

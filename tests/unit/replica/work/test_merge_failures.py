@@ -9,11 +9,16 @@ import pytest
 
 from rmt_pipeline.compute.jobs.merge import LocalMerger
 from rmt_pipeline.compute.merge.job import MergeDone, MergeJob, MergeOutcome
-from rmt_pipeline.protocol.errors import Unavailable
+from rmt_pipeline.protocol.errors import DiskFull, Unavailable
+from rmt_pipeline.protocol.nodes.records import Attempts
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.mutations.mutations import create_mutation
+from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.store.disk import LocalDisk
+from rmt_pipeline.store.layout import MANIFEST
 from tests.support.local_replicas import Replicas
 
 RESULT = PartName.parse("all_0_1_1")
@@ -239,3 +244,35 @@ def test_a_source_that_is_gone_is_fetched_as_the_result(replicas):
     assert str(source) not in replicas.parts("r2"), "it is not promised any more"
     [fetched] = replicas.step("r2").done
     assert (fetched.kind, fetched.part, fetched.error) == ("FETCH", RESULT, "")
+
+
+@pytest.mark.parametrize("kind", ["merge", "mutate"])
+def test_a_disk_that_is_full_when_the_manifest_is_written_fails_that_part_alone(
+    replicas, monkeypatch, kind
+):
+    """It is tried again after a pause, and nothing is left of the first try."""
+    if kind == "mutate":
+        replicas.work_off()
+        create_mutation(replicas["r1"], "DELETE WHERE n = 1", ["all"])
+        assign_mutations(replicas["r1"])
+    right = LocalDisk.write
+
+    def write(disk, path, chunks):
+        if f"tmp_{kind}_" in path and path.endswith(MANIFEST):
+            raise DiskFull("no space left")
+        return right(disk, path, chunks)
+
+    executor = replicas.executor("r1", "merge")
+    pull_log(replicas["r1"])
+    monkeypatch.setattr(LocalDisk, "write", write)
+    [failed] = executor.step(None).done
+    assert failed.error == "no space left"
+    assert staged(replicas, "r1") == []
+    paths = replicas["r1"].paths
+    [entry] = replicas["r1"].keeper.children(paths.queue)
+    noted = Attempts.decode(replicas["r1"].keeper.get(paths.attempts_of(entry))[0])
+    assert (noted.tries, noted.last_exception) == (1, "no space left")
+    monkeypatch.undo()
+    replicas.clock.sleep_s(1)
+    [made] = executor.step(None).done
+    assert made.error == ""
