@@ -124,9 +124,7 @@ class PartitionBlocks:
         self.there, self.ours, self.is_completed = [], [], False
 
     def look_for_ids(self) -> None:
-        """Commit again the blocks that were found by their ids; they may have left the
-        table since.
-        """
+        """Commit again the blocks that were found by their ids; the table may have lost them."""
         self.blocks += [block for block, _ in self.there]
         self.blocks.sort(key=lambda block: block.ordinal)
         self.there = []

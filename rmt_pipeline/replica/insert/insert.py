@@ -186,9 +186,7 @@ class Insertion:
 
     @property
     def is_pending(self) -> bool:
-        """Whether a commit was sent whose result is not known: its parts must not be
-        thrown away.
-        """
+        """Whether a commit was sent whose result is not known: its parts must not be removed."""
         return self._committing is not None
 
     @property
@@ -325,7 +323,7 @@ class Insertion:
         )
         sent = _Committing(commits, tuple(batch), step, note, replica.keeper)
         # A commit without blocks has no locks by which `_settle` could tell whether it landed. It
-        # need not: the next round is refused by the record that it wrote, and reads that.
+        # need not: if it wrote a record, the next round is refused by that, and reads it.
         if blocks:
             self._committing = sent
         try:
@@ -491,9 +489,7 @@ class Insertion:
         return tuple(commits)
 
     def _withdraw(self, replica: Replica) -> None:
-        """Turn the published parts back into staged ones: the commit did not land and
-        never will.
-        """
+        """Turn the published parts back into staged ones: their commit will never land."""
         if self._committing is not None:
             for block, commit in self._committing.blocks:
                 replica.store.withdraw(commit.part, block.staged)

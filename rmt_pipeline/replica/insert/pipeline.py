@@ -1,6 +1,4 @@
-"""Several inserts under way at once: the next one is staged while the last one is
-being committed.
-"""
+"""Several inserts under way at once: the next one is staged while the last one is committed."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -24,9 +24,7 @@ from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.snapshot import living_replicas
 
 HOLDERS_POLL_S = 0.1
-"""The pause between two looks at which replicas have a part, when there is no node
-left to watch.
-"""
+"""The pause between looks at which replicas have a part, when no node is left to watch."""
 
 
 class TooFewLiveReplicas(UserError):

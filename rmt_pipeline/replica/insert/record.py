@@ -172,8 +172,8 @@ def progress(
 def commit_note(
     replica: Replica, insert_id: str, step: InsertProgress, known: Known | None
 ) -> CommitNote | None:
-    """The note of a commit (see the module): what will be in the table after it. `known` is what
-    was committed of the insert before, perhaps by other processes. None for an insert of one
+    """Return the note of a commit (see the module): what will be in the table after it. `known` is
+    what was committed of the insert before, perhaps by other processes. None for an insert of one
     commit.
     """
     if step.change.batch is None:
@@ -187,7 +187,7 @@ def commit_note(
 
 
 def noted_records(replica: Replica) -> dict[str, list[InsertRecord]]:
-    """The records that this disk has noted, by insert id, in the order of the commits."""
+    """Return the records that this disk has noted, by insert id, in the order of the commits."""
     return {
         insert_id: [InsertRecord.decode(note.record) for note in notes]
         for insert_id, notes in replica.store.marks.commit_notes().items()
@@ -195,8 +195,9 @@ def noted_records(replica: Replica) -> dict[str, list[InsertRecord]]:
 
 
 def forget_whole(replica: Replica, insert_id: str, record: InsertRecord) -> None:
-    """Forget the notes of an insert that is whole by this record, but not those of commits behind
-    it: some of it may have been dropped since, and another process be about to bring that back.
+    """Forget the notes of an insert that is whole according to this record, but not those of later
+    commits: some of it may have been dropped since, and another process may be about to bring that
+    back.
     """
     notes = replica.store.marks.commit_notes().get(insert_id, [])
     old = [note for note in notes if note.commit < record.batches]

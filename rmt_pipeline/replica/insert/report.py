@@ -1,6 +1,4 @@
-"""What became of inserts, as their records tell it: for clients that got no answer,
-and for people.
-"""
+"""What became of inserts, by their records: for clients that got no answer, and for people."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict

@@ -26,9 +26,7 @@ class Slowed(NamedTuple):
     because: str
 
     def words(self) -> str:
-        """Return words to append to a sentence on what became of the insert, "" if it
-        did not wait.
-        """
+        """Return words to append to a sentence on the insert's outcome, "" if it did not wait."""
         if not self.seconds:
             return ""
         return f"; it waited {self.seconds:.2f} s first, because {self.because}"

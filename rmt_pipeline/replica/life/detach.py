@@ -41,8 +41,6 @@ def note_detached(keeper: Keeper, replica: ReplicaPaths, words: str) -> None:
 
 
 def forget_note(keeper: Keeper, replica: ReplicaPaths) -> None:
-    """Remove the note of `note_detached`, if there is one: the table is attached
-    again, or dropped.
-    """
+    """Remove the note of `note_detached`, if any: the table is attached again, or dropped."""
     with suppress(Refused):  # there is none
         keeper.multi([Delete(replica.detached)])

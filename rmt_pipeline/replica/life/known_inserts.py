@@ -128,7 +128,7 @@ def _note(records: Sequence[InsertRecord], disk: DiskParts) -> _Note | None:
 
 
 def _is_here(line: PartitionRows, here: PartSet) -> bool:
-    """Whether a part here has the line's blocks. A line in no block has no rows."""
+    """Whether a part here has the line's blocks. True if it has no rows, and so no block."""
     if line.first == UNKNOWN_BLOCK:
         return True
     block = PartName(line.partition, line.first, line.last, 0)

@@ -389,9 +389,7 @@ def _dropped(here: Replica, parts: Collection[PartName]) -> list[PartName]:
 
 
 def require_same_structure(here: Replica, there: Replica) -> None:
-    """Raise CannotReplace naming the first difference in structure between the two
-    tables, if any.
-    """
+    """Raise CannotReplace naming the first difference in structure of the tables, if any."""
     mine, theirs = here.definition, there.definition
     if mine.full_name == theirs.full_name or here.table.root == there.table.root:
         raise CannotReplace(f"{here} and {there} are one table")

@@ -82,9 +82,7 @@ class RowsOutside(BadValue):
 
 
 class RowsLost(UserError):
-    """Some of the rows that a replacement under this token brought are lost. Nothing
-    was changed.
-    """
+    """Some rows that a replacement under this token brought are lost. Nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,9 +464,7 @@ class _Overwriting:
         return plan
 
     def _take(self, replica: Replica, part: PartName, plan: _Plan) -> bool:
-        """Whether the condition holds for any row of the part. Those rows are added to
-        `plan.gone`.
-        """
+        """Whether the condition holds for any row of the part; adds those rows to `plan.gone`."""
         assert self.condition is not None
         manifest = replica.store.verify_changed(part)
         if manifest.metadata_version > self.definition.metadata_version:
@@ -545,7 +541,7 @@ class _Overwriting:
 
     def _unchanged(self, replica: Replica) -> list[Op]:
         """Return checks that are refused if a merge or mutation was assigned since, or anything was
-        dropped or replaced. None without a token.
+        dropped or replaced. Without a token there are none.
         """
         if not self.insert_id:
             return []

@@ -14,9 +14,9 @@ go, once:
 2. The record is read first, then the log is pulled: so all its blocks are among what the replica
    has and will have. The multi asserts the version of the log, as a merge does: so nothing was made
    of these parts, or is going to be, that was not looked at.
-3. The multi deletes the record in the version that was read. If two clients undo the same insert,
-   one of them finds no record; a commit of an insert that is in part, and goes on meanwhile,
-   changes the record first, or is refused.
+3. The multi takes these rows out of the record, in the version that was read. If two clients
+   undo the same insert, one of them finds no record; a commit of an insert that is in part, and
+   goes on meanwhile, changes the record first, or is refused.
 4. An insert of more parts than a multi takes is undone some partitions at a time, and its record
    says which are left: repeated, the undo goes on. All partitions are looked at before the first
    are undone. What the insert has in one partition goes at once, because a retry of the insert

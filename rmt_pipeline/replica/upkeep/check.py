@@ -230,9 +230,7 @@ def _is_copy(part: PartName, manifest: Manifest) -> bool:
 
 
 def _require_few_broken(replica: Replica, broken: Sequence[tuple[PartName, str]]) -> None:
-    """Raise TooManyUnexpectedParts if many parts are broken at once: then it is
-    probably the disk.
-    """
+    """Raise TooManyUnexpectedParts if many parts are broken at once: the disk may be, too."""
     settings = replica.settings
     size = sum(replica.store.size_on_disk(part) for part, _ in broken)
     for found, name, limit, what in (

@@ -178,8 +178,8 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
     """Remove what the plan says. It may be repeated, and may die anywhere. Raises what ends the
     session.
     """
-    # The disk comes last: if it fails, everything in ZooKeeper, which other replicas wait for, is
-    # clean.
+    # Old parts leave the disk last: if that fails, ZooKeeper, where other replicas wait for a
+    # clean-up, is clean.
     lost, entries, stopped = _trim(replica, plan)
     remove_attached(replica)  # while there are still the ids that tell what was attached
     block_ids, insert_ids = forget_ids(replica, plan.ids)

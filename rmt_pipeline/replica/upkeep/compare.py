@@ -15,9 +15,7 @@ ROUNDS_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one replica promises of one partition. The row hashes of its parts add up
-    (design §5).
-    """
+    """What one replica promises of one partition. Row hashes add up over parts (design §5)."""
 
     parts: int
     row_hash: int

@@ -235,9 +235,7 @@ def _ask_for(
 
 
 def _ops(replica: Replica, part: PartName, seen: _Seen) -> Sequence[Op]:
-    """Return the operations that assert what was found, and that are written beside
-    the empty part.
-    """
+    """Return the operations that assert what was found, and those that note the loss."""
     keeper, table = replica.keeper, replica.table
     count, stat = keeper.get(table.lost_part_count)
     # there is one if the empty part was lost as well
