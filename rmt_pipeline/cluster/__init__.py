@@ -1,1 +1,3 @@
-"""Statements for the servers of a cluster: their queue in ZooKeeper, put in and worked off."""
+"""Statements for the servers of a cluster: their queue in ZooKeeper, how it is filled and worked
+off.
+"""

@@ -1,11 +1,11 @@
-"""A Replicated database in ZooKeeper: its replicas, its tables, and the log of what is said to it.
+"""A Replicated database in ZooKeeper: its replicas, its tables, and the log of its statements.
 
     <path>/log/query-0000000007       a statement for every replica, as those ON CLUSTER
-    <path>/metadata/<table>           what the table is now
-    <path>/replicas/<shard|replica>   whose it is; log_ptr; active, ephemeral
+    <path>/metadata/<table>           the table's record: what the table is now
+    <path>/replicas/<shard|replica>   the replica's server; log_ptr; active, ephemeral
 
 A table is in `metadata` from the multi that puts its CREATE into the log to the one with its DROP.
-So a replica that has missed statements needs none of them: it makes of its tables what is there.
+So a replica that has missed statements needs none of them: it makes its tables as the records say.
 """
 
 from collections.abc import Mapping
@@ -46,9 +46,9 @@ _MARK = b"Replicated database "
 def register(
     keeper: Keeper, database: DatabasePaths, name: str, *, replica: str, server: str
 ) -> None:
-    """Make the database if there is none, and this replica of it. A repeated call, and a server
-    that has lost its disk, find their own. Raises ReplicaAlreadyExists for another server's,
-    UserError for a path that is something else's.
+    """Make the database if there is none, and this replica of it. A repeated call, or a server that
+    has lost its disk, finds its own nodes. Raises ReplicaAlreadyExists when the replica is another
+    server's, and UserError when the path has other data.
     """
     for path in ancestors(database.root):
         make_node(keeper, path)
@@ -56,7 +56,7 @@ def register(
     below = (database.queue.root, database.metadata, database.replicas)
     mark = _MARK + name.encode()
     made: list[Op] = [Create(database.root, mark), *(Create(path) for path in below)]
-    with suppress(Refused):  # it is there: of what it is, the next read tells
+    with suppress(Refused):  # the root exists: the next read shows what it is
         keeper.multi(made)
     data, _ = keeper.get(database.root)
     if data != mark:
@@ -81,7 +81,7 @@ def register(
                 "one another shard or replica name, or SYSTEM DROP DATABASE REPLICA when that is "
                 "gone for good"
             ) from refused
-        keeper.multi([SetData(database.log_ptr(replica), b"")])  # everything is looked at anew
+        keeper.multi([SetData(database.log_ptr(replica), b"")])  # it looks at everything anew
 
 
 def is_registered(keeper: Keeper, database: DatabasePaths, replica: str) -> bool:
@@ -90,12 +90,12 @@ def is_registered(keeper: Keeper, database: DatabasePaths, replica: str) -> bool
 
 
 def drop_database_replica(keeper: Keeper, database: DatabasePaths, replica: str) -> bool:
-    """Remove one replica; True when it was the last one, and the database went with it. Raises
-    ReplicaIsActive, UserError when there is none.
+    """Remove one replica. True when it was the last one, and the database was removed with it.
+    Raises ReplicaIsActive, and UserError when there is no such replica.
     """
     active = database.queue.server_active(replica)
     [names] = keeper.children_many([database.replicas])
-    if replica not in (names or ()):  # else '' were all of them
+    if replica not in (names or ()):  # '' would remove all of them
         known = ", ".join(names or ()) or "none"
         raise UserError(f"{database.root} has no replica {replica!r}; it has: {known}")
     if keeper.exists(active) is not None:
@@ -107,10 +107,12 @@ def drop_database_replica(keeper: Keeper, database: DatabasePaths, replica: str)
 
 
 def remove_replica(keeper: Keeper, database: DatabasePaths, replica: str) -> bool:
-    """As `drop_database_replica`, of one's own. What is gone already is fine."""
+    """Remove this server's own replica, as `drop_database_replica` does for another one. Does
+    nothing when it is gone already.
+    """
     delete_tree(keeper, database.replica(replica))
     try:
-        # Nobody registers once the parent of replicas is gone, nor while there is a lock.
+        # No replica can register once their parent is gone, nor while there is a lock.
         keeper.multi([Delete(database.replicas), Create(database.dropping, ephemeral=True)])
     except Refused:
         return _finish_removal(keeper, database)
@@ -119,8 +121,9 @@ def remove_replica(keeper: Keeper, database: DatabasePaths, replica: str) -> boo
 
 
 def _finish_removal(keeper: Keeper, database: DatabasePaths) -> bool:
-    """What a process that died while it removed the last replica has left; False when there is
-    nothing of that. Raises Conflict while its session lives.
+    """Finish the removal of the database if a process died while it removed the last replica. False
+    when there is no such removal. Raises Conflict while another process's session still has the
+    lock.
     """
     root, replicas = keeper.exists_many([database.root, database.replicas])
     if root is None or replicas is not None:
@@ -140,7 +143,7 @@ def _finish_removal(keeper: Keeper, database: DatabasePaths) -> bool:
 
 
 def _remove_all(keeper: Keeper, database: DatabasePaths) -> None:
-    """The lock goes together with the root."""
+    """Remove the database's nodes; the lock goes together with the root."""
     for path in (database.queue.root, database.metadata):
         delete_tree(keeper, path)
     keeper.multi([Delete(database.dropping), Delete(database.root)])
@@ -148,8 +151,8 @@ def _remove_all(keeper: Keeper, database: DatabasePaths) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Of a database at one moment: its tables as their records say, and the last statement of the
-    log. An ALTER is in the record only when a replica has carried it out.
+    """A database at one moment: its tables as their records say, and the number of the last
+    statement in the log. An ALTER is in a record only after a replica has carried it out.
     """
 
     tables: Mapping[str, TableRecord]
@@ -160,8 +163,9 @@ NO_TASK = -1
 
 
 def picture(keeper: Keeper, database: DatabasePaths) -> Picture:
-    """Read between two equal looks at the log: what each statement before its end has changed, and
-    nothing after it. Raises Conflict while it moves; Refused when the database is gone.
+    """Read the records between two equal looks at the log, so that they have the changes of each
+    statement before its end, and of none after it. Raises Conflict while the log keeps changing,
+    and Refused when the database is gone.
     """
     for _ in range(limits.LOOK_ROUNDS_MAX):
         keeper.sync(database.root)
@@ -180,13 +184,15 @@ def picture(keeper: Keeper, database: DatabasePaths) -> Picture:
 
 
 def log_pointer(keeper: Keeper, database: DatabasePaths, replica: str) -> int | None:
-    """None of a replica that has to look at everything first."""
+    """The last statement that the replica is done with; None if it has to look at
+    everything first.
+    """
     [read] = keeper.get_many([database.log_ptr(replica)])
     return int(read[0]) if read is not None and read[0] else None
 
 
 def log_is_whole(keeper: Keeper, database: DatabasePaths, after: int) -> bool:
-    """Whether every statement after this one is still in the log."""
+    """Whether every statement after number `after` is still in the log."""
     names, log = keeper.children_stat(database.queue.root)
     numbers = {sequence_number(name) for name in names if name.startswith("query-")}
     return all(number in numbers for number in range(after + 1, log.next_sequence))
@@ -194,8 +200,8 @@ def log_is_whole(keeper: Keeper, database: DatabasePaths, after: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Follower:
-    """A replica that goes through the log statement by statement. `done`: the last one that it is
-    done with; `is_active`: its server runs.
+    """A replica that goes through the log statement by statement. `done` is the last statement that
+    it is done with; `is_active` says whether its server runs.
     """
 
     name: str
@@ -205,7 +211,7 @@ class Follower:
 
 def followers(keeper: Keeper, database: DatabasePaths, replica: str) -> list[Follower]:
     """The other replicas that will come to every statement after the last one that they are done
-    with. Who has to look at everything first is not among them.
+    with. Replicas that have to look at everything first are not among them.
     """
     others = [one for one in keeper.children(database.replicas) if one != replica]
     actives = keeper.exists_many([database.queue.server_active(one) for one in others])
@@ -218,8 +224,9 @@ def followers(keeper: Keeper, database: DatabasePaths, replica: str) -> list[Fol
 
 
 def skip_to(keeper: LivingKeeper, database: DatabasePaths, replica: str, to: int) -> None:
-    """The replica needs none of the statements up to this one. Who waits for it there is told; and
-    it is not at one any more that it had begun, and was not told to be done with.
+    """The replica needs none of the statements up to number `to`: note each as finished there, so
+    that clients do not wait for it, remove the replica's `active` nodes of statements that it had
+    begun, and move its pointer.
     """
     tasks = [
         database.queue.task(name)
@@ -227,7 +234,7 @@ def skip_to(keeper: LivingKeeper, database: DatabasePaths, replica: str, to: int
         if name.startswith("query-") and sequence_number(name) <= to
     ]
     for task in tasks:
-        with suppress(Refused):  # it is done, or being removed
+        with suppress(Refused):  # the task is finished, or being removed
             keeper.multi([Create(task.finished_on(replica), TaskOutcome().encode())])
     end_work(keeper, [task.active_on(replica) for task in tasks])
     move_pointer(keeper, database, replica, to)
@@ -241,9 +248,10 @@ def move_pointer(keeper: Keeper, database: DatabasePaths, replica: str, to: int)
 def update_record(
     keeper: Keeper, database: DatabasePaths, table: str, record: TableRecord
 ) -> None:
-    """Make it what the table is, unless somebody who knows of more was faster, or it is gone.
-    Whether it is detached is not told by who carries an ALTER out: a later DETACH or ATTACH, which
-    is in the record from the moment when it is in the log, has said it.
+    """Make `record` the table's record, unless it is gone or a replica that knows of more changes
+    has written it. Whether the table is detached is kept as it is in the record: a later DETACH or
+    ATTACH has changed that in the multi which put it into the log, and the replica that carries an
+    ALTER out may not know it.
     """
     path = database.table(table)
     for _ in range(limits.LOOK_ROUNDS_MAX):

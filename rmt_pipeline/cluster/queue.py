@@ -1,11 +1,12 @@
-"""The queue of statements ON CLUSTER in ZooKeeper: put in, waited for, looked at, cleaned.
+"""The queue of statements ON CLUSTER in ZooKeeper: put in, waited for, listed, cleaned. A statement
+in it is a task.
 
-The nodes of one, below `query-0000000017`, which holds the statement and its servers' names:
+The nodes of one task, below `query-0000000017`, which holds the statement and its servers' names:
 
-* `active/<server>`, ephemeral: the server is at it;
-* `begun/<server>`: what the statement's names stood for there before;
-* `shards/<table>/…`: which replica of a table carries it out, and what came of it;
-* `finished/<server>`: what came of it there; `synced/<server>`: and it was no error.
+* `active/<server>`, ephemeral: the server is carrying it out;
+* `begun/<server>`: what the names in the statement stood for on that server before it began;
+* `shards/<table>/…`: which replica of a table carries it out, and the result;
+* `finished/<server>`: the result on that server; `synced/<server>`: the result was no error.
 
 Beside the queue, `replicas/<server>/active`, ephemeral: the server works the queue off.
 """
@@ -37,11 +38,11 @@ from rmt_pipeline.zookeeper.keeper import (
 )
 from rmt_pipeline.zookeeper.paths import TaskPaths, TaskQueuePaths, ancestors, sequence_number
 
-WAIT_SLICE_S = 3.0  # an event that was missed costs at most this
+WAIT_SLICE_S = 3.0  # the delay after an event that was missed, at most
 SETTLE_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0)  # while ZooKeeper does not answer
 
 LivingSession = Callable[[], Keeper]
-"""A keeper with a living session."""
+"""Returns a keeper with a living session."""
 
 
 def put_in(
@@ -51,8 +52,8 @@ def put_in(
     clock: Clock,
     change: Sequence[Op] = (),
 ) -> TaskPaths:
-    """Put it in, in one multi with `change`. Raises OutcomeUnknown when nobody says whether it is
-    in, Refused for the change.
+    """Put the task into the queue, in one multi with `change`. Raises OutcomeUnknown when it can't
+    be found out whether it is in, and Refused for the change.
     """
     make_queue(keeper, queue)
     ops: list[Op] = [*change, Create(queue.task_prefix, task.encode(), sequence=True)]
@@ -67,7 +68,7 @@ def put_in(
 
 
 def make_queue(keeper: Keeper, queue: TaskQueuePaths) -> None:
-    """The nodes that all tasks share, where they are missing."""
+    """Make the nodes that all tasks share, if they are missing."""
     if keeper.exists(queue.root) is not None:
         return
     for path in [*ancestors(queue.root), queue.root]:
@@ -75,7 +76,7 @@ def make_queue(keeper: Keeper, queue: TaskQueuePaths) -> None:
 
 
 def make_node(keeper: Keeper, path: str) -> None:
-    """Raises Refused when there is no node above it."""
+    """Make a node if it is missing. Raises Refused when there is no node above it."""
     try:
         keeper.multi([Create(path)])
     except Refused as refused:
@@ -84,8 +85,9 @@ def make_node(keeper: Keeper, path: str) -> None:
 
 
 def make_status_nodes(keeper: Keeper, task: TaskPaths) -> bool:
-    """False when the task is being removed, or is gone. `active` goes first then, and `finished`
-    last: who finds one without the other leaves the task alone.
+    """Make the nodes below a task. False when the task is being removed, or is gone. A removal
+    deletes `active` first and `finished` last; a server that finds one without the other leaves the
+    task alone.
     """
     nodes = (task.active, task.finished, task.synced, task.begun, task.shards)
     try:
@@ -98,10 +100,10 @@ def make_status_nodes(keeper: Keeper, task: TaskPaths) -> bool:
 def _settled(
     keeper: Keeper, queue: TaskQueuePaths, task: Task, clock: Clock, ops: Sequence[Op]
 ) -> str:
-    """Where a task is that was put in without an answer; it is put in again if it is not there.
+    """The path of a task that was put in without an answer. If it is not there, it is put in again.
 
-    A session's requests are carried out in their order: once a later one is answered, the first
-    has happened, or it never will.
+    A session's requests are carried out in their order: once a later one is answered, the first one
+    has happened, or never will.
     """
     for pause_s in SETTLE_PAUSES_S:
         clock.sleep_s(pause_s)
@@ -125,7 +127,7 @@ def _settled(
 
 
 def tasks_in(keeper: Keeper, queue: TaskQueuePaths) -> list[tuple[str, Task]]:
-    """Every task that can be read, in order."""
+    """All tasks that can be read, in order."""
     try:
         names = [name for name in keeper.children(queue.root) if name.startswith("query-")]
     except Refused:
@@ -134,13 +136,13 @@ def tasks_in(keeper: Keeper, queue: TaskQueuePaths) -> list[tuple[str, Task]]:
     reads = keeper.get_many([queue.task(name).root for name in names])
     for name, read in zip(names, reads, strict=True):
         if read is not None:
-            with suppress(Corruption):  # of a newer version
+            with suppress(Corruption):  # a task of a newer version
                 found.append((name, Task.decode(read[0])))
     return found
 
 
 def running_servers(keeper: Keeper, queue: TaskQueuePaths, hosts: Sequence[str]) -> set[str]:
-    """Those of `hosts` that work the queue off."""
+    """Those of `hosts` whose servers work the queue off."""
     stats = keeper.exists_many([queue.server_active(host) for host in hosts])
     return {host for host, stat in zip(hosts, stats, strict=True) if stat is not None}
 
@@ -150,7 +152,7 @@ def running_servers(keeper: Keeper, queue: TaskQueuePaths, hosts: Sequence[str])
 
 @dataclass(frozen=True, slots=True)
 class HostResult:
-    """A row of the answer. `outcome` is None of a server that is not done."""
+    """A row of the answer. `outcome` is None for a server that has not finished."""
 
     host: str
     outcome: TaskOutcome | None
@@ -159,7 +161,7 @@ class HostResult:
 
 
 class TaskRemoved(Unfinished):
-    """The task is no more in the queue: too many came after it, or it became too old."""
+    """The task is not in the queue any more: too many came after it, or it became too old."""
 
 
 def wait_for_hosts(
@@ -171,10 +173,10 @@ def wait_for_hosts(
     waker: Waker,
     clock: Clock,
 ) -> list[HostResult]:
-    """What came of the task, in the order in which it did; and, without an outcome, the servers
-    that were not done within `timeout_s` (None: as long as it takes).
+    """Wait for the servers. Return their results in the order in which they came; then, without an
+    outcome, the servers that have not finished within `timeout_s` (None: no limit).
 
-    A lost connection does not end it. Raises TaskRemoved.
+    A lost connection does not end the wait. Raises TaskRemoved.
     """
     deadline_s = None if timeout_s is None else clock.monotonic_s() + timeout_s
     results: list[HostResult] = []
@@ -203,7 +205,9 @@ def wait_for_hosts(
 def _look(
     keeper: Keeper, task: TaskPaths, due: Sequence[str], waker: Waker
 ) -> tuple[list[tuple[str, TaskOutcome]], int]:
-    """Which of `due` are done by now, and how many servers are at it."""
+    """Those of `due` that have finished, with their outcomes, and how many servers carry the task
+    out now.
+    """
     try:
         finished = keeper.children(task.finished, waker.wake)
         done = [host for host in due if host in finished]
@@ -215,7 +219,7 @@ def _look(
                 f"{task.root} was removed from the queue before every server had done it: "
                 f"{', '.join(due)}. Look there, and say it again where it is not done"
             ) from refused
-        return [], 0  # its nodes are not there yet
+        return [], 0  # the task's nodes are not made yet
     found = []
     for host, read in zip(done, reads, strict=True):
         if read is not None:
@@ -235,11 +239,11 @@ def clean_queue(
     tasks_max: int,
     first_needed: Callable[[], int] | None = None,
 ) -> list[str]:
-    """Remove tasks that are older than `lifetime_s`, and the oldest when there are more than
-    `tasks_max`; never one that a server is at. Returns the names of those removed.
+    """Remove tasks that are older than `lifetime_s`, and the oldest ones when there are more than
+    `tasks_max`; never one that a server is carrying out. Returns the names of the removed tasks.
 
-    Of too many those stay that come at `first_needed` or after it, which is asked for when there
-    are any.
+    `first_needed` returns the number of the first task that has to stay, however many there are. It
+    is called only when there are too many.
     """
     names = [name for name in keeper.children(queue.root) if name.startswith("query-")]
     stats = keeper.exists_many([queue.task(name).root for name in names])
@@ -251,7 +255,7 @@ def clean_queue(
     for name, stat in zip(names, stats, strict=True):
         if stat is None or (name not in too_many and not _is_old(stat, now_s, lifetime_s)):
             continue
-        with suppress(Conflict):  # somebody else is at it: the task, or its removal
+        with suppress(Conflict):  # another server begins or removes the task
             if _remove(keeper, queue.task(name)):
                 removed.append(name)
     return removed
@@ -262,7 +266,9 @@ def _is_old(stat: Stat, now_s: float, lifetime_s: int) -> bool:
 
 
 def _remove(keeper: Keeper, task: TaskPaths) -> bool:
-    """`active` goes first: from then on no server begins. False while one is at it."""
+    """Remove a task; False while a server is carrying it out. `active` is deleted first: from then
+    on no server begins.
+    """
     try:
         keeper.multi([Delete(task.active)])
     except Refused as refused:

@@ -1,15 +1,16 @@
-"""A server works the queue of statements ON CLUSTER off: each once, one after the other.
+"""A server works off the queue of statements ON CLUSTER: each once, one after the other.
 
-    list what is new ──► is it for us, and not done? ──► active and begun, in one multi
-        ──► carry it out ──► not active, finished, in one multi ──► the next one
+    list new tasks ──► is it for us, and not finished? ──► make active and begun, in one multi
+        ──► carry it out ──► delete active, make finished, in one multi ──► the next one
 
-Who dies in between begins again with the same task. What has happened of it by then is found out
-by what was noted in `begun`, which is written once, before anything happens; what changes a
-replicated table says so itself (`zookeeper/through.py`). So each happens once on each server:
+A server that dies in between begins the same task again. What has happened already is found out
+from `begun`, which is written once, before anything happens; and each change of a replicated table
+notes in ZooKeeper that it was made (`zookeeper/through.py`). So each statement happens once on each
+server:
 
-1. A begins DROP TABLE t, and notes which table t is. It drops it, and dies.
-2. Somebody creates another table t.
-3. A begins again: t is not the table that was noted. It was dropped, and the new one stays.
+1. Server A begins DROP TABLE t, and notes which table t is. It drops the table, and dies.
+2. A client creates another table t.
+3. A begins again: t is not the table that was noted. That one was dropped, and the new one stays.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +35,7 @@ from rmt_pipeline.zookeeper.strays import Stray, give_back, seen_to
 
 @dataclass(frozen=True, slots=True)
 class BegunTask:
-    """A task that this server is at, maybe not for the first time."""
+    """A task that this server carries out, maybe not for the first time."""
 
     paths: TaskPaths
     task: Task
@@ -43,32 +44,35 @@ class BegunTask:
 
 
 class Carrier(Protocol):
-    """What carries a task's statement out."""
+    """Carries the statement of a task out."""
 
     def names(self, task: Task) -> NamesBefore:
         """What the names in the statement stand for now."""
         ...
 
     def carry_out(self, keeper: LivingKeeper, begun: BegunTask) -> TaskOutcome:
-        """Carry the statement out on this server: what came of it, an error of the statement
-        included. Raises Unavailable, ReplicaRetired, OutcomeUnknown: then it is begun again.
+        """Carry the statement out on this server. Return the outcome, which may be an error of the
+        statement. Raises Unavailable, ReplicaRetired, OutcomeUnknown: then the task is begun again.
         """
         ...
 
 
 class StillActive(Unavailable):
-    """The session of this server's last process lives on for a while: what it asked for may still
-    happen. Its end is heard of.
+    """The session of this server's last process still lives, so what that process requested may
+    still happen. A watch tells when the session ends.
     """
 
 
 def end_work(keeper: LivingKeeper, actives: Sequence[str]) -> None:
-    """This server is not at these tasks any more. What another session of it is at ends with that.
+    """Delete those of these `active` nodes that this session has. Nodes of other sessions of this
+    server end with those.
 
-    1. The server is done with a task, and its request to say so has no answer.
-    2. It begins once more, and the request lands just before it says that it is at the task.
-    3. It says again that it is done: that has no answer either, and is refused, for it is done.
-    4. While the session lives it is at the task, which can't be removed.
+    1. The server has finished a task, and its request to note that gets no answer.
+    2. The server begins the task once more, and the lost request takes effect just before it makes
+       `active`.
+    3. It notes again that it has finished: this has no answer either, and is refused, since
+       `finished` exists.
+    4. As long as the session lives, its `active` node would keep the task from being removed.
     """
     stats = keeper.exists_many(actives)
     left = [
@@ -81,12 +85,12 @@ def end_work(keeper: LivingKeeper, actives: Sequence[str]) -> None:
 
 
 def ignore(_event: str, _about: Mapping[str, object]) -> None:
-    """Nobody is told."""
+    """Report nothing."""
 
 
 @dataclass(slots=True)
 class TaskWorker:
-    """One server's, in one session. For one thread."""
+    """Works the queue off for one server, in one session. For one thread."""
 
     keeper: LivingKeeper
     queue: TaskQueuePaths
@@ -96,20 +100,22 @@ class TaskWorker:
     """Called from any thread when there may be something to do."""
     tell: Callable[[str, Mapping[str, object]], None] = ignore
     is_open: bool = True
-    """Any server may work the queue off; else one that is registered."""
+    """Whether any server may work the queue off; if not, only registered ones may."""
     last: str = ""
-    """The last task that needs no look any more."""
+    """The last task that this server is done with."""
 
     @property
     def reached(self) -> int:
-        """The number of the last task that needs no look any more; -1 for none."""
+        """The number of the last task that this server is done with; -1 for none."""
         return sequence_number(self.last) if self.last else -1
 
     def skip_to(self, number: int) -> None:
         self.last = f"query-{number:010d}" if number >= 0 else ""
 
     def announce(self) -> None:
-        """That this server works the queue off, while its session lives. Raises StillActive."""
+        """Announce that this server works the queue off, as long as its session lives. Raises
+        StillActive.
+        """
         path = self.queue.server_active(self.host)
         if self.is_open:
             make_queue(self.keeper, self.queue)
@@ -118,9 +124,10 @@ class TaskWorker:
         self._create_ephemeral([Create(path, ephemeral=True)])
 
     def turn(self) -> int:
-        """Work off what is new; how many tasks were carried out. Hears of the next ones.
+        """Work off the new tasks. Return how many were carried out. A watch reports the next ones.
 
-        Raises Unavailable, OutcomeUnknown, ReplicaRetired: the next turn goes on with the same.
+        Raises Unavailable, OutcomeUnknown, ReplicaRetired: then the next turn goes on with the same
+        task.
         """
         names = self.keeper.children(self.queue.root, self.changed)
         new = [name for name in names if name.startswith("query-") and name > self.last]
@@ -137,7 +144,9 @@ class TaskWorker:
         return done
 
     def carry_out(self, name: str) -> bool:
-        """One task, now; False when there is none for us. Raises as `turn`."""
+        """Carry one task out now. False when it is not for this server, or is gone. Raises as
+        `turn`.
+        """
         paths = self.queue.task(name)
         [read] = self.keeper.get_many([paths.root])
         if read is None:
@@ -160,7 +169,7 @@ class TaskWorker:
         return True
 
     def _begin(self, paths: TaskPaths, task: Task) -> BegunTask | None:
-        """None when the task is being removed."""
+        """Make `active` and `begun`. None when the task is being removed."""
         if not make_status_nodes(self.keeper, paths):
             return None
         active = Create(paths.active_on(self.host), ephemeral=True)
@@ -181,8 +190,9 @@ class TaskWorker:
         return BegunTask(paths, task, self.host, before)
 
     def _create_ephemeral(self, ops: list[Op]) -> None:
-        """The first of `ops` is an ephemeral node that this server has; it does not stay when there
-        is no answer, for it may land when the task is done. Raises StillActive.
+        """Carry `ops` out, the first of which creates an ephemeral node of this server. When there
+        is no answer, the node is removed later: it might appear when the task is finished already.
+        Raises StillActive.
         """
         try:
             with seen_to(self.keeper, [Stray(ops[0].path)]):
@@ -194,7 +204,7 @@ class TaskWorker:
             if stat is not None and stat.ephemeral_owner == self.keeper.session_id:
                 if len(ops) > 1:
                     self.keeper.multi(ops[1:])
-                return  # there was no answer when we made it
+                return  # this session made it, and did not get the answer
             raise StillActive(
                 f"{refused.path} is there: the session of the last process of this server has not "
                 "ended yet"
@@ -212,5 +222,5 @@ class TaskWorker:
         except Refused:
             if self.keeper.exists(paths.finished_on(self.host)) is None:
                 raise
-            # Our first request has landed after all, maybe before we made `active` once more.
+            # Our first request has taken effect, maybe before we made `active` once more.
             give_back(self.keeper, [Stray(paths.active_on(self.host))])

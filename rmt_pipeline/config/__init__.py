@@ -1,9 +1,8 @@
-"""The configuration file: which servers there are, where ZooKeeper, Spark and Dagster are.
+"""The configuration file: which servers there are, and where ZooKeeper, Spark and Dagster are.
 
 One TOML file describes a deployment, and every host may have the same one. Keys are checked
-strictly: an unknown key is a mistake, and the error names the file, the key and the nearest
-key that exists. Without a file, the embedded default is two servers on this machine, below
-`./rmt-data`.
+strictly: an unknown key is an error that names the file, the key and the nearest key that exists.
+Without a file, the embedded default is two servers on this machine, below `./rmt-data`.
 """
 
 from rmt_pipeline.config.keys import Address

@@ -1,7 +1,8 @@
-"""Values of keys in rmt.toml: what one may be, and what it should have been in words.
+"""Readers of the values in rmt.toml: each accepts some values, and says in words what others should
+be.
 
-A reader takes the value as TOML has it and the directory of the file, and returns it as the field
-of its section has it. It raises ShouldBe, or ValueError with all that is to be said.
+A reader takes the value as TOML has it and the directory of the file, and returns what the field of
+its section holds. It raises ShouldBe, or ValueError with the whole message.
 """
 
 import os
@@ -30,7 +31,7 @@ class Address:
 
     @property
     def is_local(self) -> bool:
-        """Whether nobody on another host can get there."""
+        """Whether only this host can connect to it."""
         return bool(_LOOPBACK.fullmatch(self.host))
 
     @classmethod
@@ -54,28 +55,28 @@ TomlReader = Callable[[object, Path], Any]
 
 
 def read_by(read: TomlReader) -> dict[str, TomlReader]:
-    """The metadata of a dataclass's field that make it a key of the file; without a default the key
-    has to be there.
+    """The metadata of a dataclass's field that make it a key of the file. A field without a default
+    is a key that has to be given.
     """
     return {"read": read}
 
 
 def a_bool(value: object, _: Path) -> bool:
-    """Reads a key that is true or false. Raises ShouldBe."""
+    """Read true or false. Raises ShouldBe."""
     if not isinstance(value, bool):
         raise ShouldBe("true or false")
     return value
 
 
 def a_text(value: object, _: Path) -> str:
-    """Reads a key that is a string, as it is. Raises ShouldBe."""
+    """Read a string as it is. Raises ShouldBe."""
     if not isinstance(value, str):
         raise ShouldBe("a text in quotes")
     return value
 
 
 def a_match(pattern: str) -> TomlReader:
-    """A text in which the regular expression is found."""
+    """A reader of a text in which the regular expression is found."""
 
     def read(value: object, base: Path) -> str:
         text = a_text(value, base)
@@ -87,7 +88,7 @@ def a_match(pattern: str) -> TomlReader:
 
 
 def one_of(*words: str) -> TomlReader:
-    """One of these texts."""
+    """A reader of one of these texts."""
 
     def read(value: object, base: Path) -> str:
         text = a_text(value, base)
@@ -99,7 +100,7 @@ def one_of(*words: str) -> TomlReader:
 
 
 def a_umask(value: object, _: Path) -> int:
-    """Octal digits in quotes, e.g. "027", as the number that they mean."""
+    """Read octal digits in quotes, e.g. "027", as the number that they mean. Raises ShouldBe."""
     text = value if isinstance(value, str) else ""
     if not re.fullmatch("0?[0-7]{3}", text, re.ASCII) or int(text, 8) & 0o700:
         raise ShouldBe(
@@ -109,7 +110,7 @@ def a_umask(value: object, _: Path) -> int:
 
 
 def a_port(value: object, _: Path) -> int:
-    """Reads a key that is a TCP port, 1 to 65535. Raises ShouldBe."""
+    """Read a TCP port, 1 to 65535. Raises ShouldBe."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise ShouldBe("a whole number")
     if not 1 <= value <= 65535:
@@ -118,7 +119,7 @@ def a_port(value: object, _: Path) -> int:
 
 
 def a_number(least: float, most: float) -> TomlReader:
-    """A number from `least` to `most`, both included."""
+    """A reader of a number from `least` to `most`, both included."""
 
     def read(value: object, _: Path) -> float:
         if not isinstance(value, int | float) or isinstance(value, bool):
@@ -131,7 +132,7 @@ def a_number(least: float, most: float) -> TomlReader:
 
 
 def a_count(least: int) -> TomlReader:
-    """A whole number from `least`."""
+    """A reader of a whole number that is at least `least`."""
 
     def read(value: object, _: Path) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -142,7 +143,7 @@ def a_count(least: int) -> TomlReader:
 
 
 def shard_names(value: object, _: Path) -> tuple[tuple[str, ...], ...]:
-    """A list with a list for each shard: the names of its servers."""
+    """Read a list with a list for each shard: the names of its servers."""
     wanted = ShouldBe('a list with a list for each shard, e.g. [["r1", "r2"], ["r3"]]')
     if not isinstance(value, list) or not all(isinstance(shard, list) for shard in value):
         raise wanted
@@ -154,21 +155,21 @@ def shard_names(value: object, _: Path) -> tuple[tuple[str, ...], ...]:
 
 
 def a_path(value: object, base: Path) -> Path:
-    """Relative paths belong to the directory of the file that has them."""
+    """Read a path; a relative one belongs to the directory of the file that has it."""
     if not isinstance(value, str | Path):
         raise ShouldBe("a path in quotes")
     return Path(os.path.normpath(base / value))
 
 
 def an_address(value: object, base: Path) -> str:
-    """`host:port`, kept as the text that it is."""
+    """Read `host:port`, and keep it as text."""
     text = a_text(value, base)
     Address.parse(text)
     return text
 
 
 def macro_texts(value: object, _: Path) -> dict[str, str]:
-    """A section of texts by their names."""
+    """Read a section of texts by their names."""
     if not isinstance(value, dict):
         raise ShouldBe("a section")
     for name, text in value.items():
@@ -178,13 +179,13 @@ def macro_texts(value: object, _: Path) -> dict[str, str]:
 
 
 def secrets(value: object, base: Path) -> tuple[str, ...]:
-    """One printable text without spaces, or a list of several while they are changed."""
+    """Read one printable text without spaces, or a list of several while they are being changed."""
     several = value if isinstance(value, list) and value else [value]
     return tuple(_SECRET(one, base) for one in several)
 
 
 def in_zookeeper(value: object, base: Path) -> str:
-    """The path of a node in ZooKeeper."""
+    """Read the path of a node in ZooKeeper."""
     text = a_text(value, base)
     try:
         require_path(text, "the path")

@@ -1,4 +1,6 @@
-"""rmt.toml read: all of its mistakes are told at once; and read again when it has changed."""
+"""Reads rmt.toml and reports all of its mistakes at once; and reads it again when it
+has changed.
+"""
 
 import logging
 import os
@@ -34,10 +36,10 @@ _log = logging.getLogger(__name__)
 
 
 def load_config(path: Path | str | None = None) -> Config:
-    """Read `path`, else the file that RMT_CONFIG names, else the rmt.toml of the current directory,
-    else take the embedded default.
+    """Read `path`, else the file that RMT_CONFIG names, else the rmt.toml of the current directory;
+    without any of them, take the embedded default.
 
-    Raises BadConfiguration naming the file, the key and what it should be.
+    Raises BadConfiguration that names the file, the key and what it should be.
     """
     given = path or os.environ.get(ENVIRONMENT_VARIABLE)
     if not given and Path(FILE_NAME).exists():
@@ -59,9 +61,9 @@ def load_config(path: Path | str | None = None) -> Config:
 
 
 class RenewedConfig:
-    """The rmt.toml of now, for what may change without a restart: read again when the file has
-    changed. While a new one can't be used, is without `server`, or `objection` has a word against
-    it, the last good one counts. Safe for threads.
+    """The current rmt.toml, for what may change without a restart: the file is read again when it
+    has changed. While the new one can't be used, lacks `server`, or `objection` returns a reason
+    against it, the last good one stays in force. Safe for threads.
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class RenewedConfig:
             self._config = found
 
     def _looked(self) -> tuple[int, ...]:
-        """Another one when the file was written or replaced."""
+        """A stamp that differs when the file was written or replaced."""
         if self._config.path is None:
             return ()
         try:
@@ -128,7 +130,7 @@ _SECTIONS: dict[str, type[Any]] = {
     "files": FilesConfig,
     "distributed_ddl": DistributedDdlConfig,
 }
-_NAMED_SECTIONS = ("servers", "clusters")  # there is one for each name: [servers.r1]
+_NAMED_SECTIONS = ("servers", "clusters")  # each has sections with names: [servers.r1]
 _Section = TypeVar("_Section")
 
 
@@ -143,14 +145,14 @@ def _validated(raw: dict[str, Any], *, base: Path, path: Path | None) -> Config:
 
 
 class _Reading:
-    """Of one file. Mistakes are gathered: all of them are told at once."""
+    """Reads one file. Mistakes are collected, so that all of them can be reported at once."""
 
     def __init__(self, base: Path) -> None:
         self._base = base
         self.mistakes: list[str] = []
 
     def config(self, raw: dict[str, Any], path: Path | None) -> Config | None:
-        """None when there are mistakes."""
+        """The configuration; None when there are mistakes."""
         self._refuse_unknown(raw, [*_SECTIONS, *_NAMED_SECTIONS], "")
         zookeeper = raw.get("zookeeper", {})
         if isinstance(zookeeper, dict):
@@ -158,7 +160,7 @@ class _Reading:
             if raw["zookeeper"]["embedded"] and not any(
                 name in raw for name in _NAMED_SECTIONS
             ):
-                raw = {**_embedded_default(), **raw}  # the file changes ports, say, and no more
+                raw = {**_embedded_default(), **raw}  # the file only changes ports, for example
         found: dict[str, Any] = {
             name: self._section(kind, raw.get(name, {}), name)
             for name, kind in _SECTIONS.items()
@@ -189,7 +191,9 @@ class _Reading:
     def _section(
         self, kind: type[_Section], raw: object, where: str, **given: str
     ) -> _Section | None:
-        """None when there are mistakes in it; `given` are fields that are no keys."""
+        """A section; None when there are mistakes in it. `given` are fields that are not keys of
+        the file.
+        """
         if not isinstance(raw, dict):
             self.mistakes.append(f"{where}: is {raw!r}, but should be a section")
             return None
@@ -206,7 +210,7 @@ class _Reading:
             return None
 
     def _value(self, key: "Field[Any]", raw: dict[str, Any], where: str) -> Any:
-        """What the field is to be, with directories below the file's; None for a mistake."""
+        """The value of a field, with paths below the file's directory; None after a mistake."""
         if key.name not in raw:
             if key.default_factory is not MISSING:
                 return key.default_factory()

@@ -1,4 +1,4 @@
-"""What a configuration says, section by section, and what holds between its keys."""
+"""The sections of a configuration, and the rules between their keys."""
 
 import re
 from collections.abc import Mapping
@@ -34,9 +34,9 @@ _SERVER_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files. `ca`: who signs for the other side; None: whom this system trusts. `certificate`
-    and `key`: who we are; the key may be in the certificate's file. `section` of rmt.toml names
-    them.
+    """PEM files. `ca`: who signs the other side's certificate; None: those whom this system trusts.
+    `certificate` and `key` are our own; the key may be in the certificate's file. `section` is the
+    section of rmt.toml that names them.
     """
 
     section: str
@@ -47,11 +47,11 @@ class TlsFiles:
 
 @dataclass(frozen=True)
 class ZooKeeperConfig:
-    """`embedded`: `rmt zookeeper` runs one on this machine; else `hosts` names an ensemble, and
-    maybe a chroot behind the last one: all that we have is below it.
+    """`embedded`: `rmt zookeeper` runs one on this machine. Otherwise `hosts` names an ensemble,
+    perhaps with a chroot after the last host, below which all of our nodes are.
 
-    `embedded` is true unless `hosts` is given. `identity` is "user:password"; nodes are for it
-    alone then, unless `acl` is "open".
+    `embedded` is true unless `hosts` is given. `identity` is "user:password"; with it only that
+    user may use our nodes, unless `acl` is "open".
     """
 
     embedded: bool = field(default=True, metadata=read_by(a_bool))
@@ -87,12 +87,12 @@ class ZooKeeperConfig:
 
     @property
     def is_restricted(self) -> bool:
-        """Whether the nodes that we make are for us alone."""
+        """Whether only we may use the nodes that we make."""
         return bool(self.identity) if self.acl is None else self.acl == "creator"
 
     @property
     def tls_files(self) -> TlsFiles | None:
-        """None: without TLS."""
+        """The files for TLS; None without TLS."""
         if not self.tls:
             return None
         return TlsFiles("[zookeeper]", self.ca, self.certificate, self.key)
@@ -100,11 +100,12 @@ class ZooKeeperConfig:
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """One server: a host's tables. `secret` overrides `[exchange] secret` for this server;
-    `drop_delay_s` after a DROP TABLE without SYNC its parts go (0: at once).
+    """One server and its tables. `secret` overrides `[exchange] secret` for this server.
+    `drop_delay_s` is the time from a DROP TABLE without SYNC until its parts are removed (0: at
+    once).
     """
 
-    name: str  # of its section
+    name: str  # the name of its section
     data: Path = field(metadata=read_by(a_path))
     listen: str = field(metadata=read_by(an_address))
     advertise: str | None = field(default=None, metadata=read_by(an_address))
@@ -127,11 +128,11 @@ class ServerConfig:
 
     @property
     def advertised_address(self) -> Address:
-        """What peers are told in ZooKeeper (spec §0.4.8)."""
+        """The address that peers find in ZooKeeper (spec §0.4.8)."""
         return Address.parse(self.advertise or self.listen)
 
     def macros_for(self, database: str = "", table: str = "") -> dict[str, str]:
-        """The macros of one table: the server's own, plus {server}, {database} and {table}."""
+        """The macros for one table: the server's own, plus {server}, {database} and {table}."""
         special = {"server": self.name, "database": database, "table": table}
         return {**self.macros, **{key: value for key, value in special.items() if value}}
 
@@ -140,10 +141,9 @@ class ServerConfig:
 class SparkConfig:
     """Where merges and mutations are computed.
 
-    `remote`: a Spark Connect server that somebody else runs (`sc://host:port`).
-    `master`: a session inside the worker's own process, on this master (`local[2]`, `spark://…`).
-    Neither: the Connect server that `rmt spark` runs on this machine, at `port`; it writes its
-    log below `data`.
+    `remote`: a Spark Connect server that is run elsewhere (`sc://host:port`). `master`: a session
+    inside the worker's own process, on this master (`local[2]`, `spark://…`). Neither: the Connect
+    server that `rmt spark` runs on this machine, at `port`; it writes its log below `data`.
     """
 
     remote: str | None = field(default=None, metadata=read_by(a_match("^sc://.+")))
@@ -157,19 +157,19 @@ class SparkConfig:
 
     @property
     def connect_url(self) -> str | None:
-        """The Spark Connect address to use; None when `master` asks for an own session."""
+        """The address of Spark Connect to use; None when `master` asks for a session of our own."""
         return None if self.master else self.remote or f"sc://127.0.0.1:{self.port}"
 
     @property
     def is_ours(self) -> bool:
-        """Whether `rmt spark` is what serves `connect_url`."""
+        """Whether `rmt spark` serves `connect_url`."""
         return not self.remote and not self.master
 
 
 @dataclass(frozen=True)
 class DagsterConfig:
-    """`workspace`: the workspace.yaml of the code locations that `rmt dagster` starts Dagster
-    with. As with `dagster dev`, it is that of the current directory when none is named.
+    """`workspace`: the workspace.yaml with the code locations for which `rmt dagster` starts
+    Dagster. When none is named, it is that of the current directory, as with `dagster dev`.
     """
 
     home: Path = field(default=DEFAULT_DIRECTORY / "dagster", metadata=read_by(a_path))
@@ -179,11 +179,11 @@ class DagsterConfig:
 
 @dataclass(frozen=True)
 class ExchangeConfig:
-    """`secret`: what servers show each other; else one is made once and kept in ZooKeeper. Of
-    several the first is shown, and each is accepted.
+    """`secret`: what servers send each other to be admitted. Without one, a secret is made once and
+    kept in ZooKeeper. Of several secrets the first is sent, and each is accepted.
 
-    What a process fetches and a server sends, over all tables together: bytes per second, 0 is any;
-    and how many fetches, and answers, there are at a time.
+    The other keys limit what a process fetches and a server sends, over all tables together: bytes
+    per second (0: no limit), and how many fetches, and answers, run at once.
     """
 
     secret: tuple[str, ...] = field(default=(), repr=False, metadata=read_by(secrets))
@@ -195,8 +195,8 @@ class ExchangeConfig:
 
 @dataclass(frozen=True)
 class TlsConfig:
-    """How servers and those who ask them know each other; without a certificate there is no TLS.
-    `client_certificates`: nobody is answered who has none that `ca` has signed.
+    """How servers and their clients identify each other. Without a certificate there is no TLS.
+    With `client_certificates`, only clients with a certificate that `ca` has signed are answered.
     """
 
     certificate: Path | None = field(default=None, metadata=read_by(a_path))
@@ -214,7 +214,7 @@ class TlsConfig:
 
     @property
     def files(self) -> TlsFiles | None:
-        """None: without TLS."""
+        """The files for TLS; None without TLS."""
         if self.certificate is None:
             return None
         return TlsFiles("[tls]", self.ca, self.certificate, self.key)
@@ -222,7 +222,7 @@ class TlsConfig:
 
 @dataclass(frozen=True)
 class MonitoringConfig:
-    """`token`: what Prometheus and probes show for /metrics and /health; each of several is
+    """`token`: what Prometheus and probes send for /metrics and /health. Of several tokens, each is
     accepted.
     """
 
@@ -231,8 +231,8 @@ class MonitoringConfig:
 
 @dataclass(frozen=True)
 class FilesConfig:
-    """`umask`: what others may not do with files and directories that `rmt` makes; "077" keeps them
-    for the user alone.
+    """`umask`: the permissions that other users do not get on files and directories that `rmt`
+    makes; with "077" only the user has any.
     """
 
     umask: int = field(default=0o077, metadata=read_by(a_umask))
@@ -240,7 +240,9 @@ class FilesConfig:
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """Servers that statements ON CLUSTER reach. `shards`: the names of the servers of each."""
+    """Servers that statements ON CLUSTER reach. `shards` has the names of the servers of each
+    shard.
+    """
 
     shards: tuple[tuple[str, ...], ...] = field(metadata=read_by(shard_names))
 
@@ -251,7 +253,9 @@ class ClusterConfig:
 
 @dataclass(frozen=True)
 class DistributedDdlConfig:
-    """The queue of statements ON CLUSTER: where it is in ZooKeeper, and how long it remembers."""
+    """The queue of statements ON CLUSTER: its path in ZooKeeper, and how long statements stay in
+    it.
+    """
 
     path: str = field(default="/clickhouse/task_queue/ddl", metadata=read_by(in_zookeeper))
     task_max_lifetime: int = field(default=7 * 24 * 3600, metadata=read_by(a_count(1)))
@@ -261,7 +265,7 @@ class DistributedDdlConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """`path` is the file this came from; None for the embedded default."""
+    """A whole configuration. `path` is the file it came from; None for the embedded default."""
 
     zookeeper: ZooKeeperConfig = field(default_factory=ZooKeeperConfig)
     servers: dict[str, ServerConfig] = field(default_factory=dict)
@@ -300,11 +304,11 @@ class Config:
 
     @property
     def zookeeper_hosts(self) -> str:
-        """`host:port[,host:port]…`, as ZooKeeper clients take it."""
+        """The hosts as ZooKeeper clients take them: `host:port[,host:port]…`."""
         return self.zookeeper.hosts or f"127.0.0.1:{self.zookeeper.port}"
 
     def server(self, name: str) -> ServerConfig:
-        """The section [servers.NAME]. Raises UserError listing the servers there are."""
+        """The section [servers.NAME]. Raises UserError that lists the servers there are."""
         found = self.servers.get(name)
         if found is None:
             known = ", ".join(sorted(self.servers)) or "none"
@@ -313,7 +317,7 @@ class Config:
         return found
 
     def cluster(self, name: str) -> ClusterConfig:
-        """Raises UnknownCluster listing the clusters there are."""
+        """The section [clusters.NAME]. Raises UnknownCluster that lists the clusters there are."""
         found = self.clusters.get(name)
         if found is None:
             known = ", ".join(sorted(self.clusters)) or "none"
@@ -325,18 +329,20 @@ class Config:
         return found
 
     def secrets_of(self, name: str) -> tuple[str, ...]:
-        """The configured secrets of a server, the one that it shows first; none means that the one
-        in ZooKeeper counts.
+        """The configured secrets of a server, first the one that it sends. If there are none, it
+        uses the secret in ZooKeeper.
         """
         return self.server(name).secret or self.exchange.secret
 
     @property
     def scheme(self) -> str:
-        """What servers speak, all of them."""
+        """The scheme of all servers' URLs: http or https."""
         return "http" if self.tls.files is None else "https"
 
     def require_guarded(self, name: str) -> None:
-        """Raises BadConfiguration for a server that strangers could ask how it is."""
+        """Raises BadConfiguration if clients on other hosts could ask the server for its status
+        unchecked.
+        """
         server = self.server(name)
         guarded = self.monitoring.token or self.tls.client_certificates
         if not guarded and not server.listen_address.is_local:
@@ -350,7 +356,7 @@ class Config:
 def expand(text: str, macros: Mapping[str, str]) -> str:
     """Replace every `{name}` in `text` by its macro; values are not expanded again.
 
-    Raises UserError naming an unknown macro and the ones there are.
+    Raises UserError that names an unknown macro and the ones there are.
     """
 
     def value(match: re.Match[str]) -> str:
