@@ -21,16 +21,16 @@ CLUSTERS: Columns = (
     ("host_name", "String"),
     ("port", "UInt16"),
     ("is_local", "UInt8"),
-    # Whether the server runs and works ON CLUSTER off.
+    # Whether the server runs and carries statements ON CLUSTER out.
     ("is_active", "Nullable(UInt8)"),
-    # Its name in the configuration.
+    # The server's name in the configuration.
     ("server", "String"),
 )
 
 
 def clusters(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    """Rows of system.clusters: one for each server of each shard. ZooKeeper is asked only when
-    `is_active` is.
+    """Rows of system.clusters: one for each server of each shard. ZooKeeper is asked only when the
+    query uses `is_active`.
     """
     config = scope.server.config
     hosts = {name: str(config.server(name).advertised_address) for name in config.servers}
@@ -73,19 +73,19 @@ DISTRIBUTED_DDL_QUEUE: Columns = (
 
 
 def distributed_ddl_queue(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    """One row for each statement and each of its servers."""
+    """Rows of system.distributed_ddl_queue: one for each statement and each of its servers."""
     keeper = scope.server.keeper()
     queue = TaskQueuePaths(scope.server.config.distributed_ddl.path)
     tasks = [(queue.task(name), task) for name, task in tasks_in(keeper, queue)]
     roots = keeper.exists_many([paths.root for paths, _ in tasks])
     hosts = [(paths, host) for paths, task in tasks for host in task.hosts]
-    # In this order: who ends in between is done.
+    # In this order: a server that finishes in between is shown as finished.
     active = keeper.exists_many([paths.active_on(host) for paths, host in hosts])
     finished = keeper.get_many([paths.finished_on(host) for paths, host in hosts])
     states = zip(active, finished, strict=True)
     for (paths, task), root in zip(tasks, roots, strict=True):
         of_hosts = [(host, *next(states)) for host in task.hosts]
-        if root is not None:  # else it was removed meanwhile
+        if root is not None:  # else the statement was removed meanwhile
             yield from _rows_of(paths, task, root, of_hosts)
 
 
@@ -95,7 +95,7 @@ def _rows_of(
     root: Stat,
     of_hosts: Sequence[tuple[str, Stat | None, tuple[bytes, Stat] | None]],
 ) -> Iterator[tuple[object, ...]]:
-    """`of_hosts`: each server with its nodes `active` and `finished`."""
+    """The rows of one statement. `of_hosts`: each server with its nodes `active` and `finished`."""
     initiator, cluster = Address.parse(task.initiator), _cluster_of(task.query)
     for host, active, finished in of_hosts:
         address = Address.parse(host)
@@ -126,7 +126,7 @@ def _time(at_ms: int) -> datetime:
 
 
 def _cluster_of(query: str) -> str:
-    """As typed; "" of a statement of another version."""
+    """The cluster's name as typed; "" if the statement is of another version."""
     try:
         parsed = parse(query)
     except UserError:

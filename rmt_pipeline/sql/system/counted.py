@@ -1,8 +1,8 @@
 """What is counted and measured on this host: system.events, errors, metrics, disks, and the fetches
-that run. What `events` has, `/metrics` of the server gives to Prometheus, for each table.
+that run. The server's `/metrics` gives Prometheus the same events, for each table.
 
-There is no system.processes: a statement runs in the process that asks, whichever it is, and no
-server knows of it.
+There is no system.processes: a statement runs in the process that executes it, and no server knows
+about it.
 """
 
 import shutil
@@ -23,7 +23,9 @@ EVENTS: Columns = (("event", "String"), ("value", "UInt64"), ("description", "St
 
 
 def events(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    """Since the tables were made here, by whichever process; those that have happened."""
+    """Rows of system.events: those that happened since the tables were made here, in
+    all processes.
+    """
     counts = total(table.store.part_log.counts.read() for table in _tables(scope))
     for event, count in counts.items():
         if count:
@@ -39,7 +41,9 @@ ERRORS: Columns = (
 
 
 def errors(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    """Of statements and of entries of the queues, by whichever process."""
+    """Rows of system.errors: errors of statements and of queue entries, in all processes of this
+    host.
+    """
     found: dict[str, ErrorCount] = {}
     counted = [scope.server.errors, *(table.store.errors for table in _tables(scope))]
     for one in counted:
@@ -55,7 +59,7 @@ METRICS: Columns = (("metric", "String"), ("value", "Int64"), ("description", "S
 
 
 def metrics(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    """As it is now."""
+    """Rows of system.metrics: the current values."""
     tables = _tables(scope)
     merges = mutations = readonly = active = outdated = fetches = 0
     for table in tables:
@@ -90,7 +94,7 @@ DISKS: Columns = (
 
 
 def disks(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    """The one that the data directory is on."""
+    """The row of system.disks: the disk of the data directory."""
     data = scope.server.catalog.data
     usage = shutil.disk_usage(data)
     yield DISK_NAME, f"{data}/", usage.free, usage.total, usage.free, "Local"
@@ -115,7 +119,9 @@ REPLICATED_FETCHES: Columns = (
 
 
 def replicated_fetches(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    """Those that run now, by whichever process of this host."""
+    """Rows of system.replicated_fetches: the fetches that run now, in all processes of
+    this host.
+    """
     now_s = scope.server.clock.now_s()
     for table in _tables(scope):
         for part, note, received in table.store.fetches():

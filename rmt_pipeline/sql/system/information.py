@@ -1,5 +1,5 @@
-"""The database `information_schema`: what tools ask about databases, tables and columns, in the
-words of the SQL standard, as views of the tables of `system`.
+"""The database `information_schema`: what tools ask about databases, tables and columns, in the SQL
+standard's terms, as views of the tables of `system`.
 """
 
 from collections.abc import Callable, Iterator
@@ -93,7 +93,9 @@ _MakeRows = Callable[[SystemScope], Iterator[tuple[object, ...]]]
 
 
 def _in_both_cases(columns: Columns, rows: _MakeRows) -> SystemTable:
-    """Each column has its name in small and in capital letters, as in the original."""
+    """A table whose columns have their names in small and in capital letters, as in
+    the original.
+    """
     capitals = tuple((name.upper(), data_type) for name, data_type in columns)
     return SystemTable(
         (*columns, *capitals), lambda scope: ((*row, *row) for row in rows(scope))

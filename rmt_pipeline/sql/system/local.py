@@ -41,7 +41,7 @@ DATABASES: Columns = (
 
 
 def databases(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    """Rows of system.databases: those of this server, with their directories."""
+    """Rows of system.databases: the databases of this server, with their directories."""
     data = scope.server.catalog.data
     for name in scope.server.catalog.databases():
         replicated = replicated_database(scope.server.catalog, name)
@@ -75,14 +75,16 @@ _COUNTED = ("total_rows", "total_bytes", "total_bytes_uncompressed", "parts", "a
 
 
 def uuid_text(uuid: str) -> str:
-    """As a UUID is stored; zeros of a table that has none, or what is none."""
+    """A UUID as it is stored; all zeros if `uuid` is empty or not a UUID."""
     with suppress(ValueError):
         return str(UUID(uuid))
     return str(UUID(int=0))
 
 
 def tables(scope: SystemScope, *, counted: bool = False) -> Iterator[tuple[object, ...]]:
-    """`counted`: rows and bytes are wanted, whatever the query names."""
+    """Rows of system.tables. `counted`: give rows and bytes even if the query does not
+    name them.
+    """
     counted = counted or scope.mentions(*_COUNTED)
     for definition in scope.server.catalog.definitions():
         totals: tuple[int | None, ...] = (None,) * len(_COUNTED)
@@ -129,14 +131,14 @@ DETACHED_TABLES: Columns = (
     ("uuid", "UUID"),
     ("metadata_path", "String"),
     ("is_permanently", "UInt8"),
-    # What the original does not keep.
+    # The original does not have these.
     ("zookeeper_path", "String"),
     ("replica_name", "String"),
 )
 
 
 def detached_tables(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    """Rows of system.detached_tables: those that this server was told not to serve."""
+    """Rows of system.detached_tables: the tables that were detached from this server."""
     for one in scope.server.catalog.detached():
         table, engine = one.definition, one.definition.engine
         here = (
@@ -158,8 +160,8 @@ DROPPED_TABLES: Columns = (
 
 
 def dropped_tables(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    """Rows of system.dropped_tables: those that UNDROP TABLE can still bring back, in the order in
-    which they were dropped.
+    """Rows of system.dropped_tables: the tables that UNDROP TABLE can still bring back, in the
+    order in which they were dropped.
     """
     for place, one in enumerate(scope.server.catalog.dropped()):
         table = one.definition
@@ -192,7 +194,9 @@ COLUMNS: Columns = (
 
 
 def columns(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    """Bytes are those of the active parts here, and are counted for who asks for them."""
+    """Rows of system.columns. Bytes are those of the active parts here, and are counted only if the
+    query uses them.
+    """
     counted = scope.mentions("data_compressed_bytes", "data_uncompressed_bytes")
     for definition in scope.server.catalog.definitions():
         sizes = _column_bytes(scope.server.table_of(definition)) if counted else {}
@@ -244,7 +248,7 @@ def _columns_of(
 
 
 def _numeric(text: str) -> tuple[int | None, int | None, int | None, int | None]:
-    """Precision, its radix and scale of a number's type, and the precision of a time's."""
+    """For a number's type: precision, its radix, and scale. For a time's type: its precision."""
     plain = parse_type(text).plain
     if plain.is_decimal:
         digits, scale = plain.numbers
@@ -257,7 +261,7 @@ def _numeric(text: str) -> tuple[int | None, int | None, int | None, int | None]
 
 
 def _names_in(expressions: Iterable[str]) -> set[str]:
-    """The names in expressions that are not functions."""
+    """The names in the expressions, without those of functions."""
     return names_in(tuple(parse_expression(text) for text in expressions))
 
 
@@ -272,7 +276,9 @@ SETTINGS: Columns = (
 
 
 def settings(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    """Rows of system.settings: those of sessions and statements, with their values in this one."""
+    """Rows of system.settings: those of sessions and statements, with their values in
+    this session.
+    """
     known = {**QUERY_SETTINGS, **NEUTRAL_QUERY_SETTINGS}
     return _settings(known.values(), scope.settings)
 
@@ -281,7 +287,9 @@ MERGE_TREE_SETTINGS = SETTINGS
 
 
 def merge_tree_settings(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    """The defaults of this version; a table's own are in its engine_full."""
+    """Rows of system.merge_tree_settings: the defaults of this version. `engine_full` has a table's
+    own.
+    """
     del scope
     known = {**TABLE_SETTINGS, **NEUTRAL_TABLE_SETTINGS}
     return _settings(known.values(), {})
@@ -307,7 +315,9 @@ BUILD_OPTIONS: Columns = (("name", "String"), ("value", "String"))
 
 
 def build_options(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    """What clients look for there: which program this is, and on what it runs."""
+    """Rows of system.build_options that clients look for: the program's version, and
+    its platform.
+    """
     del scope
     major, minor, patch = __version__.split(".")
     yield "VERSION_FULL", f"rmt_pipeline {__version__}"
@@ -334,12 +344,12 @@ FUNCTIONS: Columns = (
     ("name", "String"),
     ("is_aggregate", "UInt8"),
     ("is_deterministic", "Nullable(UInt8)"),
-    ("differs", "String"),  # how its answer differs from the original's, when it does
+    ("differs", "String"),  # how its answer differs from the original's, if it does
 )
 
 
 def functions(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    """The allow-list of expressions."""
+    """Rows of system.functions: the functions that expressions may use."""
     del scope
     for name, function in sorted(SCALARS.items()):
         yield name, 0, int(function.deterministic), function.differs

@@ -1,5 +1,5 @@
-"""system.parts: every part on this server's disks, with where its rows came from; detached_parts;
-part_log; and lost_parts, a table of ours: those that no replica had any more.
+"""system.parts: every part on this server's disks, with where its rows came from; parts_columns;
+part_log; detached_parts; and lost_parts, a table of our own: parts that no replica had any more.
 """
 
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ PARTS: Columns = (
     ("delete_ttl_info_min", "DateTime"),
     ("delete_ttl_info_max", "DateTime"),
     ("default_compression_codec", "String"),
-    # The ledger: what the original does not keep (design §5, §8).
+    # The ledger, which the original does not have (design §5, §8).
     ("row_hash", "String"),
     ("insert_id", "String"),
     ("run_id", "String"),
@@ -90,7 +90,7 @@ PART_LOG: Columns = (
     ("size_in_bytes", "UInt64"),
     ("merged_from", "Array(String)"),
     ("exception", "String"),
-    # What the original does not keep.
+    # The original does not have these.
     ("source_replica", "String"),
     ("insert_id", "String"),
     ("run_id", "String"),
@@ -103,13 +103,15 @@ LOST_PARTS: Columns = (
     ("partition_id", "String"),
     ("replaced_time", "DateTime"),
     ("replica_name", "String"),
-    # Of the inserts that are remembered, those that had rows in it.
+    # Those of the remembered inserts that had rows in it.
     ("insert_ids", "Array(String)"),
 )
 
 
 def part_log(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    """What happened to parts on this host, as far back as it is kept; of tables that there are."""
+    """Rows of system.part_log: what happened to parts of existing tables on this host, as far as it
+    is kept.
+    """
     for table in scope.server.tables():
         definition = table.definition
         for event in table.store.part_log.events():
@@ -149,7 +151,7 @@ DETACHED_PARTS: Columns = (
     ("min_block_number", "Nullable(Int64)"),
     ("max_block_number", "Nullable(Int64)"),
     ("level", "Nullable(UInt32)"),
-    # What the original does not know.
+    # The original does not have these.
     ("rows", "Nullable(UInt64)"),
     ("is_safe_to_delete", "UInt8"),
     ("why", "String"),
@@ -165,7 +167,7 @@ def parts(scope: SystemScope) -> Iterator[tuple[object, ...]]:
 
 
 def parts_columns(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    """What each part has, column by column; bytes are counted for who asks for them."""
+    """Rows of system.parts_columns. Bytes are counted only if the query uses them."""
     counted = scope.mentions(*(name for name, _ in PARTS_COLUMNS if name.startswith("column_")))
     for part in _all_parts(scope):
         shared = _row(part)[: len(_OF_PART)]
@@ -182,7 +184,7 @@ def parts_columns(scope: SystemScope) -> Iterator[tuple[object, ...]]:
 
 
 def bytes_of_columns(directory: str, manifest: Manifest) -> dict[str, tuple[int, int]]:
-    """Of a part, by column: compressed and uncompressed."""
+    """The compressed and uncompressed bytes of each column of a part."""
     from rmt_pipeline.store.parquet import column_bytes  # noqa: PLC0415  start-up: slow
 
     found: dict[str, tuple[int, int]] = {}
@@ -225,7 +227,7 @@ def _row(part: _Part) -> tuple[object, ...]:
         str(name),
         PART_TYPE,
         int(is_active),
-        int(is_active),  # what is active is what a query reads
+        int(is_active),  # queries read the active parts
         manifest.rows,
         manifest.bytes_on_disk,
         manifest.bytes_on_disk,
@@ -259,7 +261,7 @@ def _row(part: _Part) -> tuple[object, ...]:
 
 
 def _delete_ttl(definition: TableDefinition, manifest: Manifest) -> tuple[object, object]:
-    """When the first and the last row expire that wait for it; 1970 for never."""
+    """When the first and the last row that has a TTL expires; 1970 for never."""
     rules = {rule.key for rule in ttl_rules(definition) if rule.removes_rows}
     waiting = [one for one in manifest.ttl.times if one.rule in rules and one.min_s]
     least = min((one.min_s for one in waiting), default=0)
@@ -270,7 +272,7 @@ def _delete_ttl(definition: TableDefinition, manifest: Manifest) -> tuple[object
 def _bounds(
     definition: TableDefinition, manifest: Manifest, family: str
 ) -> tuple[object, object]:
-    """Least and greatest value of the key's first column of this type; 1970 without one."""
+    """Least and greatest value of the key's first column of this type; 1970 if there is none."""
     for bound in manifest.key_bounds:
         column = definition.column(bound.column)
         if column is None or parse_type(column.type).plain.family != family:
@@ -282,8 +284,8 @@ def _bounds(
 
 
 def detached_parts(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    """What stands in each table's `detached/` on this server's disk; NULL in what a name does not
-    tell that no part could have had.
+    """Rows of system.detached_parts: the directories in each table's `detached/` on this server's
+    disk. What can't be read from a directory's name is NULL.
     """
     for definition in scope.server.catalog.definitions():
         table = scope.server.table_of(definition)
@@ -312,8 +314,8 @@ def detached_parts(scope: SystemScope) -> Iterator[tuple[object, ...]]:
 
 
 def parts_lost(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    """Rows of system.lost_parts: parts that no replica had any more, and that empty ones stand for
-    since.
+    """Rows of system.lost_parts: parts that no replica had any more, and that were replaced by
+    empty ones.
     """
     return scope.of_replicas(
         lambda table: (

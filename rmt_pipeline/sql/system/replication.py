@@ -1,4 +1,4 @@
-"""system.replicas and system.replication_queue: what ZooKeeper says about the replicas here."""
+"""system.replicas and system.replication_queue: what ZooKeeper has about this server's replicas."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -78,16 +78,17 @@ REPLICAS: Columns = (
     ("lost_part_count", "UInt64"),
     ("zookeeper_exception", "String"),
     ("replica_is_active", "Map(String, UInt8)"),
-    ("replica_state", "Map(String, String)"),  # why one is not: detached, lost (ours)
+    ("replica_state", "Map(String, String)"),  # why one is not active: detached, lost (ours)
     ("parts_awaiting_quorum", "Array(String)"),
     ("stopped", "Array(String)"),  # by hand, with SYSTEM STOP (ours)
 )
 
 
 def replicas(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    """A row for each table of this server. A dropped replica's table has none.
+    """Rows of system.replicas: one for each table of this server, except for those whose replica
+    was dropped.
 
-    While ZooKeeper does not answer, a row says so (`zookeeper_exception`), and what only ZooKeeper
+    While ZooKeeper does not answer, `zookeeper_exception` has the reason, and what only ZooKeeper
     knows is 0 or empty.
     """
     for table in _tables(scope):
@@ -167,14 +168,14 @@ def _replica_row(replica: Replica) -> tuple[object, ...]:
 
 
 def _broken(replica: Replica, snapshot: QueueSnapshot) -> int:
-    """How many parts are marked as broken or gone, and not here again."""
+    """How many parts are marked as broken or gone, and are not here again."""
     marked, here = replica.store.marks.given_up(), PartSet(snapshot.parts)
     return sum(here.containing(part) is None for part in marked)
 
 
 @dataclass(frozen=True, slots=True)
 class _Queue:
-    """What system.replicas says about a queue; `entries` oldest first."""
+    """What system.replicas shows of a queue. `entries` are sorted, oldest first."""
 
     entries: tuple[LogEntry, ...]
     future_parts: int
@@ -225,7 +226,7 @@ REPLICATION_QUEUE: Columns = (
     ("last_postpone_time", "DateTime"),
     ("merge_type", "String"),
     ("executed_by", "String"),  # the worker that has claimed it (design §4)
-    ("asked_by", "String"),  # the account, of a command on partitions or parts
+    ("asked_by", "String"),  # the account that gave a command on partitions or parts
 )
 _MERGE_TYPES = {1: "REGULAR", 2: "TTL_DELETE", 3: "TTL_RECOMPRESS"}
 
@@ -241,7 +242,7 @@ def replication_queue(scope: SystemScope) -> Iterator[tuple[object, ...]]:
 
 
 def queue_of(replica: Replica) -> list[dict[str, Any]]:
-    """The rows of one replica, by column."""
+    """The rows of one replica's queue, as dicts by column."""
     names = [name for name, _ in REPLICATION_QUEUE]
     rows = _queue_rows(replica, _snapshot(replica))
     return [dict(zip(names, row, strict=True)) for row in rows]
@@ -288,14 +289,16 @@ def _queue_rows(replica: Replica, snapshot: QueueSnapshot) -> Iterator[tuple[obj
 
 
 def _postponed(entry: LogEntry, reason: str, missing: Mapping[PartName, str]) -> str:
-    """With the part that nobody can give, when it is one, or is made of one."""
+    """The reason, and the reason why a part that the entry makes, or needs, can't be fetched
+    anywhere.
+    """
     part = result_of(entry)
     words = [missing[one] for one in missing if part is not None and not part.disjoint(one)]
     return "; ".join(filter(None, [reason, *words]))
 
 
 def _new_part(entry: LogEntry) -> str:
-    """The part that it makes, or the range that it drops."""
+    """The part that the entry makes, or the range that it drops."""
     match entry:
         case DropRange() | ReplaceRange():
             return str(entry.range)
@@ -316,7 +319,7 @@ def _attempts(replica: Replica, nodes: list[str]) -> dict[str, Attempts]:
 
 
 def _begun(replica: Replica, snapshot: QueueSnapshot) -> dict[str, datetime]:
-    """When the tries began that are under way."""
+    """When the current try of each claimed entry began."""
     stats = replica.keeper.exists_many([replica.paths.claim(node) for node in snapshot.claims])
     return {
         node: datetime.fromtimestamp(stat.created_ms // 1000, UTC)
@@ -326,7 +329,7 @@ def _begun(replica: Replica, snapshot: QueueSnapshot) -> dict[str, datetime]:
 
 
 def _reasons(replica: Replica, snapshot: QueueSnapshot) -> Mapping[str, str]:
-    """Why entries wait, by the same rules that a worker goes by, now."""
+    """Why entries wait now, by the same rules that a worker follows."""
     view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
     facts = queue_facts(replica, view, manifest_seen)
     decisions = {
@@ -347,7 +350,7 @@ def _reasons(replica: Replica, snapshot: QueueSnapshot) -> Mapping[str, str]:
 
 @contextmanager
 def _unless_dropped(replica: Replica) -> Iterator[None]:
-    """A replica whose nodes are gone has no rows; but a session that is over is an error."""
+    """Give no rows for a replica whose nodes are gone. A session that has ended is an error."""
     try:
         yield
     except ReplicaRetired:

@@ -1,4 +1,4 @@
-"""What a system table is, and what it may be made from."""
+"""What a system table is, and what its rows may be made from."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +19,8 @@ Row = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class SystemScope:
-    """The server, the settings that the session has set, and the query that wants the table.
+    """What a system table is made from: the server, the settings that the session has set, and the
+    query that uses the table.
 
     `system` has all system tables by name. `ask` answers another query of the same session.
     """
@@ -31,8 +32,8 @@ class SystemScope:
     ask: Callable[[Query], Sequence[Sequence[object]]]
 
     def of_replicas(self, rows: "Callable[[Table], Iterable[Row]]") -> Iterator[Row]:
-        """The rows of every table here, behind its database and name. A replica that is gone from
-        ZooKeeper has none.
+        """The rows of every table here, each with its database and name in front. A replica that is
+        gone from ZooKeeper has none.
         """
         for definition in self.server.catalog.definitions():
             with suppress(ReplicaRetired):
@@ -47,8 +48,8 @@ class SystemScope:
 
 @dataclass(frozen=True, slots=True)
 class SystemTable:
-    """`rows` gives values in stored forms; it is called when a query names the table. `aliases`:
-    other names of columns, as (name, type, column), which are not in `*`.
+    """A system table. `rows` returns values in stored forms, and is called when a query names the
+    table. `aliases` are other names of columns, as (name, type, column), which are not in `*`.
     """
 
     columns: Columns
@@ -56,7 +57,7 @@ class SystemTable:
     aliases: tuple[tuple[str, str, str], ...] = ()
 
     def definitions(self) -> list[Column]:
-        """All of its columns, as of a table."""
+        """All of its columns, as those of an ordinary table."""
         return [
             *(Column(name, data_type) for name, data_type in self.columns),
             *(Column(name, data_type, "ALIAS", of) for name, data_type, of in self.aliases),

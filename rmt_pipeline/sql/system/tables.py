@@ -1,8 +1,8 @@
 """The tables of the database `system`.
 
-A table is made when a query names it, and only then is its source read. Columns are the
-original's, as far as this engine knows a truthful value for them (spec §14): one that would
-always say the same because nobody counts it is left out.
+A table is made when a query names it, and only then its source is read. The columns are the
+original's, as far as this engine knows a truthful value for them (spec §14). A column whose value
+would never change, because it is not counted here, is left out.
 """
 
 from collections.abc import Iterator

@@ -25,16 +25,16 @@ INSERTS: Columns = (
     ("rows_in", "UInt64"),
     ("blocks", "UInt64"),
     ("partition_ids", "Array(String)"),
-    # Of these some blocks are lost and others are in.
+    # Partitions in which some blocks of the insert are missing.
     ("incomplete_partition_ids", "Array(String)"),
-    # The active parts here that have its rows now, perhaps among others.
+    # The active parts here that have its rows now, perhaps with other rows.
     ("parts", "Array(String)"),
     ("parts_awaiting_quorum", "Array(String)"),
 )
 
 
 def remembered_inserts(scope: SystemScope) -> Iterator[Row]:
-    """Rows of system.inserts."""
+    """Rows of system.inserts: the inserts that are remembered."""
     return scope.of_replicas(lambda table: map(_insert_row, table.inserts()))
 
 
@@ -76,7 +76,7 @@ MERGES: Columns = (
     ("bytes_written_uncompressed", "UInt64"),
     ("rows_written", "UInt64"),
     ("merge_type", "String"),
-    ("total_rows", "UInt64"),  # of the sources: what rows_read ends at
+    ("total_rows", "UInt64"),  # of the sources: the final value of rows_read
     ("replica_name", "String"),
     ("executed_by", "String"),  # the worker that has claimed it (design §4)
 )
@@ -84,7 +84,7 @@ _MERGE_TYPES = {1: "Regular", 2: "TTLDelete", 3: "TTLRecompress"}
 
 
 def merges(scope: SystemScope) -> Iterator[Row]:
-    """Those of every table here, the one that runs longest first."""
+    """Rows of system.merges: what runs in every table here, in each the oldest claim first."""
     return scope.of_replicas(
         lambda table: (_merge_row(table.replica, one) for one in running_merges(table.replica))
     )
@@ -131,14 +131,14 @@ MUTATIONS: Columns = (
     ("latest_failed_part", "String"),
     ("latest_fail_time", "DateTime"),
     ("latest_fail_reason", "String"),
-    # What an unfinished one waits for, in words; the original leaves that to be guessed.
+    # What an unfinished mutation waits for, in words; the original does not show it.
     ("waits_for", "String"),
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def mutations(scope: SystemScope) -> Iterator[Row]:
-    """One row for each command, as in the original."""
+    """Rows of system.mutations: one for each command, as in the original."""
     return scope.of_replicas(
         lambda table: (
             _mutation_row(report, command)
@@ -152,7 +152,7 @@ def _commands(text: str) -> list[str]:
     try:
         return [str(command) for command in parse_commands(text)]
     except UserError:
-        return [text]  # of a newer version; it is shown all the same
+        return [text]  # of a newer version; it is shown as it is
 
 
 def _mutation_row(report: MutationReport, command: str) -> Row:

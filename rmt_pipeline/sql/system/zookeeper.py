@@ -44,15 +44,15 @@ ZOOKEEPER: Columns = (
 )
 
 Ask = Callable[[Query], Sequence[Sequence[object]]]
-"""The rows that a query is answered with."""
+"""Returns the rows that answer a query."""
 
 
 def zookeeper(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    r"""Sorted by path and name; a path that does not exist has no nodes. One that ends with a slash
-    is the same node's, and is shown as it was typed.
+    r"""Rows of system.zookeeper, sorted by path and name. A path that does not exist has no nodes.
+    A path that ends with a slash is the same node's, and is shown as it was typed.
 
-    Bytes of a value that are no text are written as `\xNN`. Raises UserError when the query
-    does not say which paths it wants: the whole tree can be very large.
+    Bytes of a value that are not text are written as `\xNN`. Raises UserError when the query does
+    not say which paths it wants, since the whole tree can be very large.
     """
     paths = paths_wanted(scope.query, scope.ask)
     keeper = scope.server.keeper()
@@ -80,8 +80,8 @@ def zookeeper(scope: SystemScope) -> Iterator[tuple[object, ...]]:
 
 
 def paths_wanted(query: Query, ask: Ask) -> list[str]:
-    """The paths that the conditions of the query leave, wherever it reads the table; sorted. Rows
-    that its conditions exclude may be among them: DuckDB applies all of them afterwards.
+    """The paths that the conditions of the query allow, wherever it reads the table, sorted. There
+    may be too many, since DuckDB applies all conditions afterwards.
 
     Raises UserError for a use of the table without such a condition.
     """
@@ -102,8 +102,8 @@ def paths_wanted(query: Query, ask: Ask) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """One place that reads the table: its names there, the conditions that every row of it must
-    fulfil, and what WITH and aliases say there.
+    """One place that reads the table: the table's names there, the conditions that every row of it
+    must fulfil, and the names that WITH and aliases define there.
     """
 
     names: frozenset[str]
@@ -111,7 +111,7 @@ class _Use:
     known: tuple[WithItem, ...]
 
     def paths(self, ask: Ask) -> set[str] | None:
-        """None when no condition limits them."""
+        """The paths that the conditions allow; None when they do not limit them."""
         found = [self._limits(condition, ask) for condition in self.conditions]
         limits = [paths for paths in found if paths is not None]
         return set.intersection(*limits) if limits else None
@@ -145,7 +145,7 @@ class _Use:
         return len(node.parts) == 1 or node.parts[-2] in self.names
 
     def _value(self, node: Node, ask: Ask) -> set[str] | None:
-        """Of a constant; None when it is none."""
+        """The texts of a constant; None when `node` is not a constant."""
         if isinstance(node, Literal):
             return set(_texts([node.value]))
         try:
@@ -155,11 +155,11 @@ class _Use:
         return set(_texts(row))
 
     def _within(self, query: Query) -> Query:
-        """The query where the names of WITH mean what they do here."""
+        """The query, in which the names of WITH mean what they mean here."""
         return Select((Star(),), with_items=self.known, source=Derived(query))
 
     def _named_in(self, node: Node) -> tuple[WithItem, ...]:
-        """What it needs of the known names, and of those that these need."""
+        """Those of the known names that `node` needs, and those that these need."""
         wanted = names_in(node) | _tables_in(node)
         needed: list[WithItem] = []
         for item in reversed(self.known):
@@ -170,7 +170,7 @@ class _Use:
 
 
 def _texts(values: Iterable[object]) -> Iterator[str]:
-    """Those of a constant, which may be a tuple or an array of them."""
+    """The texts in a constant, which may be a tuple or an array."""
     for value in values:
         match value:
             case str():
@@ -188,8 +188,8 @@ def _tables_in(node: Node | Query) -> set[str]:
 
 
 def _uses(query: Query, outer: tuple[Node, ...], known: tuple[WithItem, ...]) -> Iterator[_Use]:
-    """Where a query reads the table. `outer` are conditions on what it gives, `known` the names
-    that are known around it.
+    """The places where a query reads the table. `outer` are conditions on the query's result,
+    `known` the names that are defined around it.
     """
     if isinstance(query, SetOperation):
         yield from _uses(query.left, outer, known)
@@ -239,7 +239,9 @@ def _aliases(query: Select) -> tuple[WithItem, ...]:
 
 
 def _gives_paths(query: Select) -> bool:
-    """Whether its `path` is the table's, of every row: so a condition outside is one inside."""
+    """Whether each row's `path` is the table's, so that an outer condition on it also
+    holds inside.
+    """
     limits = (query.limit, query.limit_by, query.offset, query.distinct_on or None)
     renamed = any(isinstance(i, Aliased) and i.alias == "path" for i in query.items)
     as_it_is = any(
