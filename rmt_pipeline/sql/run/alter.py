@@ -1,5 +1,5 @@
-"""ALTER TABLE, DELETE FROM and KILL MUTATION of a session: what a table is (spec §8), and its rows
-(spec §7).
+"""ALTER TABLE, DELETE FROM and KILL MUTATION of a session: changes of a table's definition (spec
+§8), and of its rows (spec §7).
 """
 
 import itertools
@@ -58,7 +58,8 @@ DECLARED = (AddDeclared, LeaveDeclared)
 
 
 def alter_table(session: SessionContext, statement: AlterTable) -> Done:
-    """On every replica, or here alone what is each replica's own; waits as `alter_sync` says.
+    """Alter the table on every replica; what is each replica's own is altered only here. Waits as
+    `alter_sync` says.
 
     Raises UnknownTable; a UserError for what can't be altered or converted, before anything is
     changed; CannotAssignAlter; Unfinished.
@@ -102,12 +103,12 @@ def _sets_ttl(command: AlterSyntax) -> bool:
 def _materialize_ttl(
     session: SessionContext, name: TableName, before: TableDefinition, query: QuerySettings
 ) -> str:
-    """What has expired goes, if the TTL of now has a rule that the one of before had not
-    (spec §13). Of a mutation that is refused the reason is told, and no error: the table has its
-    TTL by now, and merges take away the same rows.
+    """If the new TTL has a rule that the old one had not, start a mutation that removes expired
+    rows (spec §13). When the mutation is refused, return the reason instead of raising it: the
+    table has its TTL already, and merges remove the same rows.
 
-    Who dies in between, or does not wait for the ALTER (`alter_sync = 0`), has told nobody:
-    merges take away the same rows, later.
+    If this process dies before that, or does not wait for the ALTER (`alter_sync = 0`), there is no
+    mutation, and merges remove the same rows, later.
     """
     table = session.server.table(name.name, session.database_of(name))
     now = table.definition
@@ -130,9 +131,10 @@ def _materialize_ttl(
 
 
 def commands_for(commands: Sequence[Command], definition: TableDefinition) -> list[Command]:
-    """The same commands, naming partitions by their ids: any replica can read that in the log.
+    """The same commands with partitions named by their ids, which every replica can read in the
+    log.
 
-    Raises BadValue for what is no value of the partition key.
+    Raises BadValue for a value that the partition key can't have.
     """
     return [_with_partition_id(command, definition) for command in commands]
 
@@ -154,7 +156,7 @@ _KILLED: Columns = (
 )
 _ANSWERED: Columns = (*_KILLED, ("took_hold", "String"))
 KILL_WAIT_S = 5.0
-"""What KILL without SYNC or ASYNC waits for replicas to stop."""
+"""How long KILL without SYNC or ASYNC waits for replicas to stop."""
 
 
 _PLANNED: Columns = (
@@ -168,14 +170,14 @@ _PLANNED: Columns = (
 
 
 def mutate_rows(session: SessionContext, statement: MutateRows) -> Result:
-    """Write the mutation and wait for it as `mutations_sync` says (spec §7.1, §7.7). With
-    `dry_run` nothing is written, and the answer is what would be done.
+    """Write the mutation and wait for it as `mutations_sync` says (spec §7.1, §7.7). With `dry_run`
+    nothing is written, and the answer is what would be done.
 
     Subqueries are answered once, now, by this server: the mutation has their values in it, so that
     every replica changes the same rows.
 
-    Raises UnknownTable; a UserError for what the commands may not do, before anything is
-    written; Unfinished.
+    Raises UnknownTable; a UserError for what the commands may not do, before anything is written;
+    Unfinished.
     """
     name = statement.table
     table = session.server.table(name.name, session.database_of(name))
@@ -196,7 +198,7 @@ def mutate_rows(session: SessionContext, statement: MutateRows) -> Result:
 def _with_answers(
     session: SessionContext, command: Command, definition: TableDefinition
 ) -> Command:
-    """The command with values in the place of its subqueries."""
+    """The command with values in place of its subqueries."""
     if isinstance(command, AlterColumn):
         return command
     types = {column.name: parse_type(column.type) for column in definition.columns}
@@ -212,13 +214,13 @@ def _with_answers(
 
 @dataclass(frozen=True, slots=True)
 class _Answers:
-    """The answers to the subqueries of a mutation of a table with columns of these types."""
+    """Answers the subqueries of a mutation of a table with columns of these types."""
 
     session: SessionContext
     types: Mapping[str, DataType]
 
     def instead_of(self, node: nodes.Node) -> nodes.Node:
-        """The same expression, with literals in the place of its subqueries."""
+        """The same expression, with literals in place of its subqueries."""
         match node:
             case nodes.Call("in" | "notIn", (value, nodes.Subquery(query))):
                 members = self._members(value, query)
@@ -242,8 +244,9 @@ class _Answers:
                 return node
 
     def _members(self, value: nodes.Node, query: nodes.Query) -> nodes.Call:
-        """The different rows that a query answers with, as the right side of IN. Raises UserError
-        as soon as they are more than a mutation holds: they need much more memory than text.
+        """The different rows that a query returns, as the right side of IN. Raises UserError as
+        soon as they are more than a mutation can hold, since they need much more memory than their
+        text.
         """
         found = self._select(query)
         compared = self._compared_types(value)
@@ -268,7 +271,9 @@ class _Answers:
         return _tuple([row[0] if len(row) == 1 else _tuple(row) for row in rows])
 
     def _compared_types(self, value: nodes.Node) -> list[DataType | None]:
-        """Of what stands before IN, of each element of a tuple; None for what is no column."""
+        """The types of what stands before IN, one for each element of a tuple; None for an element
+        that is not a column.
+        """
         match value:
             case nodes.Call("tuple", elements):
                 pass
@@ -282,7 +287,7 @@ class _Answers:
         ]
 
     def _single_value(self, query: nodes.Query) -> nodes.Node:
-        """What a subquery stands for where a value is asked for; NULL when it has no row."""
+        """The value of a subquery that stands in place of a value; NULL when it has no row."""
         found = self._select(query)
         if len(found.columns) != 1:
             raise IncorrectQuery(
@@ -332,11 +337,13 @@ _AS_THEY_ARE = {"Bool", "String", "Enum8", "Enum16"} | {
 
 
 def _literal_of(kind: DataType, compared: DataType | None) -> Callable[[Any], nodes.Node]:
-    """What stands for one value of this type, exactly. A number in a query's text has 64 bits: an
-    Int128 or a Decimal would lose its last digits. A text is read as a time in the zone of what it
-    is compared with. So these are written with their types, and times in UTC, which has no hour
-    twice. `compared` is the type of the column that they are compared with, if that is known: of
-    that very type their text is enough.
+    """A function that writes a value of this type as an exact literal. `compared` is the type of
+    the column that the value is compared with, if it is known.
+
+    A number in a query's text has 64 bits, so an Int128 or a Decimal would lose its last digits. A
+    text is read as a time in the zone of the other side. So these values are written with their
+    types, and times in UTC, in which no hour comes twice. If `compared` is the same type, the
+    value's text is enough.
     """
     exact = kind.plain
     if exact.family in {"DateTime", "DateTime64"} and exact.zone:
@@ -375,11 +382,11 @@ def _utf8(value: bytes) -> str:
 
 
 def kill_mutations(session: SessionContext, statement: KillMutation) -> Result:
-    """Every mutation of system.mutations for which the condition is true (spec §7.8).
+    """Kill every mutation of system.mutations for which the condition is true (spec §7.8).
 
-    With TEST they are only shown. `kill_status` is `finished` once no replica that is active has
-    anything queued for it, else `waiting`; `took_hold` says when that was, on each. Raises what a
-    SELECT raises; TableIsReadOnly.
+    With TEST they are only shown. `kill_status` is `finished` once no active replica has anything
+    queued for the mutation, else `waiting`; `took_hold` says for each replica when that was. Raises
+    what a SELECT raises; TableIsReadOnly.
     """
     from rmt_pipeline.sql.run.select import select  # noqa: PLC0415  start-up: slow
 
@@ -415,7 +422,9 @@ def kill_mutations(session: SessionContext, statement: KillMutation) -> Result:
 def _kill(
     session: SessionContext, database: str, table: str, mutation_id: str, wait_s: float
 ) -> tuple[str, str]:
-    """Status, and when it took hold where. Another client may have been faster."""
+    """The status, and when the kill took hold on which replica. Another client may have been
+    faster.
+    """
     try:
         found = session.server.table(table, database)
         hold = found.kill_mutation(mutation_id, wait_s=wait_s)

@@ -1,9 +1,10 @@
-"""A Replicated database on a server: what its log says is carried out, and what is missing or too
-much is found by comparing with the database's tables in ZooKeeper.
+"""A Replicated database on a server: carries out what its log says, and compares the tables here
+with the database's records in ZooKeeper, to find what is missing or should not be there.
 
-A table here is the one there when its uuid is that of the statement which created it. Any other one
-of its name, and one that the database does not have, is moved aside when it holds data, to
-`<database>_broken_tables`; nothing with rows in it is ever dropped here but by its DROP.
+A table here is the one of a record when its uuid is that of the statement which created the
+record's table. A table that has the name of a record but another uuid, or that the database does
+not have, is moved to `<database>_broken_tables` if it holds data. Only a DROP of a table ever
+deletes its rows here.
 """
 
 from collections.abc import Callable, Sequence
@@ -62,12 +63,12 @@ from rmt_pipeline.zookeeper.paths import (
 )
 from rmt_pipeline.zookeeper.snapshot import queued_entries
 
-_FLAT = (("flatten_nested", "0"),)  # columns are as they are in the record
+_FLAT = (("flatten_nested", "0"),)  # take the columns as they are in the record
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """As `catch_up` has it."""
+    """What one call of `catch_up` works with."""
 
     keeper: LivingKeeper
     picture: Picture
@@ -76,7 +77,7 @@ class _Look:
 
 
 class DatabaseCarrier(StatementCarrier):
-    """Of one database. For one thread."""
+    """Carries out the statements of one database. For one thread."""
 
     def __init__(
         self,
@@ -88,12 +89,14 @@ class DatabaseCarrier(StatementCarrier):
         super().__init__(context, waker, should_stop)
         self._database = database
         self._called: dict[str, str] = {}
-        """By an ALTER that is carried out late, the name that its table has by now."""
+        """For each ALTER that is carried out late: the current name of its table."""
         self.is_behind = False
-        """There is a table here that has missed an ALTER."""
+        """Whether a table here has missed an ALTER."""
 
     def carry_out(self, keeper: LivingKeeper, begun: BegunTask) -> TaskOutcome:
-        """As for ON CLUSTER; an ALTER is then in the table's record."""
+        """Carry the task out as one ON CLUSTER, and write what an ALTER has made of a table into
+        its record.
+        """
         outcome = super().carry_out(keeper, begun)
         if outcome.code:
             return outcome
@@ -108,10 +111,12 @@ class DatabaseCarrier(StatementCarrier):
     def _step(
         self, keeper: LivingKeeper, begun: BegunTask, number: int, step: ClusterStatement
     ) -> TaskOutcome:
-        """Raises Unfinished for what is said of another table than is called so here:
+        """Carry out one step. Raises Unfinished when the statement means another table than the one
+        that has the name here:
 
-        1. r1 can't make the table t, and so not exchange it with v.
-        2. It comes to DROP TABLE v, which is of the table that was t. Its own v is t now.
+        1. r1 can't make the table t, and so can't exchange it with v.
+        2. r1 comes to DROP TABLE v, which means the table that was t. On r1, v is still the old v,
+           which the database now calls t.
         """
         match step:
             case DropTable(tables=(table,)) | AlterTable(table=table) if (
@@ -127,8 +132,8 @@ class DatabaseCarrier(StatementCarrier):
                 return super()._step(keeper, begun, number, step)
 
     def _means_another(self, keeper: LivingKeeper, task: int, name: str) -> bool:
-        """Whether the database's records have the table that is called so here, and not under the
-        name that this one has got since.
+        """Whether the table with that name here is one of the database's, but has another name in
+        the records than the statements after `task` would give it.
         """
         try:
             here = self._here(name)
@@ -143,19 +148,19 @@ class DatabaseCarrier(StatementCarrier):
             origin = TableRecord.decode(read[0]).origin
             if here.uuid == self.context.uuid_of(origin):
                 return False
-        now = picture(keeper, paths)  # else names may change while they are compared
+        now = picture(keeper, paths)  # one picture: names may change while they are compared
         called = name_after(keeper, paths, name, task, now.last_task)
         names = {self.context.uuid_of(one.origin): name for name, one in now.tables.items()}
         return names.get(here.uuid, called) != called
 
     @staticmethod
     def _is_of_now(keeper: LivingKeeper, here: TableDefinition) -> bool:
-        """Whether what it is here is what ALTERs have made of it by now:
+        """Whether the definition here has all ALTERs of the shard so far. Otherwise:
 
-        1. r1 carries an ALTER out, and r2 of the same shard only hears that it is done.
-        2. r2 tells the record what the table is there, which has not taken the ALTER up yet: it is
-           said to know of the ALTER, and has no word of it.
-        3. r3, which is new, makes the table of that, and goes on behind the ALTER.
+        1. r1 carries an ALTER out, and r2 of the same shard only sees that it is finished.
+        2. r2 writes its definition of the table into the record, but has not taken the ALTER up
+           yet: the record claims to have the ALTER, and lacks it.
+        3. r3, which is new, makes the table from that record, and goes on after the ALTER.
         """
         stat = keeper.exists(TablePaths(here.engine.zookeeper_path).metadata)
         return stat is not None and stat.version == here.metadata_version
@@ -163,10 +168,12 @@ class DatabaseCarrier(StatementCarrier):
     def catch_up(
         self, keeper: LivingKeeper, picture: Picture, *, is_settled: bool = False
     ) -> list[str]:
-        """Make of the tables here what the picture has. What could not be done, in words: the next
-        time it is tried again. `is_settled`: what ALTERs have made of them is in the picture, but
-        of those that nobody has carried out; else this server has carried out all that there are,
-        and `is_behind` when it would take a settled picture.
+        """Make the tables here as the picture has them. Return the problems in words; the next call
+        tries again.
+
+        `is_settled`: the picture has the effects of all ALTERs except those that no replica has
+        carried out. If it is not settled, this server has carried out all statements in the log;
+        `is_behind` is set when a settled picture would be needed.
         """
         self.is_behind = False
         look = _Look(keeper, picture, self.log(keeper, picture), is_settled)
@@ -195,19 +202,20 @@ class DatabaseCarrier(StatementCarrier):
         return problems
 
     def log(self, keeper: LivingKeeper, picture: Picture) -> DatabaseLog:
-        """Raises UserError: the database was dropped here."""
+        """The log up to the picture's end. Raises UserError when the database was dropped here."""
         return DatabaseLog(keeper, DatabasePaths(self._required().path), picture)
 
     def alters_left(self, keeper: LivingKeeper, picture: Picture, replica: str) -> list[str]:
-        """Those that are not in the picture, and that this replica has not come to. From now on the
-        table of each is the one that has it by the end of the picture's log.
+        """The ALTERs that are not in the picture, and that this replica has not come to. When one
+        of them is carried out from now on, its table is the one to which the statements up to the
+        picture's end have given the name.
         """
         left = self.log(keeper, picture).left(replica)
         self._called = {one.request_id: one.table for one in left}
         return [one.node for one in left]
 
     def _required(self) -> ReplicatedDatabase:
-        """Raises UserError: it was dropped here."""
+        """The database's definition. Raises UserError when it was dropped here."""
         found = replicated_database(self.context.catalog, self._database)
         if found is None:
             raise UserError(f"database {self._database} is not here any more")
@@ -218,7 +226,7 @@ class DatabaseCarrier(StatementCarrier):
     def _steps(self, task: Task) -> list[ClusterStatement]:
         parsed = parse(task.query)
         match parsed:
-            case DropTable() | DetachTable():  # the log says that the database had it
+            case DropTable() | DetachTable():  # the database had the table, says the log
                 return [replace(parsed, if_exists=True)]
             case AttachTable():
                 return [replace(parsed, if_not_exists=True)]
@@ -242,18 +250,18 @@ class DatabaseCarrier(StatementCarrier):
                 self._session(task).carry_out(statement)
 
     def _here_at_all(self, name: str) -> TableDefinition | None:
-        """Also when it is detached."""
+        """The definition of the table here, even if it is detached."""
         known = self.context.catalog.detached(self._database)
         detached = (one.definition for one in known if one.definition.name == name)
         return next(detached, None) or self._here(name)
 
     def _make_attached(self, name: str) -> None:
-        """A table that came while it was detached, and so was not made here."""
+        """Make a table that was created while it was detached here and so was not made."""
         paths = DatabasePaths(self._required().path)
         [read] = self.context.keeper().get_many([paths.table(name)])
         record = None if read is None else TableRecord.decode(read[0])
         if record is not None and not record.is_detached:
-            self._make_as(name, record)  # else a later statement has more to say
+            self._make_as(name, record)  # else a later statement decides
 
     def _make_as(self, name: str, record: TableRecord) -> None:
         self._make(name, record, Task(record.query, (), "", record.origin, settings=_FLAT))
@@ -261,7 +269,7 @@ class DatabaseCarrier(StatementCarrier):
     # --- comparing ---
 
     def _here(self, name: str) -> TableDefinition | None:
-        """Raises TableDetached."""
+        """The definition of the table here; None if there is none. Raises TableDetached."""
         try:
             return self.context.catalog.definition(self._database, name)
         except TableDetached:
@@ -270,8 +278,8 @@ class DatabaseCarrier(StatementCarrier):
             return None
 
     def _take_names(self, picture: Picture) -> None:
-        """Tables that have another name there, or are not detached there, are so here. All names
-        at once: two tables may have been exchanged.
+        """Attach tables that are not detached in the database, and rename tables to their names
+        there: all at once, since two tables may have been exchanged.
         """
         server, database = self.context, self._database
         names = {server.uuid_of(record.origin): name for name, record in picture.tables.items()}
@@ -287,7 +295,7 @@ class DatabaseCarrier(StatementCarrier):
         for name in moves.values():
             if name not in moves and server.catalog.has(database, name):
                 self._let_go(name)
-        if not moves:  # a rename of nothing is a change too, and who hears of it looks again
+        if not moves:  # an empty rename would change the catalog, and cause another look
             return
         between = {name: f"renamed {server.uuid_of(name)}" for name in moves}
         server.rename_tables(
@@ -300,7 +308,7 @@ class DatabaseCarrier(StatementCarrier):
         try:
             here = self._here(name)
         except TableDetached:
-            return  # somebody wants it so, here
+            return  # a person has detached it on this server
         if here is not None and here.uuid != self.context.uuid_of(record.origin):
             self._let_go(name)
             here = None
@@ -309,15 +317,15 @@ class DatabaseCarrier(StatementCarrier):
                 return  # ATTACH makes it
             self._make_as(name, record)
             here = self.context.catalog.definition(self._database, name)
-        has_more = here.metadata_version > record.version  # maybe ALTERs that undo each other
+        has_more = here.metadata_version > record.version  # even if they undo each other
         if has_more or create_query(here) != record.query:
             self._agree(look, here, record)
         if record.is_detached:
             self.context.detach_table(self._database, name, permanently=True)
 
     def _agree(self, look: _Look, here: TableDefinition, record: TableRecord) -> None:
-        """The table and its record become one: who knows of more makes the other one so. What this
-        replica's queue is still to make of the table is waited for.
+        """Make the table and its record agree: the one with more ALTERs is copied to the other.
+        What this replica's own queue has still to make of the table is waited for.
         """
         knows = look.log.knows(here.name)
         if here.metadata_version > record.version or not knows:
@@ -327,16 +335,18 @@ class DatabaseCarrier(StatementCarrier):
         wanted = defined_by(record, self._database)
 
         def take_own(now: TableDefinition) -> TableDefinition:
-            """Settings and comment, which are each replica's own, of an ALTER that was missed."""
+            """Take settings and comment, which are each replica's own, from an ALTER that was
+            missed.
+            """
             return replace(now, settings=wanted.settings, comment=wanted.comment)
 
         self.context.catalog.update_table(here, take_own)
         shard = TablePaths(here.engine.zookeeper_path)
         read = read_at_once(look.keeper, [shard.metadata, shard.columns])
         if read is None:
-            return  # it is being dropped
+            return  # the table is being dropped
         (metadata, _), (columns, _) = read
-        try:  # this shard may have it so already, and the replica by its queue
+        try:  # the shard may have it so already; then the replica's queue brings it
             check_structure(wanted, metadata, columns, shard.root)
         except MetadataMismatch:
             if not look.is_settled:
@@ -344,7 +354,9 @@ class DatabaseCarrier(StatementCarrier):
             self._alter_as_others(look, here, wanted)
 
     def _tell_record(self, keeper: LivingKeeper, here: TableDefinition, task: int) -> None:
-        """What the table is here, with all statements up to that one."""
+        """Write the definition here into the table's record, as the result of all statements up to
+        `task`.
+        """
         paths = DatabasePaths(self._required().path)
         found = self._record_of(keeper, paths, here)
         if found is not None:
@@ -356,8 +368,9 @@ class DatabaseCarrier(StatementCarrier):
     def _record_of(
         self, keeper: LivingKeeper, paths: DatabasePaths, here: TableDefinition
     ) -> tuple[str, str] | None:
-        """Its name there, and its origin. Only when it has not the name that it has here, because a
-        RENAME that is further on in the log has moved it, all others are looked at.
+        """The table's name in the records, and its origin. The record of the name here is looked at
+        first; all others only if that is not the table's, because a later RENAME in the log has
+        moved it.
         """
 
         def found(names: Sequence[str]) -> tuple[str, str] | None:
@@ -375,22 +388,24 @@ class DatabaseCarrier(StatementCarrier):
     def _alter_as_others(
         self, look: _Look, here: TableDefinition, wanted: TableDefinition
     ) -> None:
-        """What ALTERs have made of the table in the other shards, when they are not carried out in
-        this one any more:
+        """Alter the table as ALTERs have altered it in the other shards, when no replica of this
+        shard will come to these ALTERs any more:
 
         1. r3, which is new and alone in its shard, makes the table as the picture has it, and dies.
-        2. An ALTER is said, and the servers of the other shard carry it out and tell the record.
-        3. r3 comes back, has the table, and goes on behind the end of the log.
+        2. An ALTER is requested; the servers of the other shard carry it out and write the record.
+        3. r3 comes back, has the table, and goes on after the end of the log.
 
-        So does who was away until the log had no ALTER of that time any more. Raises UserError when
-        what is stored here would change by it.
+        The same happens to a server that was away until the log had lost the ALTERs of that time.
+        Raises UserError when rows that are stored here would change.
         """
         name, picture = here.name, look.picture
         paths = DatabasePaths(self._required().path)
         decided: list[tuple[TableDefinition, list[AlterCommand]]] = []
 
         def commands(now: TableDefinition) -> list[AlterCommand]:
-            """Decided on what the table is before any statement that comes next changes it."""
+            """Decide the commands while no later statement of the log has changed the table. Raises
+            Conflict.
+            """
             for before, known in decided:
                 if before == now:
                     return known
@@ -401,8 +416,8 @@ class DatabaseCarrier(StatementCarrier):
             return decided[-1][1]
 
         def end_of_log(replica: Replica) -> LogEnd | None:
-            """Rows may come to another replica while this is decided, and would lose what it
-            drops.
+            """The end of the table's log, if the commands drop something: rows that come to another
+            replica while this is decided would lose it.
             """
             end = log_end(replica.keeper, replica.table, replica.paths)
             steps = self._steps_towards(look.keeper, replica.definition, wanted)
@@ -410,7 +425,7 @@ class DatabaseCarrier(StatementCarrier):
 
         table = self.context.table(name, self._database)
         session = Session(self.context)
-        # It takes nothing up once it is detached.
+        # A detached table takes no ALTER up, so wait for it first.
         sync = "1" if picture.tables[name].is_detached else "0"
         query = session.context.query_settings((("alter_sync", sync),))
         try:
@@ -421,7 +436,9 @@ class DatabaseCarrier(StatementCarrier):
     def _steps_towards(
         self, keeper: LivingKeeper, now: TableDefinition, wanted: TableDefinition
     ) -> list[AlterCommand]:
-        """Raises UserError for more than new columns, when there are rows."""
+        """The commands that are missing. Raises UserError if they are more than new columns and
+        there are rows.
+        """
         commands = commands_towards(now, wanted)
         if not _only_adds(commands) and self._has_rows(keeper, now):
             raise UserError(
@@ -432,13 +449,15 @@ class DatabaseCarrier(StatementCarrier):
         return commands
 
     def _has_rows(self, keeper: LivingKeeper, table: TableDefinition) -> bool:
-        """Here, or on another replica of the shard: what is altered is altered there, too.
+        """Whether there are rows here, or on another replica of the shard, which would be altered
+        too.
 
         1. r1, which has rows, is away until an ALTER is cleaned from the log.
-        2. r2 is new in its shard, and has fetched nothing yet. 3. r1 comes back.
+        2. r2 is new in its shard, and has fetched nothing yet.
+        3. r1 comes back.
 
-        So are rows that r1 has given up, of which it may find the bytes again. The queues are read
-        before the parts: what an entry brings moves from the one to the other.
+        Rows that r1 has given up count too, since it may find their bytes again. The queues are
+        read before the parts, because a part that an entry brings moves from the one to the other.
         """
         store, shard = self.context.store(table), TablePaths(table.engine.zookeeper_path)
         if store.parts() or store.detached():
@@ -446,7 +465,7 @@ class DatabaseCarrier(StatementCarrier):
         [names] = keeper.children_many([shard.replicas])
         replicas = [shard.replica(one) for one in names or ()]
         for one in replicas:
-            with suppress(ReplicaRetired):  # it was dropped meanwhile
+            with suppress(ReplicaRetired):  # that replica was dropped meanwhile
                 queue = queued_entries(keeper, one, KnownQueue()).values()
                 if any(isinstance(entry, GetPart) for entry in queue):
                     return True
@@ -456,11 +475,13 @@ class DatabaseCarrier(StatementCarrier):
     # --- making, and moving aside ---
 
     def _make(self, name: str, record: TableRecord, task: Task) -> None:
-        """The table of the record. What was half made is gone on with: by its uuid it is ours."""
+        """Make the table of the record. If it is half made, that is continued: its uuid shows that
+        it is ours.
+        """
         try:
             here = self._here(name)
         except TableDetached:
-            here = None  # says CREATE
+            here = None  # the CREATE reports it
         if here is not None and here.uuid != self.context.uuid_of(record.origin):
             self._let_go(name)
         keeper = self.context.keeper()
@@ -478,13 +499,20 @@ class DatabaseCarrier(StatementCarrier):
             self._make(name, there, task)
 
     def _as_in_shard(self, keeper: LivingKeeper, record: TableRecord) -> TableRecord:
-        """What ALTERs have made of the table in this shard, when it has a path of its own: what is
-        elsewhere may be another table, which is not to be altered. Raises MetadataMismatch.
+        """The record with what ALTERs have made of the table in this shard, if the table has a path
+        of its own. At any other path there may be another table, which must not be altered. Raises
+        MetadataMismatch.
 
-        1. r3, which is alone in its shard, loses its disk. 2. An ALTER is done in the other shard,
-        and told to the record. 3. r3 comes back: its shard's nodes know nothing of the ALTER.
+        One way to get here:
 
-        1. r1 is slow. 2. r2, of the same shard, carries a CREATE out, and an ALTER of the table.
+        1. r3, which is alone in its shard, loses its disk.
+        2. An ALTER is carried out in the other shard, and written into the record.
+        3. r3 comes back: its shard's nodes do not have the ALTER.
+
+        Another way:
+
+        1. r1 is slow.
+        2. r2, of the same shard, carries out a CREATE, and an ALTER of the table.
         3. r1 comes to the CREATE: the shard's nodes are those after the ALTER.
         """
         wanted = defined_by(record, self._database)
@@ -501,7 +529,7 @@ class DatabaseCarrier(StatementCarrier):
         return replace(record, query=create_query(there))
 
     def _attach(self, record: TableRecord) -> None:
-        """Its replica is in ZooKeeper and not on this disk, which was lost: it is taken up, and its
+        """Take up the replica, which is in ZooKeeper but not on this disk, which was lost; its
         parts are fetched. Raises ReplicaAlreadyExists when another table here has it.
         """
         server = self.context
@@ -515,7 +543,9 @@ class DatabaseCarrier(StatementCarrier):
             ) from error
 
     def _let_go(self, name: str) -> None:
-        """A table that is not the database's: away with the name, and nothing else is lost."""
+        """Free the name of a table that is not the database's: drop it if it is empty, else move it
+        aside.
+        """
         server = self.context
         definition = server.catalog.definition(self._database, name)
         store = server.store(definition)

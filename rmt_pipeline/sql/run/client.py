@@ -1,6 +1,6 @@
-"""Statements of a person or a script: carried out one after the other, with what they see of it.
+"""Carries out the statements of a person or a script one after the other, and prints their results.
 
-Ctrl-C ends a statement wherever it is. What it had begun is undone, or is as if its process had
+Ctrl-C ends a statement wherever it is. What it had begun is undone, or left as if its process had
 died, which every action allows for at any moment.
 """
 
@@ -24,7 +24,7 @@ from rmt_pipeline.syntax.lexer import excerpt
 from rmt_pipeline.syntax.statements.split import Piece, split
 
 FAILED = 1
-_END = b"\0"  # no signal has that number
+_END = b"\0"  # not the number of any signal
 
 
 def run_all(
@@ -35,10 +35,11 @@ def run_all(
     ignore_error: bool,
     tells_time: bool = False,
 ) -> int:
-    """The exit status: 1 when a statement failed. Errors go to standard error with their code and
-    the statement they belong to. `tells_time`: rows and seconds after each statement.
+    """Carry out all statements. The exit status is 1 when one failed. Errors go to standard error
+    with their code and the statement they belong to. `tells_time`: print rows and seconds after
+    each statement.
 
-    Raises KeyboardInterrupt: the statements that were done are done, the others are not begun.
+    Raises KeyboardInterrupt: earlier statements are done, and later ones are not begun.
     """
     status = 0
     pieces = split(text)
@@ -62,7 +63,7 @@ def run_all(
 
 
 def report(error: RmtError, piece: Piece | None) -> None:
-    """Tell a person on standard error what went wrong, and in which statement of a script."""
+    """Print on standard error what went wrong, and in which statement of the script."""
     message = f"Code: {error.code}. {error}\n"
     if piece is not None:
         message += f"(in statement {piece.number}: {excerpt(piece.text)})\n"
@@ -70,7 +71,9 @@ def report(error: RmtError, piece: Piece | None) -> None:
 
 
 def _is_set(piece: Piece) -> bool:
-    """What a SET guards, `insert_quorum` say, does not run unguarded."""
+    """Whether this is a SET. After a failed one, later statements must not run without its
+    settings, say `insert_quorum`.
+    """
     return Cursor(piece.source, piece.start, piece.stop).at_word("SET")
 
 
@@ -103,25 +106,25 @@ def _write(
     is_terminal = sys.stdout.isatty()
     chosen = result.format or format_name or ("PrettyCompact" if is_terminal else "TSV")
     batches = progress.counted(result.batches)
-    if is_terminal:  # the first rows end the line about them
+    if is_terminal:  # the line of progress ends with the first rows
         first = next(batches, None)
         progress.end()
         batches = chain([] if first is None else [first], batches)
     try:
         write_rows(replace(result, batches=batches), chosen, sys.stdout.buffer)
     finally:
-        sys.stdout.buffer.flush()  # answers and errors stay in the order they came
+        sys.stdout.buffer.flush()  # keeps answers and errors in their order
 
 
 @contextmanager
 def _interruptible(session: SessionContext) -> Iterator[None]:
-    """Ctrl-C ends also what DuckDB computes, and is a KeyboardInterrupt whatever becomes of it.
+    """Ctrl-C also ends what DuckDB computes, and becomes a KeyboardInterrupt in any case.
 
-    1. Python's handler of a signal runs between two instructions of the main thread: not while it
-       waits for DuckDB, which itself looks for signals at some places only, and then raises what it
-       likes.
-    2. So a thread is told at once, through a pipe, and interrupts what computes.
-    3. What the statement fails with after that is the interruption, however it calls itself.
+    1. Python's signal handler runs between two instructions of the main thread: not while that
+       waits for DuckDB, which looks for signals only at some places, and then raises errors of its
+       own.
+    2. So a thread is woken at once, through a pipe, and interrupts the computation.
+    3. Whatever error the statement then fails with is turned into the KeyboardInterrupt.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -153,7 +156,7 @@ def _interruptible(session: SessionContext) -> Iterator[None]:
 
 
 def _end(told: int, listener: threading.Thread, before: int) -> None:
-    """The listener has heard all that came until now."""
+    """End the listener, after it has handled all signals so far."""
     if listener.is_alive():
         signal.set_wakeup_fd(before)
         os.write(told, _END)

@@ -1,4 +1,4 @@
-"""What a client's statements are carried out with: its server, database and settings."""
+"""What a client's statements are carried out with: the server, the database and the settings."""
 
 import socket
 from collections.abc import Iterator, Mapping
@@ -23,28 +23,30 @@ if TYPE_CHECKING:
 
 class SessionContext:
     """A session remembers the database of USE and the settings of SET; all else is in the catalog,
-    in ZooKeeper and in the part directories.
+    in ZooKeeper and in the directories of parts.
     """
 
     def __init__(self, server: ServerContext) -> None:
         self.server = server
         self.database = "default"
         self.stdin: BinaryIO | None = None
-        """Where INSERT … FORMAT without rows in the statement takes them from."""
+        """Where INSERT … FORMAT reads rows from if the statement has none."""
         self.held: dict[str, Snapshot] = {}
-        """Of tables, by their full names: queries read these parts, which somebody has pinned."""
+        """Snapshots of tables, by their full names. Queries read these parts, which the caller has
+        pinned.
+        """
         self.progress = StatementProgress()
         self._settings: dict[str, str] = {}
         self._computing: list[duckdb.DuckDBPyConnection] = []
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """What SET has said, by the settings' own names."""
+        """The settings of SET, by their names."""
         return self._settings
 
     @contextmanager
     def computing(self, connection: "duckdb.DuckDBPyConnection") -> Iterator[None]:
-        """While it is open `interrupt` ends what the connection computes."""
+        """While it is open, `interrupt` ends what the connection computes."""
         self._computing.append(connection)
         try:
             yield
@@ -52,26 +54,28 @@ class SessionContext:
             self._computing.remove(connection)
 
     def interrupt(self) -> None:
-        """Stop the query that the session computes: it ends with an error. For other threads."""
+        """Stop the query that the session computes, which ends with an error. For other threads."""
         computing = tuple(self._computing)
         if not computing:
             return
-        import duckdb  # noqa: PLC0415  start-up; it is there when something computes
+        import duckdb  # noqa: PLC0415  start-up: already loaded when something computes
 
         for connection in computing:
-            with suppress(duckdb.Error):  # it is closed by now
+            with suppress(duckdb.Error):  # the connection is closed already
                 connection.interrupt()
 
     def set(self, settings: Settings) -> None:
-        """All of them or none. Raises UnknownSetting, BadSetting."""
+        """Take all of these settings or none. Raises UnknownSetting, BadSetting."""
         self._settings |= checked(settings, find_query_setting)
 
     def query_settings(self, own: Settings = ()) -> QuerySettings:
-        """The session's settings, and over them a statement's own."""
+        """The session's settings, overridden by a statement's own."""
         return QuerySettings.of(self._settings | checked(own, find_query_setting))
 
     def session_values(self) -> dict[str, str]:
-        """What functions about the session answer. The user is the account that runs this."""
+        """The values of functions about the session. The user is the account that runs this
+        process.
+        """
         return {
             "currentDatabase": self.database,
             "currentUser": self._user,
@@ -81,7 +85,7 @@ class SessionContext:
 
     @cached_property
     def _user(self) -> str:
-        return account()  # the system's list of accounts is read for it
+        return account()  # kept, since it reads the system's list of accounts
 
     def database_of(self, table: TableName) -> str:
         return table.database or self.database

@@ -1,5 +1,5 @@
-"""Values that a query gives, for a column of another type: as the original's INSERT … SELECT casts
-them, but that numbers neither wrap nor lose what is behind the point.
+"""Converts a query's values for columns of other types, as the original's INSERT … SELECT casts
+them. But numbers neither wrap around nor lose their fraction here: that is an error.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,9 @@ _VALUE = "value"
 
 @dataclass(frozen=True)
 class Converter:
-    """Of one column: `given` is the type of the query's values, `wanted` the column's."""
+    """Converts the values for one column: `given` is their type in the query, `wanted` the
+    column's.
+    """
 
     name: str
     given: DataType
@@ -28,13 +30,15 @@ class Converter:
 
     @cached_property
     def type(self) -> DataType:
-        """Of the values that come out; those that need no cast are checked when they are stored."""
+        """The type of the converted values. Those that need no cast are checked when they are
+        stored.
+        """
         if not _needs_cast(self.given, self.wanted):
             return self.given
         return _optional(self.wanted) if self.given.nullable else self.wanted
 
     def convert(self, array: pa.Array) -> pa.Array:
-        """Raises BadValue for what can't be one of the column's values."""
+        """Raises BadValue for a value that the column can't have."""
         if self.type == self.given:
             return array
         try:
@@ -57,7 +61,7 @@ class Converter:
 
     @cached_property
     def _back(self) -> Expression | None:
-        """Numbers are cast to and fro: what came back as another one did not fit."""
+        """The cast back, for numbers: a number that comes back changed did not fit."""
         is_number = self.given.is_numeric and self.wanted.is_numeric
         return _cast(self.type, self.given) if is_number else None
 
@@ -73,8 +77,8 @@ def _optional(kind: DataType) -> DataType:
 
 
 def _needs_cast(given: DataType, wanted: DataType) -> bool:
-    """Not where the values are stored alike, nor where they are read and checked one by one: texts
-    and numbers.
+    """Whether values have to be cast. Not if both types are stored alike, and not for texts and
+    numbers, which are read and checked one by one when they are stored.
     """
     one, other = given.plain, wanted.plain
     if one.text == other.text or one.family in ("Nothing", "String"):
@@ -92,7 +96,7 @@ def _needs_cast(given: DataType, wanted: DataType) -> bool:
 
 
 def _may_wrap(given: DataType, wanted: DataType) -> bool:
-    """Whether a cast inside of an array or tuple could change a number without a word."""
+    """Whether a cast inside an array or tuple could change a number without an error."""
     one, other = given.plain, wanted.plain
     if one.elements:
         return any(map(_may_wrap, one.elements, other.elements))

@@ -1,5 +1,5 @@
 """The log of a Replicated database, compared with the records of its tables: which ALTERs are in no
-record yet, and what a table is called after the statements that follow.
+record yet, and what name a table has after later statements.
 """
 
 from contextlib import suppress
@@ -23,7 +23,7 @@ from rmt_pipeline.zookeeper.paths import DatabasePaths, sequence_number
 
 
 def renamed(name: str, statement: Statement) -> str:
-    """What the table of that name is called after the statement; "" of one that is dropped."""
+    """The name of the table after the statement; "" if the statement drops it."""
     match statement:
         case DropTable(tables=tables) if name in {table.name for table in tables}:
             return ""
@@ -37,8 +37,8 @@ def renamed(name: str, statement: Statement) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LoggedAlter:
-    """An ALTER of the log. `table`: the name that its table has by the picture's end. `finished`:
-    the replicas that are done with it; `is_vain`: some are, and all of them could not carry it out.
+    """An ALTER in the log. `table`: the name of its table at the picture's end. `finished`: the
+    replicas that have finished it. `is_vain`: some have, and on all of these it failed.
     """
 
     node: str
@@ -51,8 +51,8 @@ class LoggedAlter:
 def name_after(
     keeper: LivingKeeper, paths: DatabasePaths, name: str, task: int, last: int | None = None
 ) -> str:
-    """What the table of that name is called after the statements that follow the one of number
-    `task`, up to number `last` (None: all); "" if one of them drops it.
+    """The name of the table after the statements that follow number `task`, up to number `last`
+    (None: all); "" if one of them drops it.
     """
     queue = paths.queue
     nodes = [node for node in keeper.children(queue.root) if node.startswith("query-")]
@@ -64,15 +64,13 @@ def name_after(
     ]
     for read in keeper.get_many(later):
         if read is not None:
-            with suppress(RmtError):  # what can't be read renames nothing
+            with suppress(RmtError):  # a statement that can't be read renames nothing
                 name = renamed(name, parse(Task.decode(read[0]).query))
     return name
 
 
 class DatabaseLog:
-    """The log up to the last statement that a picture of the database has; read once, when it is
-    first asked for.
-    """
+    """The log up to the last statement of a picture. It is read once, when it is first needed."""
 
     def __init__(self, keeper: LivingKeeper, paths: DatabasePaths, picture: Picture) -> None:
         self._keeper = keeper
@@ -80,21 +78,20 @@ class DatabaseLog:
         self._picture = picture
 
     def knows(self, table: str) -> bool:
-        """Whether the table, as the database has it in ZooKeeper, has every ALTER in it that any
-        replica has carried out.
-        """
+        """Whether the table's record has every ALTER that any replica has carried out."""
         return all(one.table != table or one.is_vain for one in self._untold)
 
     def left(self, replica: str) -> list[LoggedAlter]:
-        """The ALTERs that are not in the picture, and that this replica has not come to."""
+        """The ALTERs that are not in the picture, and that this replica has not finished."""
         return [one for one in self._untold if replica not in one.finished]
 
     def under_way(self, replica: str) -> list[tuple[str, str]]:
-        """The ALTERs before the end of the picture's log that are not in it yet, because another
-        replica has still to come to them; each with the first such replica.
+        """The ALTERs before the picture's end that are not in it yet because another replica has
+        still to come to them, each with the first such replica.
 
-        Also one whose server does not run, as long as nobody else has carried the ALTER out: when
-        it comes back it will, and nobody would in the shards that have gone on without.
+        A replica whose server does not run counts as long as no replica has finished the ALTER:
+        when it comes back it carries the ALTER out, but no replica would in the shards that have
+        gone on without it.
         """
         if not self._untold:
             return []
@@ -112,8 +109,8 @@ class DatabaseLog:
         return found
 
     def first_needed(self) -> int:
-        """The number of the first statement of the log that somebody may have to look at: one that
-        a running server has not come to, or an ALTER that its table's record does not know of.
+        """The number of the first statement that may still be needed: one that a running server has
+        not come to, or an ALTER that its table's record does not have.
         """
         running = [
             one.done for one in followers(self._keeper, self._paths, "") if one.is_active
@@ -123,15 +120,15 @@ class DatabaseLog:
 
     @cached_property
     def _untold(self) -> list[LoggedAlter]:
-        """The ALTERs before the picture's end that the record of their table, which may have got
-        another name since, does not know of; in order.
+        """The ALTERs before the picture's end that the record of their table does not have, in
+        order. The table may have another name since.
         """
         keeper, queue, picture = self._keeper, self._paths.queue, self._picture
         alters: dict[str, list[tuple[str, Task]]] = {}
         for node, task in tasks_in(keeper, queue):
             if sequence_number(node) > picture.last_task:
                 break
-            with suppress(RmtError):  # what can't be read is said when it is carried out
+            with suppress(RmtError):  # the error is reported when it is carried out
                 parsed = parse(task.query)
                 if isinstance(parsed, AlterTable):
                     alters.setdefault(parsed.table.name, []).append((node, task))

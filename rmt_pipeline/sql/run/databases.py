@@ -1,5 +1,5 @@
-"""Replicated databases of a session: made, dropped, waited for; and statements about their tables,
-which every replica carries out (docs/decisions/0022).
+"""Replicated databases of a session: how they are made, dropped and waited for; and statements
+about their tables, which every replica carries out (docs/decisions/0022).
 """
 
 from collections.abc import Sequence
@@ -72,9 +72,9 @@ from rmt_pipeline.zookeeper.keeper import (
 from rmt_pipeline.zookeeper.paths import DatabasePaths
 
 ACTIVE_WAIT_S = 10.0
-"""How long CREATE DATABASE waits for the server to take it up."""
-WAIT_SLICE_S = 3.0  # an event that was missed costs at most this
-DROP_ROUNDS_MAX = 5  # while the server still makes a table of what was under way
+"""How long CREATE DATABASE waits for the server to take the database up."""
+WAIT_SLICE_S = 3.0  # the delay after an event that was missed, at most
+DROP_ROUNDS_MAX = 5  # while the server still makes tables from earlier statements
 
 _ANSWER: Columns = (
     ("shard", "String"),
@@ -92,8 +92,8 @@ _ANSWER: Columns = (
 def create_replicated(
     session: SessionContext, statement: CreateDatabase, engine: ReplicatedEngine
 ) -> Done:
-    """Made in ZooKeeper if it is not there, joined, and taken up by the server, which makes the
-    tables that it has. Raises DatabaseAlreadyExists, ReplicaAlreadyExists, UserError.
+    """Make the database in ZooKeeper if it is not there, join it, and wait until the server has
+    taken it up and made its tables. Raises DatabaseAlreadyExists, ReplicaAlreadyExists, UserError.
     """
     server = session.server
     name = statement.name
@@ -118,8 +118,10 @@ def create_replicated(
 def _expanded(
     session: SessionContext, name: str, engine: ReplicatedEngine
 ) -> ReplicatedDatabase:
-    """Raises UserError for a macro that is not there, and for what is no path or name."""
-    session.server.catalog.replicated_file(name)  # raises for a name that it can't have
+    """The database's definition. Raises UserError for an unknown macro, and for a bad
+    path or name.
+    """
+    session.server.catalog.replicated_file(name)  # raises if the name is not allowed
     macros = session.server.server.macros_for(database=name)
     path = expand(engine.path, macros).rstrip("/")
     shard, replica = expand(engine.shard, macros), expand(engine.replica, macros)
@@ -150,8 +152,8 @@ def _wait_active(session: SessionContext, paths: DatabasePaths, replica: str) ->
 def _wait_reached(
     session: SessionContext, paths: DatabasePaths, replica: str, wanted: int, timeout_s: float
 ) -> int | None:
-    """Where in the log the replica is, as soon as it is at `wanted`, or `timeout_s` is over; None
-    of one that has not caught up for the first time.
+    """Wait until the replica has reached the statement `wanted`, at most for `timeout_s` seconds.
+    Return where in the log it is; None if it has not caught up for the first time.
     """
     server, waker = session.server, EventWaker()
     deadline_s = server.clock.monotonic_s() + timeout_s
@@ -168,8 +170,8 @@ def _wait_reached(
 def drop_replicated(
     session: SessionContext, statement: DropDatabase, database: ReplicatedDatabase
 ) -> Done:
-    """This server's replica of it, with its tables here; what was cut off is finished by the next
-    DROP. The last replica takes the database with it. Raises Conflict.
+    """Drop this server's replica of the database, with its tables here. The next DROP finishes one
+    that was cut off. With the last replica, the database is removed. Raises Conflict.
     """
     server, name = session.server, statement.name
     require_none_detached(server.catalog, name)
@@ -177,7 +179,7 @@ def drop_replicated(
     server.catalog.save_replicated(name, encode_replicated(begun))
     keeper, paths = server.keeper(), DatabasePaths(database.path)
     for _ in range(DROP_ROUNDS_MAX):
-        for one in server.catalog.detached(name):  # since we looked, by the log
+        for one in server.catalog.detached(name):  # detached by the log since the look above
             server.attach_table(name, one.definition.name)
         tables = [*server.catalog.tables(name), *server.catalog.dropping(name)]
         for table in tables:
@@ -192,8 +194,8 @@ def drop_replicated(
 
 
 def sync_database(session: SessionContext, statement: SystemSyncDatabase) -> Done:
-    """Wait until this server has carried out what is in the log now, at most `receive_timeout`.
-    Raises Timeout, UserError for a database that is not Replicated.
+    """Wait until this server has carried out what is in the log now, at most for `receive_timeout`.
+    Raises Timeout, and UserError for a database that is not Replicated.
     """
     server = session.server
     database = _required(session, statement.database)
@@ -213,7 +215,9 @@ def sync_database(session: SessionContext, statement: SystemSyncDatabase) -> Don
 def drop_replica_of_database(
     session: SessionContext, statement: SystemDropDatabaseReplica
 ) -> Done:
-    """Raises ReplicaIsActive; UserError for this server's own, and where there is none."""
+    """SYSTEM DROP DATABASE REPLICA. Raises ReplicaIsActive, and UserError for this server's own
+    replica or an unknown one.
+    """
     path = statement.zookeeper_path
     require_node(statement.replica, "replica")
     if path:
@@ -240,8 +244,8 @@ def _required(session: SessionContext, name: str) -> ReplicatedDatabase:
 
 
 def replicated_of(session: SessionContext, statement: Statement) -> str:
-    """The Replicated database whose replicas carry this out; "" for none. Raises
-    NotImplementedStatement for what they can't.
+    """The Replicated database whose replicas carry this statement out; "" for none. Raises
+    NotImplementedStatement for what they can't carry out.
     """
     named = _tables_named(statement)
     databases = sorted({session.database_of(table) for table in named})
@@ -261,7 +265,9 @@ def replicated_of(session: SessionContext, statement: Statement) -> str:
 
 
 def _tables_named(statement: Statement) -> tuple[TableName, ...]:
-    """In what a Replicated database may have to do with; a database is a table without a name."""
+    """The tables that a statement names, if it is one that may concern a Replicated database. A
+    database alone is a table without a name.
+    """
     match statement:
         case CreateTable(table=table) | AlterTable(table=table) | AttachTable(table=table):
             return (table,)
@@ -280,7 +286,7 @@ def _tables_named(statement: Statement) -> tuple[TableName, ...]:
 
 
 def _is_of_replicas(statement: Statement) -> bool:
-    """Whether they carry it out, as far as its form tells."""
+    """Whether the replicas carry it out, as far as its form tells."""
     match statement:
         case DropTable(tables=several) | RenameTables(moves=several):
             return len(several) == 1
@@ -291,7 +297,9 @@ def _is_of_replicas(statement: Statement) -> bool:
 
 
 def _is_own(session: SessionContext, table: TableName) -> bool:
-    """DETACH without PERMANENTLY is each server's own, and so is what takes it back."""
+    """Whether ATTACH concerns this server alone: it undoes a DETACH without PERMANENTLY, which is
+    each server's own.
+    """
     catalog, database = session.server.catalog, session.database_of(table)
     here = {one.definition.name for one in catalog.detached(database) if not one.permanently}
     return catalog.has(database, table.name) or table.name in here
@@ -300,8 +308,8 @@ def _is_own(session: SessionContext, table: TableName) -> bool:
 def ask_replicas(
     session: SessionContext, statement: Statement, text: str, database: str
 ) -> Result:
-    """Put it in the database's log, and wait as for a statement ON CLUSTER. Raises UnknownTable,
-    TableAlreadyExists, StillDue, FailedOnServer, Conflict; OutcomeUnknown.
+    """Put the statement into the database's log, and wait as for one ON CLUSTER. Raises
+    UnknownTable, TableAlreadyExists, StillDue, FailedOnServer, Conflict; OutcomeUnknown.
     """
     server = session.server
     found = _required(session, database)
@@ -310,7 +318,7 @@ def ask_replicas(
             f"database {database} is being dropped here: DROP DATABASE goes on with it"
         )
     for table in _tables_named(statement):
-        server.catalog.has(database, table.name)  # raises for a name that no file can have
+        server.catalog.has(database, table.name)  # raises if the name is not allowed
     paths, request_id = DatabasePaths(found.path), server.ids.new_id()
     settings = session.settings
     if isinstance(statement, CreateTable):
@@ -328,7 +336,7 @@ def ask_replicas(
         except Refused as refused:
             if refused.path not in {op.path for op in changes}:
                 raise
-            continue  # somebody else changed the table: what it is now decides
+            continue  # another client changed the table: look at it again
         break
     else:
         raise Conflict(f"tables of database {database} are changed all the time; try again")
@@ -349,7 +357,7 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """What the database's tables are now."""
+    """The current records of the database's tables."""
 
     keeper: Keeper
     paths: DatabasePaths
@@ -363,7 +371,9 @@ class _Records:
         return _Known(path, TableRecord.decode(read[0]), read[1].version)
 
     def get(self, table: TableName, *, detached: bool = False) -> _Known:
-        """Raises UnknownTable; TableDetached of one that is detached permanently."""
+        """The table's record. Raises UnknownTable, and TableDetached if it is detached
+        permanently.
+        """
         known = self.find(table)
         if known is None:
             raise UnknownTable(f"table {self.database}.{table.name} does not exist")
@@ -388,8 +398,9 @@ class _Records:
 
 
 def _changes(records: _Records, statement: Statement, task: Task) -> Sequence[Op] | None:
-    """What the statement makes of the database's tables; refused if they have changed since. None
-    when there is nothing to do. Raises UnknownTable, TableAlreadyExists.
+    """The operations that change the database's records for this statement; ZooKeeper refuses them
+    if the records have changed since. None when there is nothing to do. Raises UnknownTable,
+    TableAlreadyExists.
     """
     try:
         return _changes_of(records, statement, task)
@@ -454,8 +465,8 @@ def _changes_of(records: _Records, statement: Statement, task: Task) -> Sequence
 
 
 def renamed_record(record: TableRecord, database: str, old: str, new: str) -> TableRecord:
-    """The same table under its new name. Its path in ZooKeeper stays: a server that makes it later
-    is to find the others there.
+    """The record of the same table under its new name. Its path in ZooKeeper stays, so that a
+    server that makes the table later finds the other replicas there.
     """
     definition = replace(defined_by(record, database), database=database, name=old)
     engine = definition.engine
@@ -469,7 +480,7 @@ def renamed_record(record: TableRecord, database: str, old: str, new: str) -> Ta
 
 
 def defined_by(record: TableRecord, database: str) -> TableDefinition:
-    """The table that the record has."""
+    """The table that the record describes."""
     from rmt_pipeline.sql.define.table import define_table  # noqa: PLC0415  start-up
 
     statement = parse(record.query)
@@ -488,8 +499,9 @@ def _row(result: HostResult) -> tuple[object, ...]:
 
 
 def _create_text(session: SessionContext, statement: CreateTable, request_id: str) -> str:
-    """The table in full, checked, with its macros but for {uuid}, which all replicas have the same.
-    A table without a path has one of its own: one that is dropped here is not met there.
+    """The CREATE of the whole table, checked. Macros stay in it except {uuid}, which is the same
+    for all replicas. A table without a path gets one of its own, so that it does not meet a table
+    that is still being dropped here.
     """
     if statement.or_replace:
         raise NotImplementedStatement(
@@ -505,8 +517,8 @@ def _create_text(session: SessionContext, statement: CreateTable, request_id: st
 
 
 def with_own_path(definition: TableDefinition, request_id: str) -> TableDefinition:
-    """As a Replicated database has it in its records: a default path, or one with {uuid}, is each
-    table's own, by the id of the statement that made it.
+    """The definition as a Replicated database records it: a default path, or one with {uuid},
+    becomes the table's own, by the id of the statement that made the table.
     """
     from rmt_pipeline.sql.define.engine import DEFAULT_ZOOKEEPER_PATH  # noqa: PLC0415  start-up
 

@@ -1,6 +1,6 @@
 """FINAL: a table of a query with the rows that merging all its parts would leave (spec §17).
 
-The merge is made for the query alone: in a directory of its own, which goes with the answer.
+The merge is made for this query alone, in a directory of its own, which is removed with the answer.
 """
 
 import shutil
@@ -26,18 +26,20 @@ from rmt_pipeline.table import Snapshot, Table
 from rmt_pipeline.translate.select.sources import Relation
 
 _PREFIX = "final_"
-ABANDONED_S = 86_400  # a query whose process died leaves its directory; no query takes a day
+ABANDONED_S = 86_400  # then its process must have died: no query takes a day
 
 
 @contextmanager
 def final_directory(parent: Path, clock: Clock) -> Iterator[Path]:
-    """A new directory for merged rows, removed at the end, and with it those of dead processes."""
+    """A new directory for merged rows, removed at the end. Directories that dead processes left are
+    removed too.
+    """
     parent.mkdir(parents=True, exist_ok=True)
     for left in parent.glob(f"{_PREFIX}*"):
         try:
             age_s = clock.now_s() - left.stat().st_mtime
         except FileNotFoundError:
-            continue  # another query's, which just ended
+            continue  # its query has just ended
         if age_s > ABANDONED_S:
             shutil.rmtree(left, ignore_errors=True)
     directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
@@ -56,7 +58,8 @@ def final_relation(
     *,
     by_partition: bool,
 ) -> Relation:
-    """`directory` is empty; `by_partition` keeps rows of different partitions apart.
+    """The merged rows as a relation. `directory` is empty; `by_partition` keeps rows of different
+    partitions apart.
 
     Raises NotImplementedStatement for `_part` and `_partition_id`, which a merged row does not
     have; IncorrectData for rows that the engine refuses, DiskFull, BrokenSource.

@@ -50,9 +50,9 @@ class WrongNumberOfColumns(UserError):
 
 
 def insert(session: SessionContext, statement: Insert) -> Done:
-    """All rows or none. The note says when they were there already, and since when.
+    """Insert all rows or none. The note says if they were there already, and since when.
 
-    Raises UnknownTable, UnknownColumn, BadValue naming row, column and value, and what
+    Raises UnknownTable, UnknownColumn, BadValue that names row, column and value, and what
     `Table.insert` raises.
     """
     database = session.database_of(statement.table)
@@ -156,10 +156,10 @@ def _values(
 def _with_defaults(
     read: ValuesBatch, definition: TableDefinition, settings: QuerySettings
 ) -> pa.Table:
-    """The rows, with what the table's expressions give where VALUES said DEFAULT.
+    """The rows, with the values of the table's expressions where VALUES said DEFAULT.
 
-    An expression may use the row's other columns, so rows are computed together that have
-    DEFAULT in the same columns.
+    An expression may use the row's other columns, so rows that have DEFAULT in the same columns are
+    computed together.
     """
     whole = pa.Table.from_batches([read.batch])
     computed = {column.name for column in definition.columns if column.default}
@@ -200,11 +200,11 @@ def _query(
     names: Sequence[str],
     definition: TableDefinition,
 ) -> pa.RecordBatchReader:
-    """The query's rows; its columns go to the named ones by place, as in the original."""
+    """The query's rows; its columns go to the named ones by position, as in the original."""
     from rmt_pipeline.sql.run.converter import Converter  # noqa: PLC0415  start-up
     from rmt_pipeline.sql.run.select import select  # noqa: PLC0415  start-up
 
-    answer = Answer(settings=statement.settings)  # they are the query's, too
+    answer = Answer(settings=statement.settings)  # they are the query's settings too
     rows = select(session, SelectStatement(query.query, answer, query.text))
     if len(rows.columns) != len(names):
         raise WrongNumberOfColumns(

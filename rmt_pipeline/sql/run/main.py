@@ -1,7 +1,7 @@
 """`rmt sql`: statements from the command line or standard input, answers to standard output.
 
-Heavy modules are loaded when a statement needs them: `SELECT 1` must not wait for Spark, nor
-SHOW TABLES for DuckDB.
+Heavy modules are loaded when a statement needs them: `SELECT 1` must not wait for Spark, nor SHOW
+TABLES for DuckDB.
 """
 
 import os
@@ -27,16 +27,16 @@ def run(  # noqa: PLR0917  as `rmt sql` takes them
     ignore_error: bool,
     text: str | None,
 ) -> int:
-    """Carry out the statements of `text`, or of standard input when it is None; at a terminal those
-    that are typed.
+    """Carry out the statements of `text`; if it is None, those of standard input, or at a terminal
+    those that are typed at the prompt.
 
-    Returns the exit status: 1 when a statement failed. Errors go to standard error with their
-    code and the statement they belong to. With `ignore_error` the statements after one that
-    failed are carried out too. Raises KeyboardInterrupt.
+    Returns the exit status: 1 when a statement failed. Errors go to standard error with their code
+    and the statement they belong to. With `ignore_error`, the statements after one that failed are
+    carried out too, unless that one was a SET. Raises KeyboardInterrupt.
     """
     _do_without_pandas()
     warnings.showwarning = _warn
-    warnings.simplefilter("always", UserWarning)  # of each statement, not of the first alone
+    warnings.simplefilter("always", UserWarning)  # for each statement, not only for the first
     stdin = sys.stdin.buffer
     if text is None and sys.stdin.isatty() and sys.stdout.isatty():
         return _converse(config, server, settings, format)
@@ -50,11 +50,11 @@ def run(  # noqa: PLR0917  as `rmt sql` takes them
         with Session.open(config, server, settings) as session:
             session.context.stdin = rows_from
             return run_all(session, text, format, ignore_error=ignore_error)
-    except RmtError as error:  # before the first statement
+    except RmtError as error:  # the session could not be opened
         report(error, None)
         return FAILED
     except BrokenPipeError:
-        # The reader of our answers has seen enough. Python would complain again at its end.
+        # The reader has closed the pipe. Without this, Python reports it again at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
 
@@ -72,13 +72,14 @@ def _converse(
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
-    """As people read it, without the line of the program that says so."""
+    """Print a warning for people, without the line of the program that it comes from."""
     sys.stderr.write(f"Warning: {message}\n")
 
 
 def _do_without_pandas() -> None:
-    """PyArrow looks for pandas when it makes its first array, and loads it where it is installed:
-    half a second, and no statement needs it. What it does not find now it does not look for again.
+    """Keep PyArrow from loading pandas. PyArrow looks for pandas when it makes its first array, and
+    loads it if it is installed: that takes half a second, and no statement needs it. If pandas is
+    not found then, PyArrow does not look for it again.
     """
     if "pandas" in sys.modules:
         return
@@ -91,7 +92,7 @@ def _do_without_pandas() -> None:
 
 
 class _Hidden(MetaPathFinder):
-    """While it is in `sys.meta_path`, pandas is not installed."""
+    """While this is in `sys.meta_path`, pandas seems not to be installed."""
 
     def find_spec(self, name: str, path: object, target: object = None) -> None:
         del path, target

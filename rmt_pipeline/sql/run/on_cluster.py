@@ -1,4 +1,4 @@
-"""A statement ON CLUSTER, as the session that asks sees it: put in the queue, and waited for."""
+"""A statement ON CLUSTER in the session that runs it: it is put into the queue, and waited for."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ _ANSWER: Columns = (
 
 
 class StillDue(Unfinished):
-    """Some servers have not done it within the time. They will."""
+    """Some servers have not carried the statement out within the time. They still will."""
 
     code = "TIMEOUT_EXCEEDED"
 
@@ -65,15 +65,16 @@ class FailedOnServer(RmtError):
 
 
 def ask_servers(session: SessionContext, statement: OnCluster) -> Result:
-    """Put it in the queue, and wait as `distributed_ddl_task_timeout` says. A row for each server,
-    in the order in which they were done.
+    """Put the statement into the queue, and wait as `distributed_ddl_task_timeout` says. The answer
+    has a row for each server, in the order in which they finished.
 
-    Raises UnknownCluster; StillDue, which names the servers that are not done; FailedOnServer,
-    when all are done; OutcomeUnknown when it is not known whether it is in the queue.
+    Raises UnknownCluster; StillDue, which names the servers that have not finished; FailedOnServer,
+    after all have finished; OutcomeUnknown when it is not known whether the statement is in the
+    queue.
     """
     server = session.server
     own = own_settings(statement.statement)
-    _mode(session.query_settings(own))  # refused before anything is asked
+    _mode(session.query_settings(own))  # a bad mode is refused before anything is done
     name = expand(statement.cluster, server.server.macros_for())
     cluster = server.config.cluster(name)
     hosts = hosts_of(server.config, cluster)
@@ -94,7 +95,7 @@ def ask_servers(session: SessionContext, statement: OnCluster) -> Result:
 
 
 def own_settings(statement: Statement) -> Settings:
-    """Of those that have SETTINGS of the statement's own."""
+    """The statement's own SETTINGS, if its kind has any."""
     match statement:
         case Truncate() | AlterTable() | MutateRows() | Optimize():
             return statement.settings
@@ -106,8 +107,8 @@ def own_settings(statement: Statement) -> Settings:
 
 @dataclass(frozen=True, slots=True)
 class AskedServers:
-    """Who was asked: each as it stands in ZooKeeper, with what it is called here; and the rows of
-    the answer.
+    """The servers that are asked: `names` has each name in ZooKeeper with the one to show, and `of`
+    says what they belong to; `columns` and `row` make the answer.
     """
 
     names: Mapping[str, str]
@@ -123,8 +124,8 @@ def wait_and_answer(
     asked: AskedServers,
     own: Settings,
 ) -> Result:
-    """As the session's settings say, and over them the statement's own. Raises StillDue,
-    FailedOnServer.
+    """Wait for the servers and make the answer, as the session's settings say, overridden by the
+    statement's own. Raises StillDue, FailedOnServer.
     """
     server, query = session.server, session.query_settings(own)
     mode, timeout_s = _mode(query), query.distributed_ddl_task_timeout
@@ -146,12 +147,12 @@ def wait_and_answer(
 
 
 def hosts_of(config: Config, cluster: ClusterConfig) -> dict[str, str]:
-    """`host:port` of each server of a cluster, in order, with the server's name."""
+    """The `host:port` of each server of a cluster, in order, with the server's name."""
     return {str(config.server(name).advertised_address): name for name in cluster.servers}
 
 
 def _mode(query: QuerySettings) -> str:
-    """Raises BadSetting."""
+    """The output mode. Raises BadSetting."""
     mode = query.distributed_ddl_output_mode
     if mode not in OUTPUT_MODES:
         known = ", ".join(OUTPUT_MODES)
@@ -168,7 +169,9 @@ def _answer(
     *,
     plain: str,
 ) -> Result:
-    """`plain`: the output mode, whomever was waited for."""
+    """The answer from the results. `plain` is the output mode without its suffix about active
+    servers.
+    """
     failed = [one for one in results if one.outcome is not None and one.outcome.code]
     due = [one for one in results if one.outcome is None]
     if failed and plain != "never_throw":
@@ -203,7 +206,7 @@ def _words(
     results: Sequence[HostResult],
     asked: AskedServers,
 ) -> str:
-    """Each server with what came of it. Of those that are due, whether they run."""
+    """Each server with its result; of those that have not finished, whether they run."""
     due = [one.host for one in results if one.outcome is None]
     running = running_servers(session.server.keeper(), queue, due)
     said = []

@@ -1,4 +1,4 @@
-"""Commands on partitions and parts, and TRUNCATE, of a session (spec §9)."""
+"""ALTER TABLE commands on partitions and parts, and TRUNCATE, of a session (spec §9)."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -35,15 +35,17 @@ from rmt_pipeline.table import Table
 
 
 class SupportIsDisabled(UserError):
-    """PARTITION ALL of a command that the original has it not for, or DROP DETACHED without
-    `allow_drop_detached = 1`.
+    """PARTITION ALL of a command for which the original does not support it, or DROP DETACHED
+    without `allow_drop_detached = 1`.
     """
 
     code = "SUPPORT_IS_DISABLED"
 
 
 class CommandResult(NamedTuple):
-    """What a command did with a part: a row of its answer, as the original names its columns."""
+    """What a command did with a part: a row of its answer, with the original's names for the
+    columns.
+    """
 
     command_type: str
     partition_id: str
@@ -66,7 +68,9 @@ class CommandResult(NamedTuple):
 
 
 def results(rows: Sequence[CommandResult], answer: Answer) -> Rows:
-    """Columns that no row has anything in are left out, but the first three."""
+    """The answer with these rows. Except the first three, columns without any value
+    are left out.
+    """
     names = CommandResult._fields
     kept = [at for at in range(len(names)) if at < 3 or any(row[at] for row in rows)]
     columns = [(names[at], "String") for at in kept]
@@ -74,12 +78,13 @@ def results(rows: Sequence[CommandResult], answer: Answer) -> Rows:
 
 
 def alter_partitions(session: SessionContext, statement: AlterPartitions) -> Result:
-    """One command after another; each on every replica, waited for as `alter_sync` says; FREEZE and
-    UNFREEZE on this one. With `alter_partition_verbose_result` the answer is a row for each part
-    that was attached, frozen or unfrozen.
+    """Carry out one command after another. Each is for every replica, and waited for as
+    `alter_sync` says, but FREEZE and UNFREEZE are for this one only. With
+    `alter_partition_verbose_result` the answer is a row for each part that was attached, frozen or
+    unfrozen.
 
-    Raises UnknownTable, BadValue or BadPartName for what names none, and what the command raises:
-    those before it have been carried out then.
+    Raises UnknownTable, BadValue or BadPartName for a bad partition or part, and what the command
+    raises. The commands before the one that fails have been carried out then.
     """
     table = _table(session, statement.table)
     query = session.query_settings(statement.answer.settings)
@@ -97,7 +102,7 @@ def alter_partitions(session: SessionContext, statement: AlterPartitions) -> Res
 
 
 def truncate(session: SessionContext, statement: Truncate) -> Done:
-    """Raises UnknownTable; as DROP PARTITION ALL otherwise."""
+    """TRUNCATE TABLE. Raises UnknownTable, and what DROP PARTITION ALL raises."""
     try:
         table = _table(session, statement.table)
     except UnknownTable:
@@ -111,7 +116,7 @@ def truncate(session: SessionContext, statement: Truncate) -> Done:
 def _one(
     session: SessionContext, table: Table, command: PartitionCommand, query: QuerySettings
 ) -> str | list[CommandResult]:
-    """What is to be told of it, or what it did with which parts."""
+    """Carry out one command. Returns a note about it, or what it did with which parts."""
     match command:
         case FetchPartition():
             return _fetch(session, table, command, query)
@@ -205,7 +210,9 @@ def _attach(
 
 
 def _attached(table: Table, kind: str, part: PartName) -> CommandResult:
-    """Merged away and removed by now, it does not say what it was called."""
+    """The row for a part that was attached. If it is merged away and removed already, it has no old
+    name.
+    """
     old = ""
     with suppress(Corruption):
         old = ", ".join(table.store.manifest(part).sources)
@@ -221,7 +228,7 @@ def _snapshot(
     wanted = None if partition is None else partition_id_of(partition, table.definition)
     if isinstance(command, FreezePartition):
         verb, made = "FREEZE", table.freeze(wanted, name=command.name, settings=query)
-        # As the original has it: FREEZE tells what the directory is called.
+        # As in the original: FREEZE answers with the name of the directory.
         found = [one._replace(snapshot=escape_file_name(one.snapshot)) for one in made]
     else:
         verb, found = "UNFREEZE", table.unfreeze(command.name, wanted)
@@ -266,7 +273,7 @@ def _drop(table: Table, command: DropPartition, query: QuerySettings) -> str:
 
 
 def part_of(name: str) -> PartName:
-    """Raises BadPartName: a part's name never leads out of the table's directory."""
+    """The part of that name, which never leads out of the table's directory. Raises BadPartName."""
     part = PartName.try_parse(name)
     if part is None or part.is_drop_range:
         raise BadPartName(

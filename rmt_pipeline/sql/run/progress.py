@@ -1,4 +1,4 @@
-"""How far a statement is: rows and bytes, and a line about them for who sits at a terminal."""
+"""How far a statement is: rows and bytes, and a line about them for a person at a terminal."""
 
 import sys
 import threading
@@ -8,7 +8,7 @@ from typing import Self
 
 import pyarrow as pa
 
-FIRST_AFTER_S = 0.5  # what is done sooner needs no line
+FIRST_AFTER_S = 0.5  # a statement that ends sooner needs no line
 EVERY_S = 0.1
 _ERASE = "\r\x1b[K"
 _THOUSANDS = ("", " thousand", " million", " billion", " trillion")
@@ -16,8 +16,8 @@ _UNITS = (" B", " KB", " MB", " GB", " TB")
 
 
 class StatementProgress:
-    """What one statement has given out, or taken in, so far. While it is open it says so on
-    standard error, if that is a terminal; nothing is written to a pipe or a file.
+    """Counts what one statement has returned, or taken in, so far. While it is open, it shows that
+    on standard error if that is a terminal; it writes nothing to a pipe or a file.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class StatementProgress:
         self.end()
 
     def end(self) -> None:
-        """No line from here on, and none is left: somebody else writes to the terminal."""
+        """Remove the line, and show no other: the terminal is needed for other output."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
@@ -55,17 +55,17 @@ class StatementProgress:
         self.bytes += size
 
     def counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same, counted as they pass."""
+        """The same batches, counted as they pass."""
         for batch in batches:
             self.add(batch.num_rows, batch.nbytes)
             yield batch
 
     def follow(self, share: Callable[[], float]) -> None:
-        """`share` tells how much of the work is done, 0 to 1; below 0 when it does not know."""
+        """Show the share of work that `share` returns: 0 to 1; below 0 when it is not known."""
         self._share = share
 
     def waits_for(self, what: str) -> None:
-        """Somebody or something that is waited for; "" when that is over."""
+        """Show that the statement waits for `what`; "" when that is over."""
         self._waits_for = what
 
     def words(self) -> str:
@@ -93,7 +93,7 @@ class StatementProgress:
 
 
 def quantity(number: float) -> str:
-    """1.20 million, as the original's client writes it."""
+    """A number as the original's client writes it: 1.20 million."""
     return _scaled(number, _THOUSANDS, whole_below=1000)
 
 

@@ -1,6 +1,7 @@
 """`rmt sql` at a terminal, without statements: a prompt with history and completion.
 
-Imported when it opens: prompt_toolkit takes as long as a short statement.
+This module is imported only when the prompt opens: prompt_toolkit takes as long as a short
+statement.
 """
 
 import os
@@ -42,9 +43,10 @@ _CLAUSE_WORDS = """
 def converse(
     config: Config, server: str, settings: Mapping[str, str], format_name: str | None
 ) -> int:
-    """Until Ctrl-D or `exit`. An error ends a statement, Ctrl-C too; neither ends the prompt.
+    """Run the prompt until Ctrl-D or `exit`. An error or Ctrl-C ends a statement, but not the
+    prompt.
 
-    Raises what is wrong with `settings` or the server's name.
+    Raises an error for bad `settings` or a bad server's name.
     """
     session = Session.open(config, server, settings)
     prompt = _prompt()
@@ -56,7 +58,7 @@ def converse(
             text = prompt.prompt(
                 f"{server} :) ", completer=_completer(session), prompt_continuation=":-] "
             )
-        except KeyboardInterrupt:  # what was typed is thrown away
+        except KeyboardInterrupt:  # discard the typed text
             continue
         except EOFError:
             break
@@ -73,7 +75,9 @@ def converse(
 
 
 def _anew(session: Session, config: Config, server: str) -> Session:
-    """What the interrupted statement held in ZooKeeper goes with the session that held it."""
+    """A new session after an interrupted statement, whose locks in ZooKeeper end with the old
+    session.
+    """
     session.close()
     new = Session(ServerContext(config, server), session.context.settings)
     new.context.database = session.context.database
@@ -81,8 +85,8 @@ def _anew(session: Session, config: Config, server: str) -> Session:
 
 
 def is_whole(text: str) -> bool:
-    """Whether Enter sends it: statements that have ended, or a word that leaves. The rows of
-    INSERT … FORMAT end with an empty line.
+    """Whether Enter submits the text: complete statements, or a word that leaves the prompt. The
+    rows of INSERT … FORMAT end with an empty line.
     """
     bare = _bare(text)
     if not bare or bare in _ENDINGS:
@@ -91,7 +95,7 @@ def is_whole(text: str) -> bool:
         pieces = list(split(text))
     except SyntaxProblem as problem:
         return "never closed" not in str(problem) and text.rstrip().endswith(";")
-    if not pieces:  # nothing but comments
+    if not pieces:  # there are only comments
         return True
     last = pieces[-1]
     data = insert_data_start(text, last.start, len(text))
@@ -110,7 +114,7 @@ def _prompt() -> "PromptSession[str]":
     def enter(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         if buffer.complete_state is not None:
-            buffer.complete_state = None  # what is chosen in the menu is taken
+            buffer.complete_state = None  # take the choice in the menu
         elif is_whole(buffer.text):
             buffer.validate_and_handle()
         else:
@@ -127,13 +131,13 @@ def _prompt() -> "PromptSession[str]":
 
 
 def history_file() -> Path:
-    """In the user's state directory."""
+    """The history file, in the user's state directory."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "rmt" / "history"
 
 
 def _history() -> History:
-    """In memory alone where there is no writing."""
+    """The history, which is only in memory if its file can't be written."""
     file = history_file()
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -151,7 +155,7 @@ def _completer(session: Session) -> WordCompleter:
 
 
 def _words(session: Session) -> Iterable[str]:
-    """Keywords, functions, settings, and what the server has now."""
+    """Words to complete: keywords, functions, settings, and what the server has now."""
     yield from STATEMENT_WORDS
     yield from _CLAUSE_WORDS.split()
     yield from all_names()
@@ -165,5 +169,5 @@ def _words(session: Session) -> Iterable[str]:
             if definition.database == session.context.database:
                 yield definition.name
             yield from (column.name for column in definition.columns)
-    except RmtError as error:  # a broken catalog: statements will say so
+    except RmtError as error:  # a broken catalog, which fails statements too
         report(error, None)

@@ -3,7 +3,7 @@
 A query is translated, its tables become relations over pinned parts, and its answer is streamed:
 parts stay pinned and the connection open until the last batch was read or the reader is closed.
 
-What tables need is imported when the query names one, for start-up time.
+Modules for tables are imported only when a query names a table, for start-up time.
 """
 
 import os
@@ -48,11 +48,12 @@ NUMBERS = Relation(
 
 
 def select(session: SessionContext, statement: SelectStatement) -> Rows:
-    """The answer, not read yet.
+    """The answer, whose rows are not read yet.
 
     Raises what is wrong with the query: SyntaxProblem, UnknownTable, UnknownColumn,
-    UnknownFunction; MissingPart or Corruption for a part that is not here again in time; while
-    reading, BadValue for a value that cannot be computed, and Corruption, also behind the last row.
+    UnknownFunction; MissingPart or Corruption for a part that is not fetched again in time. While
+    rows are read: BadValue for a value that can't be computed, and Corruption, even after the last
+    row.
     """
     settings = session.query_settings(statement.answer.settings)
     sources = _Sources(session, statement.query, statement.answer.settings)
@@ -91,7 +92,9 @@ def select(session: SessionContext, statement: SelectStatement) -> Rows:
 
 
 def _share_done(connection: duckdb.DuckDBPyConnection) -> float:
-    """0 to 1; below 0 when DuckDB does not know, or is closed by now: another thread asks."""
+    """The share of the query that is done, 0 to 1; below 0 when DuckDB does not know it, or another
+    thread has closed the connection.
+    """
     try:
         return float(connection.query_progress()) / 100
     except duckdb.Error:
@@ -99,7 +102,7 @@ def _share_done(connection: duckdb.DuckDBPyConnection) -> float:
 
 
 def _plan(connection: duckdb.DuckDBPyConnection, sql: str, statement: SelectStatement) -> Rows:
-    """EXPLAIN: DuckDB's plan, which is what runs, line by line."""
+    """EXPLAIN: the lines of DuckDB's plan, which is what runs."""
     ((_, plan),) = connection.execute(f"EXPLAIN {sql}").fetchall()
     lines = [(line.rstrip(),) for line in plan.splitlines()]
     return rows_of([("explain", "String")], lines, statement.answer.format)
@@ -144,8 +147,9 @@ def _batches(
 
 
 class _TimeLimit:
-    """Interrupts what the connection computes after `seconds`, unless it is stopped, or nobody has
-    it any more, before. Again and again: of what has not begun yet DuckDB forgets it.
+    """Interrupts what the connection computes after `seconds`, unless it is stopped, or deleted,
+    before. It interrupts again and again, since DuckDB forgets an interrupt that comes before a
+    computation begins.
     """
 
     def __init__(self, seconds: float, connection: duckdb.DuckDBPyConnection) -> None:
@@ -168,13 +172,13 @@ def _interrupt(
 ) -> None:
     while not ended.wait(INTERRUPT_AGAIN_S if over.is_set() else after_s):
         over.set()
-        with suppress(duckdb.Error):  # it is closed by now
+        with suppress(duckdb.Error):  # the connection is closed already
             connection.interrupt()
 
 
 @dataclass(slots=True)
 class _Sources:
-    """The tables of one query: found when the translation asks for them, each once."""
+    """The tables of one query. Each is found once, when the translation asks for it."""
 
     session: SessionContext
     query: Query
@@ -187,7 +191,7 @@ class _Sources:
     _known: dict[NamedTable, Relation] = field(default_factory=dict)
 
     def require_in_time(self, query: str) -> None:
-        """Raises QueryTooSlow."""
+        """Raises QueryTooSlow when the time limit is over."""
         if self.limit is not None and self.limit.is_over:
             raise QueryTooSlow(
                 f"timeout exceeded: it takes longer than max_execution_time, "
@@ -195,12 +199,12 @@ class _Sources:
             )
 
     def require_whole(self) -> None:
-        """Raises Corruption when files were written to while they were read, and are broken."""
+        """Raises Corruption when files were changed while they were read, and are broken."""
         for table, snapshot in self.read:
             table.require_whole(snapshot)
 
     def resolve(self, source: NamedTable) -> Relation:
-        """Raises UnknownTable, UnknownDatabase, ZooKeeperUnreachable."""
+        """The relation for a table. Raises UnknownTable, UnknownDatabase, ZooKeeperUnreachable."""
         found_in, name = source.database or self.session.database, source.table
         key = replace(source, database=found_in, alias="")
         if key not in self._known:

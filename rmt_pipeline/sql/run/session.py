@@ -1,9 +1,10 @@
 """Statements carried out against one server's tables, as one client's session.
 
-Any number of sessions may work on one server at once. What a kind of statement needs is loaded
-with the first of that kind: SHOW TABLES does not wait for DuckDB (the imports inside `_run`).
+Any number of sessions may work on one server at once. The modules for a kind of statement are
+loaded with the first statement of that kind, so SHOW TABLES does not wait for DuckDB (the imports
+inside `_run`).
 
-What a call needs beyond this is imported when it is made, for start-up time.
+Imports inside functions are for start-up time.
 """
 
 from collections.abc import Mapping
@@ -60,11 +61,11 @@ _OF_NAMES = (
     RenameDatabase,
     AlterTable,
 )
-"""What a Replicated database may have to do with."""
+"""The statements that may concern a Replicated database."""
 
 
 class Session:
-    """Not thread-safe: one client's. Use it as a context manager, or close it."""
+    """One client's session. Not thread-safe. Use it as a context manager, or close it."""
 
     def __init__(
         self, server: ServerContext, settings: Mapping[str, str] | None = None
@@ -77,7 +78,7 @@ class Session:
     def open(
         cls, config: Config, server: str, settings: Mapping[str, str] | None = None
     ) -> Self:
-        """A session with the server of this name. Raises UserError when there is none."""
+        """A session on the server of this name. Raises UserError when there is none."""
         return cls(ServerContext(config, server), settings)
 
     def __enter__(self) -> Self:
@@ -93,7 +94,7 @@ class Session:
     def execute(self, statement: Piece | str) -> Result:
         """Carry out one statement.
 
-        Rows of an answer are read while they are iterated: take them before the next statement.
+        The rows of an answer are read while they are iterated: take them before the next statement.
         Raises RmtError; unless its class says otherwise, nothing was changed.
         """
         try:
@@ -115,7 +116,7 @@ class Session:
         return self.carry_out(parsed)
 
     def carry_out(self, parsed: Statement) -> Result:
-        """`execute`, of a statement that was read."""
+        """Carry out a parsed statement, on this server even if it is in a Replicated database."""
         result = self._run(parsed)
         if isinstance(result, Done):
             return result
@@ -186,7 +187,7 @@ class Session:
         self,
         statement: MutateRows | AlterTable | AlterPartitions | Truncate | KillMutation,
     ) -> Result:
-        """What a table is, or what is in it."""
+        """Carry out a statement that changes a table or its rows."""
         from rmt_pipeline.sql.run import alter, partitions  # noqa: PLC0415
 
         match statement:

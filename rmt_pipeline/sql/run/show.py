@@ -43,7 +43,7 @@ DESCRIBED: Columns = (
 
 
 def show_or_describe(session: SessionContext, statement: ShowStatement) -> Rows:
-    """Raises UnknownDatabase, UnknownTable."""
+    """The answer to a SHOW, DESCRIBE or EXISTS. Raises UnknownDatabase, UnknownTable."""
     match statement:
         case ShowDatabases():
             return show_databases(session, statement)
@@ -73,7 +73,7 @@ def show_databases(session: SessionContext, statement: ShowDatabases) -> Rows:
 
 
 def show_tables(session: SessionContext, statement: ShowTables) -> Rows:
-    """Raises UnknownDatabase."""
+    """SHOW TABLES: the names, sorted. Raises UnknownDatabase."""
     database = statement.database or session.database
     names = _system_tables() if database == SYSTEM_DATABASE else None
     tables = session.server.catalog.tables(database) if names is None else sorted(names)
@@ -82,7 +82,9 @@ def show_tables(session: SessionContext, statement: ShowTables) -> Rows:
 
 
 def show_create_table(session: SessionContext, statement: ShowCreateTable) -> Rows:
-    """Raises UnknownTable. A system table is made by no statement."""
+    """SHOW CREATE TABLE. Raises UnknownTable, also for a system table, which no
+    statement has made.
+    """
     table = statement.table
     database = session.database_of(table)
     if database == SYSTEM_DATABASE and table.name in _system_tables():
@@ -93,7 +95,7 @@ def show_create_table(session: SessionContext, statement: ShowCreateTable) -> Ro
 
 
 def show_create_database(session: SessionContext, statement: ShowCreateDatabase) -> Rows:
-    """Raises UnknownDatabase."""
+    """SHOW CREATE DATABASE. Raises UnknownDatabase."""
     catalog, name = session.server.catalog, statement.name
     if name not in catalog.databases():
         raise UnknownDatabase(f"database {name!r} does not exist")
@@ -118,7 +120,7 @@ def show_settings(session: SessionContext, statement: ShowSettings) -> Rows:
 
 
 def describe_table(session: SessionContext, statement: DescribeTable) -> Rows:
-    """Raises UnknownTable."""
+    """DESCRIBE TABLE: the columns. Raises UnknownTable."""
     table = statement.table
     database = session.database_of(table)
     if database == SYSTEM_DATABASE:
@@ -181,7 +183,7 @@ def _matching(names: Iterable[str], pattern: Pattern | None) -> list[str]:
 
 
 def _like(pattern: str) -> str:
-    r"""LIKE as a regular expression: `%` any text, `_` any character, `\` before either."""
+    r"""LIKE as a regular expression: `%` is any text, `_` any character, and `\` escapes either."""
 
     def pieces() -> Iterator[str]:
         escaped = False

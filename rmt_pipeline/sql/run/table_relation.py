@@ -1,4 +1,6 @@
-"""A table of a query as a DuckDB relation over its parts' files, with exactly its columns."""
+"""A query's table as a DuckDB relation over the files of its parts, with exactly the table's
+columns.
+"""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +31,7 @@ _VIRTUAL = {
     "_part": "regexp_extract(filename, '([^/]+)/[^/]+$', 1)",
     "_partition_id": "regexp_extract(filename, '([^/_]+)_[^/]+/[^/]+$', 1)",
 }
-"""From the names of files: their directory is the part. Not in `*`, as in the original."""
+"""Computed from the names of files, whose directory is the part. Not in `*`, as in the original."""
 
 
 class TableFiles(NamedTuple):
@@ -41,8 +43,8 @@ class TableFiles(NamedTuple):
 
 
 def table_relation(table: Table, snapshot: Snapshot, query: Query) -> Relation:
-    """Every row of the parts. `query` tells whether virtual columns are wanted: without them
-    DuckDB reads less.
+    """Every row of the parts. `query` shows whether virtual columns are needed: without them DuckDB
+    reads less.
     """
     files = [
         TableFiles(
@@ -79,8 +81,9 @@ def relation_over(
 def sampled(
     relation: Relation, definition: TableDefinition, sample: SampleClause, rows: int
 ) -> Relation:
-    """The rows whose sampling key is in a range of what its type can hold, as in the original: the
-    same ones each time, and on each replica. `rows` of the table, for a sample that is a number.
+    """The rows whose sampling key is in a range of the values that its type can hold, as in the
+    original: the same rows each time, and on each replica. `rows` is the number of rows of the
+    table, for a sample that is a number of rows.
 
     Raises SamplingNotSupported, SampleOutOfBound.
     """
@@ -106,7 +109,7 @@ def sampled(
 
 
 def _share(given: Fraction, rows: int) -> Fraction:
-    """A number of rows as a share of those that there are."""
+    """A share as it is; a number of rows as the share of all rows."""
     if given <= 1:
         return given
     return min(Fraction(1), given / rows) if rows else Fraction(1)
@@ -121,7 +124,9 @@ def virtual_columns_in(query: Query) -> list[str]:
 def _runs(
     files: Sequence[TableFiles], definition: TableDefinition
 ) -> Iterator[tuple[tuple[StoredColumn, ...], list[str]]]:
-    """Neighbours that have the table's columns in the same way together: where, and the files."""
+    """Neighbouring files that store the table's columns in the same way, grouped: how they store
+    them, and the files.
+    """
     known: dict[tuple[tuple[PartColumn, ...], int], tuple[StoredColumn, ...]] = {}
     for one in files:
         if (one.columns, one.version) not in known:
@@ -138,8 +143,9 @@ def _select(
     virtual: Sequence[str],
     unread: Collection[str],
 ) -> str:
-    """The rows of the files with the stored columns of now. In steps, each around the one before:
-    the files' columns by their present names; of their present types; the columns that they lack.
+    """The rows of the files with the table's current stored columns. It is built in steps, each
+    around the one before: the files' columns under their current names; with their current types;
+    the columns that the files lack.
     """
     found = {one.column: one for one in present}
     names = [*(column.name for column in stored), *virtual]
@@ -173,8 +179,8 @@ def _default(
     found: Mapping[str, StoredColumn],
     stored: Sequence[Column],
 ) -> str:
-    """What the type says of rows that have no values of a column. In a group of Nested: as many of
-    its elements as a sibling has.
+    """The type's default, for rows without a value of the column. In a group of Nested, that is an
+    array of as many defaults as a sibling has elements.
     """
     kind = parse_type(column.type)
     arrays = {
@@ -194,7 +200,7 @@ def _read(column: StoredColumn) -> str:
 
 
 def _converted(column: Column, found: StoredColumn) -> str:
-    """Its type may have been changed after the part was written."""
+    """The column cast to its current type, if that was changed after the part was written."""
     name = duckdb_name(column.name)
     if found.type == column.type:
         return name
@@ -204,8 +210,8 @@ def _converted(column: Column, found: StoredColumn) -> str:
 
 
 def _with_computed(sql: str, computed: Sequence[Column], stored: Sequence[Column]) -> str:
-    """The rows of `sql` and the columns with default expressions that they lack, each computed
-    from those that are there, and from others that were computed before it.
+    """The rows of `sql` with the columns with default expressions that they lack. Each is computed
+    from columns that are there, or that were computed before it.
     """
     waiting = {column.name: column for column in computed}
     for name in DefaultExpressions(stored).in_order(list(waiting)):

@@ -1,6 +1,6 @@
-"""CREATE, ATTACH, DROP of tables and databases.
+"""CREATE, ATTACH, DETACH, DROP and RENAME of tables and databases.
 
-What a call needs beyond this is imported when it is made, for start-up time.
+Imports inside functions are for start-up time.
 """
 
 from collections.abc import Sequence
@@ -51,14 +51,16 @@ if TYPE_CHECKING:
 
 ACTIVE_WAIT_S = 10.0
 """How long CREATE waits for the server to take the new table up, or DETACH for it to let go. It
-takes some 10 ms."""
+takes some 10 ms.
+"""
 CLAIMS_LOOK_S = 0.1
 
 
 def create_table(session: SessionContext, statement: CreateTable) -> Done:
-    """Checks the definition first, also with IF NOT EXISTS; then waits until it is active.
+    """CREATE TABLE. Checks the definition first, even with IF NOT EXISTS; then waits until the
+    table is active.
 
-    When the server does not run, the table is made all the same, and the answer says so.
+    When the server does not run, the table is made nevertheless, and the answer says so.
     """
     definition = defined(session, statement.table, typed_syntax(session, statement))
     if definition.database == SYSTEM_DATABASE:
@@ -77,7 +79,9 @@ def create_table(session: SessionContext, statement: CreateTable) -> Done:
 
 
 def defined(session: SessionContext, table: TableName, syntax: TableSyntax) -> TableDefinition:
-    """What is typed, checked, with what this session says of defaults. Raises UserError."""
+    """The typed definition, checked, with this session's settings about defaults.
+    Raises UserError.
+    """
     from rmt_pipeline.sql.define.table import define_table  # noqa: PLC0415  start-up
 
     return define_table(
@@ -92,10 +96,10 @@ def defined(session: SessionContext, table: TableName, syntax: TableSyntax) -> T
 def _replace_table(
     session: SessionContext, statement: CreateTable, definition: TableDefinition
 ) -> Done:
-    """CREATE OR REPLACE of a table that there is: another one is made and filled beside it, gets
-    its name in one step, and then the old one is dropped. Whoever reads sees one of the two; when
-    the new one can't be made or filled, the old one stays. Dying before the step leaves the new one
-    with its name of meanwhile.
+    """CREATE OR REPLACE of an existing table. A new table is made and filled beside the old one,
+    the two exchange names in one step, and the old table is dropped. A reader sees one of the two.
+    When the new table can't be made or filled, the old one stays. A process that dies before the
+    exchange leaves the new table under its temporary name.
     """
     server = session.server
     database, name = definition.database, definition.name
@@ -118,7 +122,7 @@ def _replace_table(
         raise
     try:
         _drop(session, database, called, sync=False)
-    except RmtError as error:  # it is replaced: who says it again replaces the new one
+    except RmtError as error:  # a note, no error: repeating it would replace the new one
         note += (
             f"\n{definition.full_name} is replaced. The old table, which is {database}.{called} "
             f"until it is dropped, could not be dropped yet: {error}"
@@ -127,8 +131,8 @@ def _replace_table(
 
 
 def _take_back(session: SessionContext, made: TableDefinition) -> None:
-    """A table that was made for nothing; not another one that has its name by now: an exchange that
-    failed may have happened.
+    """Drop a table that was made in vain. If another table has its name now, that stays: an
+    exchange that failed may have happened.
     """
     catalog = session.server.catalog
     with suppress(RmtError):
@@ -141,7 +145,7 @@ def _with_unused(done: Done, definition: TableDefinition) -> Done:
 
 
 def _fill(session: SessionContext, name: TableName, query: FromQuery) -> None:
-    """A new table, with the rows of a query; when they can't be inserted there is no new table."""
+    """Insert a query's rows into a new table; when they can't be inserted, drop the table."""
     from rmt_pipeline.sql.run.insert import insert  # noqa: PLC0415  start-up
 
     made = session.server.catalog.definition(session.database_of(name), name.name)
@@ -153,7 +157,9 @@ def _fill(session: SessionContext, name: TableName, query: FromQuery) -> None:
 
 
 def typed_syntax(session: SessionContext, statement: CreateTable) -> TableSyntax:
-    """What is typed, with the columns of another table or of a query. Raises UnknownTable."""
+    """The typed syntax, completed by the columns of another table or of a query. Raises
+    UnknownTable.
+    """
     given = statement.syntax
     if statement.like is not None:
         found = _syntax_of(session, statement.like)
@@ -174,14 +180,14 @@ def typed_syntax(session: SessionContext, statement: CreateTable) -> TableSyntax
     query = statement.query
     nothing = Select((Star(),), source=Derived(query.query), limit=Literal(0, "0"))
     rows = select(session, SelectStatement(nothing, text=query.text))
-    for _ in rows.batches:  # none, and the parts are let go
+    for _ in rows.batches:  # there are none; at their end, the parts are released
         pass
     columns = tuple(ColumnSyntax(column.name, column.type) for column in rows.columns)
     return replace(given, columns=columns)
 
 
 def _syntax_of(session: SessionContext, table: TableName) -> TableSyntax:
-    """What makes a table like this one, at a path of its own: the server's default."""
+    """The syntax of a table like this one, at a path of its own: the server's default."""
     from rmt_pipeline.sql.define.engine import (  # noqa: PLC0415  start-up
         DEFAULT_REPLICA,
         DEFAULT_ZOOKEEPER_PATH,
@@ -200,7 +206,7 @@ def _syntax_of(session: SessionContext, table: TableName) -> TableSyntax:
 
 
 def _unused(definition: TableDefinition) -> str:
-    """What is kept and shown, and does nothing."""
+    """A note about parts of the definition that are kept and shown, but do nothing."""
     words = ("INDEX", definition.indices), ("PROJECTION", definition.projections)
     found = [word for word, texts in words if texts]
     return not_built(found, definition.full_name) if found else ""
@@ -237,7 +243,9 @@ def _wait_active(session: SessionContext, database: str, name: str) -> Done:
 
 
 def _is_ready(replica: "Replica", watch: "Watch") -> bool:
-    """Active, and not cloning another replica, which a new one does first (spec §11.5)."""
+    """Whether the replica is active, and not cloning another one, which a new replica does first
+    (spec §11.5).
+    """
     if replica.keeper.exists(replica.paths.is_active, watch) is None:
         return False
     lost, _ = replica.keeper.get(replica.paths.is_lost, watch)
@@ -248,8 +256,8 @@ def attach_table(session: SessionContext, statement: AttachTable) -> Done:
     """Take up a table that was detached; with a definition, a replica that is in ZooKeeper but not
     in this server's catalog.
 
-    That definition must be the one in ZooKeeper; that is checked when the server starts it, and
-    until then the table is read-only (spec §11.2). Raises TableAlreadyExists, UnknownTable,
+    That definition must be the one in ZooKeeper. That is checked when the server starts the table,
+    and until then it is read-only (spec §11.2). Raises TableAlreadyExists, UnknownTable,
     ReplicaAlreadyExists.
     """
     server = session.server
@@ -269,14 +277,14 @@ def attach_table(session: SessionContext, statement: AttachTable) -> Done:
     if statement.if_not_exists and server.catalog.has(definition.database, definition.name):
         return Done()
     if server.catalog.is_dropping(definition.database, definition.name):
-        server.catalog.definition(definition.database, definition.name)  # says what to do
+        server.catalog.definition(definition.database, definition.name)  # its error has advice
     server.attach_replica(definition)
     return _wait_active(session, definition.database, definition.name)
 
 
 def detach_table(session: SessionContext, statement: DetachTable) -> Done:
-    """Waits until the server has let go of it, with SYNC for what workers have begun too. Raises
-    UnknownTable.
+    """DETACH TABLE. Waits until the server has let go of the table; with SYNC, also until workers
+    have ended what they have begun. Raises UnknownTable.
     """
     database, name = _full_name(session, statement.table)
     if database == SYSTEM_DATABASE:
@@ -306,7 +314,7 @@ def _wait_let_go(session: SessionContext, engine: Engine, *, sync: bool) -> Done
     deadline_s = server.clock.monotonic_s() + wait_s
     while True:
         held = keeper.exists(replica.is_active, waker.wake) is not None
-        was_held |= held  # then its server says too why it is not active any more
+        was_held |= held  # a server that held it also notes that it is detached
         held |= was_held and keeper.exists(replica.detached, waker.wake) is None
         [claims] = keeper.children_many([replica.executing]) if sync else [None]
         left_s = deadline_s - server.clock.monotonic_s()
@@ -320,7 +328,7 @@ def _wait_let_go(session: SessionContext, engine: Engine, *, sync: bool) -> Done
 
 
 def drop_tables(session: SessionContext, statement: DropTable) -> Done:
-    """Each in turn. Raises UnknownTable before any is dropped."""
+    """Drop the tables one after the other. Raises UnknownTable before any is dropped."""
     catalog = session.server.catalog
     wanted = []
     for database, name in (_full_name(session, table) for table in statement.tables):
@@ -340,9 +348,11 @@ def drop_tables(session: SessionContext, statement: DropTable) -> Done:
 
 
 def _drop(session: SessionContext, database: str, name: str, *, sync: bool) -> None:
-    """Without `sync`: until its server has let go of it, so that a new table may have its place."""
+    """Drop a table. Without `sync`, wait until its server has let go of it, so that a new table can
+    take its place.
+    """
     catalog = session.server.catalog
-    sync |= replicated_database(catalog, database) is not None  # not one server's tables
+    sync |= replicated_database(catalog, database) is not None  # not tables of one server alone
     is_begun = catalog.is_dropping(database, name)
     engine = None if is_begun else catalog.definition(database, name).engine
     session.server.drop_table(database, name, sync=sync)
@@ -358,8 +368,8 @@ def _is_sync(
 
 
 def undrop_table(session: SessionContext, statement: UndropTable) -> Done:
-    """Waits until the server has taken it up. Raises UnknownTable, UnknownDatabase,
-    TableAlreadyExists.
+    """UNDROP TABLE. Waits until the server has taken the table up. Raises UnknownTable,
+    UnknownDatabase, TableAlreadyExists.
     """
     database, name = _full_name(session, statement.table)
     session.server.undrop_table(database, name, statement.uuid)
@@ -369,8 +379,8 @@ def undrop_table(session: SessionContext, statement: UndropTable) -> Done:
 def rename(
     session: SessionContext, statement: RenameTables | ExchangeTables | RenameDatabase
 ) -> Done:
-    """Raises UnknownTable, UnknownDatabase, TableAlreadyExists, DatabaseAlreadyExists; nothing is
-    renamed then.
+    """RENAME, or EXCHANGE. Raises UnknownTable, UnknownDatabase, TableAlreadyExists,
+    DatabaseAlreadyExists; then nothing was renamed.
     """
     server = session.server
     if isinstance(statement, RenameDatabase):
@@ -411,7 +421,7 @@ def create_database(session: SessionContext, statement: CreateDatabase) -> Done:
 
 
 def require_none_detached(catalog: "Catalog", database: str) -> None:
-    """Raises DatabaseNotEmpty."""
+    """Raises DatabaseNotEmpty if the database has detached tables."""
     detached = catalog.detached(database)
     if detached:
         names = ", ".join(f"{one.definition.name} ({one.words})" for one in detached)
@@ -421,7 +431,7 @@ def require_none_detached(catalog: "Catalog", database: str) -> None:
 
 
 def drop_database(session: SessionContext, statement: DropDatabase) -> Done:
-    """With its tables, as the original. Raises UnknownDatabase."""
+    """DROP DATABASE with its tables, as in the original. Raises UnknownDatabase."""
     catalog = session.server.catalog
     if statement.name == SYSTEM_DATABASE:
         raise UserError("database system cannot be dropped")

@@ -1,8 +1,10 @@
-"""A statement ON CLUSTER, as a server of the cluster carries it out: once, whatever comes between.
+"""A statement ON CLUSTER, as a server of the cluster carries it out: once, whatever happens in
+between.
 
-What makes or removes a table or a database is told by its name before and after: each table has a
-uuid, and one that this statement makes has a uuid of the statement's own. What changes a table
-that other servers have replicas of is carried out by one of them, and the others wait:
+Whether a statement that makes or removes a table or a database has happened is seen from its name
+before and after: each table has a uuid, and a table that this statement makes has a uuid of the
+statement's own. What changes a table of which other servers have replicas is carried out by one of
+them, and the others wait:
 
     executed? ──► lock, ephemeral ──► executed? ──► the multi that does it also writes `executed`
 """
@@ -74,34 +76,34 @@ from rmt_pipeline.zookeeper.through import CarriedOut, MarkedKeeper
 
 TRIES = 3  # as the original
 PAUSE_S = 1.0  # between them
-WAIT_SLICE_S = 3.0  # an event that was missed costs at most this
+WAIT_SLICE_S = 3.0  # the delay after an event that was missed, at most
 
 _BY_ANOTHER = ". Another replica of the table may carry it out all the same"
 
 _PARTS_THAT_COME_OR_GO = frozenset({"ATTACH_PART", "DROP_PART", "DROP_RANGE", "REPLACE_RANGE"})
 
 _OWN = (ModifySettings, ResetSettings, ModifyComment)
-"""Commands of ALTER that are each replica's own."""
+"""Commands of ALTER that each replica carries out for itself."""
 
 OfTable = AlterTable | MutateRows | AlterPartitions | Truncate | Optimize
-"""What one replica does for all."""
+"""Statements that one replica carries out for all."""
 
 
 class TaskContext(ServerContext):
-    """A server's context that acts in one session only: what a session that is over has begun is
-    looked at anew. A table that a task creates has the same uuid whenever it is tried.
+    """A server's context that acts in one session only: after that session, what was begun in it is
+    looked at anew. A table that a task creates has the same uuid in each try.
     """
 
     bound: LivingKeeper | None = None
     origin: str = ""
-    """What is told by it who made a table."""
+    """The id of the statement that makes a table."""
 
     def bind(self, keeper: LivingKeeper, origin: str) -> None:
         self.use(keeper)
         self.bound, self.origin = keeper, origin
 
     def keeper(self, patience_s: float | None = None) -> LivingKeeper:
-        """Raises ReplicaRetired."""
+        """The keeper of the session. Raises ReplicaRetired when that has ended."""
         del patience_s
         if self.bound is None or self.bound.is_retired:
             raise ReplicaRetired("the session in which the statement was begun is over")
@@ -112,13 +114,13 @@ class TaskContext(ServerContext):
         return self.uuid_of(self.origin)
 
     def uuid_of(self, origin: str) -> str:
-        """Of the table here that the statement of this id makes."""
+        """The uuid of the table on this server that the statement of this id makes."""
         return hashlib.sha256(f"{origin} {self.server.name}".encode()).hexdigest()[:32]
 
     def create_table(
         self, definition: TableDefinition, *, if_not_exists: bool = False, called: str = ""
     ) -> bool:
-        """True also when it was there already, and is the one that we made before."""
+        """True also when the table was there already, and is the one that an earlier try made."""
         if self.catalog.has(definition.database, definition.name):
             there = self.catalog.definition(definition.database, definition.name)
             if there.uuid == self.new_uuid(definition):
@@ -127,7 +129,7 @@ class TaskContext(ServerContext):
 
 
 class StatementCarrier:
-    """What `cluster.worker` has carry the statements out. For one thread."""
+    """Carries statements out for `cluster.worker`. For one thread."""
 
     def __init__(
         self, context: TaskContext, waker: Waker, should_stop: Callable[[], bool]
@@ -138,7 +140,9 @@ class StatementCarrier:
         self._should_stop = should_stop
 
     def names(self, task: Task) -> NamesBefore:
-        """None of a statement that can't be read: that is said when it is carried out."""
+        """What the names in the task stand for; nothing if it can't be read, which `carry_out`
+        reports.
+        """
         try:
             steps = self._steps(task)
         except UserError:
@@ -158,8 +162,8 @@ class StatementCarrier:
         return NamesBefore(tuple((*name, uuid) for name, uuid in found.items()))
 
     def _noted(self, database: str, table: str = "") -> str:
-        """As `_now`. What is wrong with a name, or with a table's file, is said when the statement
-        is carried out: here it would hold up every one after it.
+        """As `_now`, but "" for a bad name or a damaged file. `carry_out` reports that; an error
+        here would hold up every later statement.
         """
         try:
             return self._now(database, table)
@@ -167,8 +171,8 @@ class StatementCarrier:
             return ""
 
     def carry_out(self, keeper: LivingKeeper, begun: BegunTask) -> TaskOutcome:
-        """Raises ReplicaRetired, ZooKeeperUnreachable; Unavailable when the server stops;
-        OutcomeUnknown when nobody can say yet whether it happened.
+        """Carry the task out. Raises ReplicaRetired, ZooKeeperUnreachable; Unavailable when the
+        server stops; OutcomeUnknown when it can't be found out yet whether it happened.
         """
         try:
             steps = self._steps(begun.task)
@@ -183,8 +187,9 @@ class StatementCarrier:
     def _tried(
         self, keeper: LivingKeeper, begun: BegunTask, number: int, step: ClusterStatement
     ) -> TaskOutcome:
-        """What came of it. That it failed is said only of what will not happen any more: after a
-        write without an answer, which may be under way still, whoever tries again finds out.
+        """Carry a step out, with several tries. Failure is reported only when the step will not
+        happen any more. A write without an answer may still be under way: then OutcomeUnknown is
+        raised, and the next attempt at the task finds out.
         """
         is_unknown = False
         for left in reversed(range(TRIES)):
@@ -192,7 +197,7 @@ class StatementCarrier:
                 raise Unavailable("the server is stopping")
             try:
                 return self._step(keeper, begun, number, step)
-            except ReplicaDropped as error:  # no session will have it again
+            except ReplicaDropped as error:  # no later session brings it back
                 return _failed(error)
             except (ReplicaRetired, ZooKeeperUnreachable):
                 raise
@@ -205,7 +210,7 @@ class StatementCarrier:
                 if not left:
                     may_be = _BY_ANOTHER if isinstance(step, OfTable) else ""
                     return TaskOutcome(error.code, f"{error}{may_be}")
-            except Exception as error:  # noqa: BLE001  a bug, or a disk that fails: it is told
+            except Exception as error:  # noqa: BLE001  a bug, or a disk that fails
                 return TaskOutcome("LOGICAL_ERROR", repr(error))
             self.context.clock.sleep_s(PAUSE_S)
         raise AssertionError("the last try returns or raises")
@@ -227,7 +232,7 @@ class StatementCarrier:
         return TaskOutcome()
 
     def _steps(self, task: Task) -> list[ClusterStatement]:
-        """What is done one after the other. Raises SyntaxProblem, NotImplementedStatement."""
+        """The steps of the task, in order. Raises SyntaxProblem, NotImplementedStatement."""
         parsed = parse(task.query)
         if not isinstance(parsed, OnCluster):
             raise UserError(f"the task is no statement ON CLUSTER: {task.query}")
@@ -258,7 +263,9 @@ class StatementCarrier:
     # --- what makes and removes ---
 
     def _now(self, database: str, table: str = "") -> str:
-        """Which table the name stands for; "" for none. A database is its name."""
+        """The uuid of the table that has the name now, or the name of the database; "" if there is
+        none.
+        """
         catalog = self.context.catalog
         if not table:
             return database if database in catalog.databases() else ""
@@ -268,7 +275,9 @@ class StatementCarrier:
             return ""
 
     def _has_happened(self, step: ClusterStatement, begun: BegunTask) -> bool:
-        """Whether an earlier try did it. Raises UnknownTable for a DROP of what was not there."""
+        """Whether an earlier try has carried it out. Raises UnknownTable for a DROP of a table that
+        did not exist.
+        """
         match step:
             case CreateDatabase(name):
                 return begun.before.of(name) == "" and self._now(name) != ""
@@ -298,11 +307,12 @@ class StatementCarrier:
                 return False
 
     def _require_same(self, table: TableName, begun: BegunTask) -> None:
-        """It is carried out on the table that had the name, or on none. Raises Unfinished:
+        """Raises Unfinished unless the name stands for the same table as when the task was begun,
+        or for none. Otherwise:
 
-        1. A carries out TRUNCATE TABLE t, and dies before it could tell anybody.
-        2. Somebody exchanges t with s, or drops it and creates another one.
-        3. A begins again: the rows of what is called t by now are not to go.
+        1. A carries out TRUNCATE TABLE t, and dies before it has noted that.
+        2. A client exchanges t with s, or drops t and creates another one.
+        3. A begins again: the rows of the table that is t now must stay.
         """
         before, now = self._before_and_now(table, begun)
         if now in ("", before):
@@ -314,12 +324,13 @@ class StatementCarrier:
         )
 
     def _require_no_others(self, database: str, begun: BegunTask) -> None:
-        """It has no tables but those that were noted. A Replicated one's come from its log, and are
-        on its other servers. Raises Unfinished:
+        """Raises Unfinished if the database has tables that were not noted when the task was begun.
+        In a Replicated database they are no reason, since they come from its log, and are on its
+        other servers. Otherwise:
 
-        1. A drops the database d, and dies before it could tell anybody.
-        2. Somebody creates d and a table in it.
-        3. A begins again: that table is not to go.
+        1. A drops the database d, and dies before it has noted that.
+        2. A client creates d and a table in it.
+        3. A begins again: that table must stay.
         """
         if replicated_database(self.context.catalog, database) is not None:
             return
@@ -338,11 +349,11 @@ class StatementCarrier:
     def _tables_of(self, database: str) -> list[str]:
         try:
             return self.context.catalog.tables(database)
-        except UserError:  # there is no such database, or can be none
+        except UserError:  # there is no such database, or its name is bad
             return []
 
     def _is_another(self, table: TableName, begun: BegunTask) -> bool:
-        """Whether the name, which stood for a table, does not stand for that any more."""
+        """Whether the name stood for a table and does not stand for that one any more."""
         before, now = self._before_and_now(table, begun)
         return before not in ("", now)
 
@@ -353,7 +364,7 @@ class StatementCarrier:
     # --- what one replica does for all ---
 
     def _shared_table(self, task: Task, step: ClusterStatement) -> TablePaths | None:
-        """The table that one replica changes for all; None of what each server does itself."""
+        """The table that one replica changes for all; None for what each server does itself."""
         match step:
             case AlterTable(commands=commands) if all(isinstance(c, _OWN) for c in commands):
                 return None
@@ -400,14 +411,15 @@ class StatementCarrier:
     def _wait_until_here(
         self, keeper: LivingKeeper, begun: BegunTask, step: OfTable, executed: str
     ) -> None:
-        """Who is answered for this server sees here, too, what another replica of the table has
-        carried out, as `alter_sync` says, or `mutations_sync`. Raises Unfinished:
+        """Wait until this replica has what another replica has carried out, as `alter_sync` or
+        `mutations_sync` says, so that a client which is answered for this server sees it here.
+        Raises Unfinished. Without this:
 
-        1. r2 carries an ALTER out, which adds a column, and r1 hears of it.
-        2. r1 says that it is done, and so everybody has said it.
-        3. A SELECT on r1, whose queue has the ALTER still, knows of no such column.
+        1. r2 carries out an ALTER which adds a column, and r1 sees that.
+        2. r1 reports that it has finished, and so all servers have.
+        3. A SELECT on r1, whose queue still has the ALTER, does not know the column.
 
-        Who comes to it when nobody is answered any more, because it was away, waits for nothing.
+        A server that was away and comes to the task after the client's time does not wait.
         """
         query = self._session(begun.task).context.query_settings(own_settings(step))
         kinds, sync = _seen_by(step, query)
@@ -421,7 +433,7 @@ class StatementCarrier:
             return
 
         def check() -> str:
-            """Raises when waiting is in vain."""
+            """Raises an error when waiting is in vain."""
             if self._should_stop():
                 raise Unavailable("the server is stopping")
             self._require_same(step.table, begun)
@@ -457,7 +469,9 @@ class StatementCarrier:
                 )
 
     def _known(self, keeper: LivingKeeper, executed: str) -> bytes | None:
-        """What came of it; b"" when it happened and nobody came to say more. Its change wakes."""
+        """The noted outcome; b"" when the step has happened, but its replica died before it noted
+        more; None when it has not happened. A watch wakes when this changes.
+        """
         if keeper.exists(executed, self._waker.wake) is None:
             return None
         [read] = keeper.get_many([executed])
@@ -467,7 +481,9 @@ class StatementCarrier:
     def _locked(
         self, keeper: LivingKeeper, begun: BegunTask, table: TablePaths
     ) -> Iterator[bool]:
-        """False while another replica has it; its end wakes."""
+        """Take the lock of the table for this task. False while another replica has it, whose end
+        wakes.
+        """
         lock = Stray(begun.paths.lock(table), mark=begun.host)
         try:
             with seen_to(keeper, [lock]):
@@ -491,8 +507,8 @@ class StatementCarrier:
         step: ClusterStatement,
         table: TablePaths,
     ) -> TaskOutcome | None:
-        """What came of it is noted. None when it had happened before: nobody has waited for it
-        here.
+        """Carry the step out and note its outcome. None when it had happened before, so that this
+        server has not yet waited for it.
         """
         known = self._known(keeper, executed)
         outcome = self._carried_out(keeper, begun, executed, step) if known is None else None
@@ -505,7 +521,7 @@ class StatementCarrier:
     ) -> TaskOutcome | None:
         match step:
             case Optimize() | AlterPartitions(commands=(AttachPartition(),)):
-                return self._told(begun.task, step)  # again it changes nothing that came since
+                return self._told(begun.task, step)  # safe to repeat: it changes nothing newer
             case _:
                 pass
         self.context.bind(MarkedKeeper(keeper, executed), begun.task.request_id)
@@ -517,7 +533,9 @@ class StatementCarrier:
             self.context.bind(keeper, begun.task.request_id)
 
     def _told(self, task: Task, step: ClusterStatement) -> TaskOutcome:
-        """What is final is so for every replica of the table. Raises what is not."""
+        """The outcome of a step; a final error is final for every replica of the table. Raises
+        other errors.
+        """
         try:
             self._run(task, step)
         except CarriedOut:
@@ -541,7 +559,7 @@ def _tables_in(value: object) -> Iterator[TableName]:
 
 
 def _seen_by(step: ClusterStatement, query: QuerySettings) -> tuple[frozenset[str], int]:
-    """Entries of which kinds make a SELECT see the statement, if that is waited for."""
+    """The kinds of entries after which a SELECT sees the statement, and the setting for waiting."""
     match step:
         case AlterTable():
             return frozenset({"ALTER_METADATA"}), query.alter_sync
@@ -556,7 +574,7 @@ def _seen_by(step: ClusterStatement, query: QuerySettings) -> tuple[frozenset[st
 
 
 def _mutations_of(keeper: LivingKeeper, table: TablePaths, executed: str) -> list[str]:
-    """Those that came with the node `executed`, in one multi."""
+    """The mutations that were created in one multi with the node `executed`."""
     mark = keeper.exists(executed)
     names = keeper.children(table.mutations)
     stats = keeper.exists_many([table.mutation(name) for name in names])
@@ -568,7 +586,9 @@ def _mutations_of(keeper: LivingKeeper, table: TablePaths, executed: str) -> lis
 
 
 def _cut_off(keeper: LivingKeeper, step: ClusterStatement, table: TablePaths) -> TaskOutcome:
-    """What came of a statement that happened, and whose replica died before it said so."""
+    """The outcome of a statement that happened, but whose replica died before it noted
+    the outcome.
+    """
     match step:
         case Truncate() | AlterPartitions(commands=(_,)) if _is_of_all(step):
             partitions = len(keeper.children(table.block_numbers))
@@ -602,7 +622,7 @@ def _note(keeper: LivingKeeper, executed: str, outcome: TaskOutcome) -> None:
 
 
 def _is_final(error: RmtError) -> bool:
-    """Whether trying again would only say the same."""
+    """Whether another try would only give the same error."""
     if error.code == "CANNOT_ASSIGN_ALTER":
         return False
     return isinstance(error, UserError | Unfinished)

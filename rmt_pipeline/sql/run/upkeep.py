@@ -1,4 +1,4 @@
-"""OPTIMIZE, CHECK TABLE, and what SYSTEM does with replicas."""
+"""OPTIMIZE, CHECK TABLE, and SYSTEM statements about replicas."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -72,7 +72,7 @@ def upkeep(  # noqa: C901, PLR0912  one line each
         case SystemDropDatabaseReplica():
             return drop_replica_of_database(session, statement)
         case SystemNothingToDo():
-            # A table of system is read when it is asked for, and an INSERT done at once.
+            # System tables are read when a query names them, and an INSERT is done at once.
             return Done()
         case SystemUnfreeze():
             return unfreeze(session, statement)
@@ -86,7 +86,9 @@ def upkeep(  # noqa: C901, PLR0912  one line each
 
 
 def unfreeze(session: SessionContext, statement: SystemUnfreeze) -> Result:
-    """Of every table of this server, also of those that are gone. Raises BadSnapshotName."""
+    """SYSTEM UNFREEZE: for every table of this server, and for tables that are gone. Raises
+    BadSnapshotName.
+    """
     gone = session.server.shadow().remove(statement.name)
     if not gone:
         return Done(f"nothing is frozen under the name {statement.name!r}")
@@ -102,7 +104,7 @@ def unfreeze(session: SessionContext, statement: SystemUnfreeze) -> Result:
 
 
 class NoColumns(UserError):
-    """What chooses columns has chosen none."""
+    """A choice of columns has chosen none."""
 
     code = "EMPTY_LIST_OF_COLUMNS_QUERIED"
 
@@ -163,10 +165,11 @@ _RESULTS: Columns = (("part_path", "String"), ("is_passed", "UInt8"), ("message"
 
 
 def check_table(session: SessionContext, statement: CheckTable) -> Rows:
-    """Every byte of the parts is read; what is broken is given up, and fetched again. The answer is
-    1 or 0, or, without `check_query_single_value_result`, a row for each part.
+    """Read every byte of the parts. A broken part is given up, and fetched again. The answer is 1
+    or 0, or, without `check_query_single_value_result`, a row for each part.
 
-    Raises UnknownTable, UserError for what is no part of the table, BadValue for a partition.
+    Raises UnknownTable, UserError for a part that the table does not have, and BadValue for a
+    partition.
     """
     name = statement.table
     table = session.server.table(name.name, session.database_of(name))
@@ -175,7 +178,7 @@ def check_table(session: SessionContext, statement: CheckTable) -> Rows:
         checked = _the_part(checked, statement.part, table)
     settings = session.query_settings(statement.answer.settings)
     if settings.check_query_single_value_result:
-        passed = not [found for found in checked if found.problem]  # every part is looked at
+        passed = not [found for found in checked if found.problem]  # checks every part
         return rows_of(_RESULT, [(int(passed),)], statement.answer.format)
     rows = ((str(found.part), int(not found.problem), found.problem) for found in checked)
     return rows_of(_RESULTS, rows, statement.answer.format)
@@ -202,7 +205,8 @@ def _the_part(checked: Iterator[CheckedPart], name: str, table: Table) -> Iterat
 
 
 def _sync_replica(session: SessionContext, statement: SystemSyncReplica) -> Done:
-    """Wait for what is in the log now, at most `receive_timeout` (spec §4.13).
+    """Wait until this replica has what is in the log now, at most for `receive_timeout` (spec
+    §4.13).
 
     Raises UnknownTable, Timeout.
     """
@@ -219,19 +223,20 @@ def _sync_replica(session: SessionContext, statement: SystemSyncReplica) -> Done
 
 
 def _table_named(session: SessionContext, name: TableName) -> Table:
-    """Raises UnknownTable."""
+    """The table of that name. Raises UnknownTable."""
     return session.server.table(name.name, session.database_of(name))
 
 
 def switch(session: SessionContext, statement: SystemSwitch) -> Done:
-    """STOP and START of what the server does by itself, in every process of its host. Forgotten
-    when the server starts again, as in the original, and as there what runs is cancelled.
+    """STOP and START of background work, in every process of this host. As in the original, a
+    restart of the server forgets it, and work that is under way is cancelled.
 
-    Raises UnknownTable; STOP TTL MERGES of what runs also what a look at the queue raises.
+    Raises UnknownTable. STOP TTL MERGES looks at the queue for what is under way, and raises its
+    errors.
     """
     name, what = statement.table, statement.what
     if what is Background.MOVES:
-        return Done()  # nothing is moved: there is one disk
+        return Done()  # there is only one disk, so nothing is moved
     tables = session.server.tables() if name is None else [_table_named(session, name)]
     problem: RmtError | None = None
     for table in tables:
@@ -240,7 +245,7 @@ def switch(session: SessionContext, statement: SystemSwitch) -> Done:
             continue
         try:
             _stop(table, what)
-        except RmtError as error:  # the others are stopped all the same
+        except RmtError as error:  # the other tables are stopped nevertheless
             problem = problem or error
     if problem is not None:
         raise problem
@@ -254,9 +259,9 @@ def _stop(table: Table, what: Background) -> None:
 def drop_replica_of(session: SessionContext, statement: SystemDropReplica) -> Done:
     """Remove what a replica whose server is gone for good has left in ZooKeeper.
 
-    Of several tables those that have no such replica are left out. Raises UnknownTable,
-    UnknownDatabase, ReplicaIsActive, Conflict; NoSuchReplica when none has it; UserError when it is
-    this server's own.
+    Of several tables, those without such a replica are skipped. Raises UnknownTable,
+    UnknownDatabase, ReplicaIsActive, Conflict; NoSuchReplica when no table has it; UserError when
+    it is this server's own.
     """
     server = session.server
     require_node(statement.replica, "replica")
@@ -302,8 +307,8 @@ def drop_replica_of(session: SessionContext, statement: SystemDropReplica) -> Do
 
 
 def restart_replicas(session: SessionContext, statement: SystemRestartReplica) -> Done:
-    """Take away what says that the replica is active: its server notices, and starts it as it does
-    after a crash. Waits for that; what runs goes on or is taken up again.
+    """Remove the replica's `is_active`: its server notices that, and starts the replica as after a
+    crash. Waits for that. Work that is under way goes on, or is taken up again.
 
     Raises UnknownTable.
     """
@@ -317,8 +322,8 @@ def restart_replicas(session: SessionContext, statement: SystemRestartReplica) -
 
 
 def _late_ones(session: SessionContext, before: Iterable[tuple[Table, int]]) -> list[str]:
-    """Waits until each is active again, since the transaction that is named; in words, which are
-    not after `ACTIVE_WAIT_S`.
+    """Wait until each replica is active again, by a later transaction than the named one. Returns a
+    note about those that are not after `ACTIVE_WAIT_S`.
     """
     clock, waker = session.server.clock, EventWaker()
     deadline_s = clock.monotonic_s() + ACTIVE_WAIT_S
@@ -336,8 +341,8 @@ def _late_ones(session: SessionContext, before: Iterable[tuple[Table, int]]) -> 
 
 
 def restore_replica(session: SessionContext, statement: SystemRestoreReplica) -> Done:
-    """Make the table again from the parts on this disk (spec §11.6), and wait until the server has
-    noticed.
+    """Restore the table in ZooKeeper from the parts on this disk (spec §11.6), and wait until the
+    server has noticed.
 
     Raises UnknownTable, NothingToRestore, UserError, Conflict.
     """
@@ -351,11 +356,11 @@ def restore_replica(session: SessionContext, statement: SystemRestoreReplica) ->
 
 
 def _stop_being_active(replica: Replica) -> int:
-    """The transaction that made it active; 0 when it was not."""
+    """Remove `is_active`. Returns the transaction that had created it; 0 when there was none."""
     stat = replica.keeper.exists(replica.paths.is_active)
     if stat is None:
         return 0
-    with suppress(Refused):  # its session has ended
+    with suppress(Refused):  # the replica's session has ended
         replica.keeper.multi([Delete(replica.paths.is_active, stat.version)])
     return stat.created_zxid
 

@@ -1,10 +1,10 @@
-"""INSERT … VALUES: rows as SQL tuples to Arrow batches.
+"""INSERT … VALUES: reads rows that are SQL tuples into Arrow batches.
 
-Plain literals are read by one regular expression and the column's own reader of text, which
-makes thousands of rows quick. Everything else in a place of a value is an expression, evaluated
-at the end of the batch, each once (so that `now()` is the same time in every row of it).
+Plain literals are read by one regular expression and the column's own reader of text, so that
+thousands of rows are quick. Anything else in the place of a value is an expression. Each different
+expression is evaluated once, at the end of the batch (so `now()` is the same in all of its rows).
 
-A value is refused where the original changes it quietly: 300 for a UInt8, 1.5 for an integer.
+Where the original changes a value quietly, it is refused here: 300 for a UInt8, 1.5 for an integer.
 """
 
 import re
@@ -56,7 +56,7 @@ _BRACKETS = {"Array": "[", "Tuple": "(", "Map": "{"}
 
 
 class _Word(Enum):
-    """Stands in the place of a value that is to come from somewhere else."""
+    """Stands in the place of a value that is computed elsewhere."""
 
     DEFAULT = "DEFAULT"
 
@@ -65,7 +65,7 @@ class _Word(Enum):
 class _Expression:
     """To be evaluated at the end of the batch; `text` is how it was written.
 
-    `refusal` says why it is no plain literal.
+    `refusal` says why it could not be read as a plain literal.
     """
 
     node: Node
@@ -75,7 +75,7 @@ class _Expression:
 
 @dataclass(slots=True)
 class _Batch:
-    """Rows read so far, column by column."""
+    """The rows read so far, column by column."""
 
     first_row: int
     values: list[list[object]]
@@ -92,7 +92,7 @@ class _Batch:
 class ValuesBatch:
     """Rows of VALUES. Where a row says DEFAULT, `batch` has the type's default.
 
-    `defaults` has these places: for each column the rows of the batch, from 0.
+    `defaults` has these places: for each column, the numbers of the rows in the batch, from 0.
     """
 
     batch: pa.RecordBatch
@@ -104,8 +104,9 @@ def read_values(
 ) -> Iterator[ValuesBatch]:
     """The rows, in batches of at most BATCH_ROWS.
 
-    Raises BadValue naming row, column and value, or SyntaxProblem with the place. Rows count
-    from 1. A batch that was given before the error is good, but nothing of it may be kept.
+    Raises BadValue that names row, column and value, or SyntaxProblem with the position. Rows count
+    from 1. Batches that were returned before the error are good, but the caller must not keep any
+    of them.
     """
     source, at, stop = values.source, values.start, values.stop
     reader = _RowReader(source, stop, columns)
@@ -127,7 +128,7 @@ def read_values(
 
 
 def _next_row(source: str, at: int, stop: int, rows: int) -> int:
-    """The offset of the next `(`, or `stop`. Between rows there may be a comma."""
+    """The offset of the next `(`, or `stop`. There may be a comma between rows."""
     at = skip_space(source, at, stop)
     if rows and at < stop and source[at] == ",":
         at = skip_space(source, at + 1, stop)
@@ -144,7 +145,7 @@ class _RowReader:
         self._row = 0
 
     def read(self, at: int, row: int, batch: _Batch) -> int:
-        """Read the row whose `(` is at `at`; the offset after its `)`."""
+        """Read the row whose `(` is at `at`. Returns the offset after its `)`."""
         source, stop, columns = self._source, self._stop, self._columns
         start, at = at, at + 1
         self._row = row
@@ -179,7 +180,9 @@ class _RowReader:
             _refuse(match[1] or number or word, column, row, str(error))
 
     def _expression(self, at: int, column: ResultColumn) -> tuple[object, int, str]:
-        """What is no plain literal: its value or expression, the offset after it, its mark."""
+        """Read what is not a plain literal: its value or expression, the offset after it, and the
+        mark before that.
+        """
         source, stop, refusal = self._source, self._stop, ""
         at = skip_space(source, at, stop)
         plain = column.type.plain
@@ -190,14 +193,14 @@ class _RowReader:
                     value = parse_value(plain, source[at : end - 1].rstrip())
                 except ValueError as error:
                     refusal = str(error)
-                    if plain.family == "Map":  # in braces, which no expression is
+                    if plain.family == "Map":  # no expression is in braces
                         _refuse(source[at : end - 1], column, self._row, refusal)
                 else:
                     return value, end, mark
         cursor = Cursor(source, at, stop)
         try:
             node = expression(cursor)
-            hash(node)  # what is evaluated once is found by it
+            hash(node)  # values of expressions are found by it
         except RecursionError:
             raise problem(source, at, "a value that is nested too deeply") from None
         text = source[at : cursor.last_end]
@@ -270,7 +273,9 @@ def _evaluated(
     first_row: int,
     evaluate: Evaluate,
 ) -> dict[Node, object]:
-    """Every distinct expression's value. Many go into one query; if it fails, one by one."""
+    """The value of every different expression. Many go into one query; if that fails, they go one
+    by one.
+    """
     nodes = list(dict.fromkeys(each.node for each in expressions.values()))
     known: dict[Node, object] = {}
     for start in range(0, len(nodes), EXPRESSIONS_PER_QUERY_MAX):
@@ -293,8 +298,8 @@ def _alone(one: _Expression, column: ResultColumn, row: int, evaluate: Evaluate)
 
 
 def _after_group(source: str, at: int, stop: int) -> tuple[int, str]:
-    """The offset after the `,` or `)` behind the brackets that start here, and that mark; no mark
-    when the value goes on behind them, or when they are never closed.
+    """The offset after the `,` or `)` that follows the brackets which start here, and that mark.
+    The mark is empty when the value goes on after the brackets, or when they are never closed.
     """
     depth = 0
     while at < stop:
