@@ -1,4 +1,4 @@
-"""Opens a ZooKeeper session. It is closed by `KazooKeeper.close`."""
+"""Opens ZooKeeper sessions. `KazooKeeper.close` ends one."""
 
 import logging
 import select
@@ -37,17 +37,17 @@ from rmt_pipeline.zookeeper.sasl import Sasl
 
 RECONNECT_DELAY_S = 0.05
 RECONNECT_DELAY_MAX_S = 1.0
-TCP_TIMEOUT_MAX_S = 3.0  # for one TCP connection: `close` may have to wait this long
+TCP_TIMEOUT_MAX_S = 3.0  # to open a connection or to write; `close` may have to wait for it
 _GONE = (KazooTimeoutError, ConnectionLoss, ConnectionClosedError, SessionExpiredError)
 READ_AHEAD_BYTES = 65_536
-XID_MAX = 2**31 - 1  # of requests on one connection, then they are numbered from 1 again
-DIRECT_BYTES_MAX = 65_536  # larger requests are sent by kazoo's thread
+XID_MAX = 2**31 - 1  # the number of a request on a connection; the next one is 1 again
+DIRECT_BYTES_MAX = 65_536  # kazoo's thread sends larger requests
 _LENGTH = struct.Struct(">i")
 _NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _ENDED = select.POLLHUP | select.POLLERR | select.POLLNVAL
 
-# kazoo reports every attempt to connect. What concerns users we say ourselves, in errors; to
-# see kazoo's own words, lower the level of this logger.
+# kazoo logs every attempt to connect. Users get what concerns them from our errors; to see
+# kazoo's own messages, lower the level of this logger.
 _KAZOO_LOGGER = logging.getLogger("rmt_pipeline.zookeeper.kazoo")
 _KAZOO_LOGGER.setLevel(logging.CRITICAL)
 
@@ -60,13 +60,15 @@ def connect(
     chroot: str = "",
     access: Access = ANYONE,
 ) -> KazooKeeper:
-    """A keeper with a session of its own.
+    """Open a session and return its keeper.
 
-    `hosts` is "host:port,host:port…", maybe with a "/chroot" at its end; all paths are below it,
-    and below `chroot`, which are created. The server may grant another session timeout than
-    asked for (2 to 20 ticks by default).
-    Raises ZooKeeperUnreachable after `connect_timeout_s`, AccessDenied when it may not make the
-    chroot, BadConfiguration for unusable hosts and certificates.
+    `hosts` is "host:port,host:port…", perhaps with a "/chroot" at its end. All paths are below that
+    and `chroot`; both are created if they are missing. The server may grant another session timeout
+    than the one asked for (2 to 20 ticks by default).
+
+    Raises ZooKeeperUnreachable after `connect_timeout_s`, AccessDenied if ZooKeeper does not accept
+    our identity or does not let us create the chroot, BadConfiguration for unusable hosts and
+    certificates.
     """
     servers, root = _split(hosts)
     handler = OneSessionHandler(None if access.tls is None else Renewed.client(access.tls))
@@ -85,7 +87,7 @@ def connect(
             connection_retry=retry,
             logger=_KAZOO_LOGGER,
             auth_data=[] if access.sasl else _digest(access),
-            default_acl=CREATOR_ALL_ACL if access.restricted else None,  # of every node we make
+            default_acl=CREATOR_ALL_ACL if access.restricted else None,  # of each new node
             use_ssl=access.tls is not None,
         )
     except ValueError as problem:
@@ -121,7 +123,9 @@ def connect(
 
 
 def unreachable(hosts: str, waited_s: float, because: str = "") -> ZooKeeperUnreachable:
-    """What whoever waited in vain for any of the hosts is told, with the remedy."""
+    """The error to raise when none of the hosts answered within `waited_s`, with the remedy.
+    `because` is `OneSessionHandler.refused_because`: the reason, if TLS failed.
+    """
     remedy = (
         "look whether this is the ensemble's secureClientPort, and whether [zookeeper] ca signed "
         "its certificates, and certificate is one that it asks for"
@@ -134,9 +138,11 @@ def unreachable(hosts: str, waited_s: float, because: str = "") -> ZooKeeperUnre
 
 
 class _Answer:
-    """What a server has said to a client that begins. kazoo says that it is connected before the
-    server has said whether it believes who we are, and closes the client when it does not: whoever
-    looks at the client a moment later sees one that is closed, without the reason.
+    """The first answer that a starting client gets from a server.
+
+    kazoo reports that it is connected before the server has accepted our identity, and closes the
+    client if the server does not. A moment later the client is only closed, without the reason. So
+    this listener notes a refusal when it happens.
     """
 
     def __init__(self, client: KazooClient) -> None:
@@ -146,36 +152,41 @@ class _Answer:
         client.add_listener(self)
 
     def __call__(self, _state: str) -> None:
-        """kazoo calls it from its thread, at each change of the client's state."""
+        """Note the client's state; kazoo calls this from its thread at each change."""
         if self._client.client_state == KeeperState.AUTH_FAILED:
             self.refused = True
         self._came.set()
 
     def wait(self, timeout_s: float, *, for_belief: bool) -> None:
-        """Raises KazooTimeoutError; kazoo's own `start` would give up as it does, not as we do."""
+        """Start the client and wait until it is connected; with `for_belief` also until the server
+        has accepted our identity.
+
+        Raises KazooTimeoutError if it is not connected in time, and kazoo's exceptions. kazoo's own
+        `start` is not used because it closes the client by itself when it gives up.
+        """
         client = self._client
         client.start_async()
         self._came.wait(timeout_s)
         if not client.connected:
             raise KazooTimeoutError
         if for_belief:
-            with suppress(NoAuthError):  # it has answered, and the root is not ours
+            with suppress(NoAuthError):  # an answer too: we may not read the root
                 client.exists_async("/").get(timeout=timeout_s)
 
 
 class DirectConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's connection, on which the thread that asks sends its request itself.
+    """kazoo's connection, on which the calling thread sends its request itself.
 
-    kazoo has one thread that sends and reads. Whoever asks wakes it through a pipe, and each call
-    of the system that it makes lets go of the interpreter, which other threads may keep for
-    milliseconds: to wait for the pipe, to read it, to ask whether the socket may be written to,
-    then four bytes of the answer and the rest, with a wait before each. Here it only reads, all
-    that has arrived at once.
+    In kazoo one thread sends and reads. A caller wakes that thread through a pipe. Each of the
+    thread's system calls releases the interpreter lock, which other threads may then hold for
+    milliseconds: to wait for the pipe, to read it, to ask whether the socket can be written to, to
+    read four bytes of the answer and then the rest, with a wait before each. Here kazoo's thread
+    only reads, and takes everything that has arrived at once.
 
-    A request and the place of its answer among `client._pending` go together, or kazoo would give
-    answers to the wrong ones: both happen under `_sending`, whoever sends. Under it, too, nothing
-    is sent any more before kazoo tells all who wait that the connection is lost (`shut`): so no
-    request is left on a connection that is gone, with nobody to tell of it.
+    Requests must be sent in the order of `client._pending`, or kazoo would give answers to the
+    wrong callers. So every thread sends a request and adds it there under `_sending`. `shut`, too,
+    takes that lock: it ends direct sending before kazoo tells all callers that the connection is
+    lost, so that no later request waits for an answer on a connection that is gone.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -186,9 +197,12 @@ class DirectConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no
         self._ahead = bytearray()
 
     def send_now(self, request: Any, answer: Any) -> bool:
-        """Whether this thread has sent the request, or has broken the connection in the attempt;
-        else kazoo's thread may, behind those that wait for it. (An encrypted connection is not to
-        be used by two threads at once.)
+        """Send the request in this thread, if possible. Return True if it was sent, or if sending
+        failed and the connection was cut; False if kazoo's thread has to send it, after those that
+        are queued.
+
+        Not on an encrypted connection (`_is_open` is False there): two threads must not use one at
+        the same time.
         """
         queue, waiting = self.client._queue, self.client._pending  # noqa: SLF001
         with self._sending:
@@ -205,14 +219,14 @@ class DirectConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no
                 self._write(framed, TCP_TIMEOUT_MAX_S)
                 is_sent = True
             except (ConnectionDropped, KazooTimeoutError):
-                pass  # kazoo's thread tells whoever waits, as soon as it finds that out
+                pass  # kazoo's thread finds that out, and tells all callers
             finally:
                 if not is_sent:
                     self.handler.cut()
             return True
 
     def shut(self) -> None:
-        """From now on nothing is sent on this connection but by kazoo's thread."""
+        """End direct sending: from now on only kazoo's thread sends on this connection."""
         with self._sending:
             self._is_open = False
 
@@ -234,7 +248,9 @@ class DirectConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no
         self._write(_framed(request, xid), timeout_s)
 
     def _write(self, message: bytes, timeout_s: float) -> None:
-        """Wait only when the system can't take it at once."""
+        """Send the whole message; wait only when the socket can't take more at once. Raises
+        KazooTimeoutError, ConnectionDropped.
+        """
         left = memoryview(message)
         with self._socket_error_handling():
             while left:
@@ -245,7 +261,7 @@ class DirectConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no
                         raise KazooTimeoutError("no write was possible") from None
 
     def _read_socket(self, timeout_s: float) -> Any:
-        """Take all answers that have arrived whole."""
+        """Handle all answers that have arrived completely; wait for the first."""
         answer = super()._read_socket(timeout_s)
         while answer is None and self._next_end() <= len(self._ahead):
             answer = super()._read_socket(timeout_s)
@@ -260,12 +276,15 @@ class DirectConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no
         return header, answer, offset
 
     def _next_end(self) -> int:
-        """Where the next answer ends, as far as that has arrived."""
+        """Where the next answer ends in `_ahead`; the end of its length if that has not arrived."""
         if len(self._ahead) < _LENGTH.size:
             return _LENGTH.size
         return _LENGTH.size + int(_LENGTH.unpack_from(self._ahead)[0])
 
     def _arrived(self, timeout_s: float) -> bytes:
+        """The bytes that have arrived; waits for the first. Raises KazooTimeoutError,
+        ConnectionDropped.
+        """
         with self._socket_error_handling():
             while True:
                 try:
@@ -280,7 +299,7 @@ class DirectConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no
 
 
 class DirectClient(KazooClient):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's client on a `DirectConnection`."""
+    """kazoo's client with a `DirectConnection`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -301,15 +320,17 @@ class DirectClient(KazooClient):  # type: ignore[misc]  # kazoo has no types
 
 
 def _framed(request: Any, xid: int | None) -> bytes:
-    """As it is sent: its length, its number and its kind, if it has them, and itself."""
+    """The bytes of a request: the length, the request's number and type, if it has
+    them, its body.
+    """
     numbers = [number for number in (xid, request.type) if number]
     body: bytes = request.serialize()
     return struct.pack(f">{len(numbers) + 1}i", 4 * len(numbers) + len(body), *numbers) + body
 
 
 def _give_up(client: KazooClient, handler: "OneSessionHandler") -> None:
-    """At once, also when a server has taken the connection and says nothing: kazoo would wait for
-    it for as long as a session lasts.
+    """Close the client at once, also if a server has accepted the connection and does not answer:
+    kazoo would wait for it for as long as a session lasts.
     """
     if not client.connected:
         handler.may_connect = lambda: False
@@ -323,10 +344,10 @@ def _digest(access: Access) -> list[tuple[str, str]]:
 
 
 def _speak_sasl(client: KazooClient, access: Access) -> None:
-    """At the begin of each connection. kazoo would do so with a package that does no more than
-    `Sasl`, and that nobody maintains.
+    """Make the client authenticate with `Sasl` at the start of each connection. kazoo would need
+    a package for that, which does no more than `Sasl` and is not maintained.
     """
-    connection = client._connection  # noqa: SLF001  no other way in
+    connection = client._connection  # noqa: SLF001  kazoo has no public name for it
 
     def authenticate(_host: str, timeout_s: float) -> None:
         exchange = Sasl(*access.user_and_password)
@@ -334,7 +355,7 @@ def _speak_sasl(client: KazooClient, access: Access) -> None:
             response = exchange.response(_ask_sasl(connection, b"", 1, timeout_s))
             if not exchange.is_confirmed_by(_ask_sasl(connection, response, 2, timeout_s)):
                 raise AuthFailedError("the server does not know the password")
-        except (ConnectionDropped, ValueError) as error:  # it hangs up on a wrong password
+        except (ConnectionDropped, ValueError) as error:  # a server drops wrong passwords
             raise AuthFailedError(str(error)) from error
 
     connection.sasl_options = {}
@@ -369,10 +390,11 @@ def _no_hosts(hosts: str, why: str) -> BadConfiguration:
 
 
 class OneSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """A kazoo handler that connects only while `may_connect` says so, so that kazoo cannot
-    start a second session in the place of one that ended. With `tls` every connection is one of
-    its context of that moment: kazoo's own would trust whom this system trusts, whatever the
-    configuration says.
+    """A kazoo handler that connects only while `may_connect` returns True, so that kazoo can't
+    start a second session after one that has ended.
+
+    With `tls` each connection uses the context that `tls` has at that moment. kazoo's own TLS would
+    trust the authorities that this system trusts, whatever the configuration says.
     """
 
     def __init__(self, tls: Renewed | None = None) -> None:
@@ -384,7 +406,9 @@ class OneSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]  # ka
 
     @property
     def refused_because(self) -> str:
-        """Why the last connection came to nothing, if TLS is why; for an error."""
+        """Why the last connection failed, if TLS was the reason, as a piece of an error message;
+        else "".
+        """
         return self._refused
 
     def create_connection(self, *args: Any, **kwargs: Any) -> socket.socket:
@@ -410,13 +434,13 @@ class OneSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]  # ka
         return encrypted
 
     def cut(self) -> None:
-        """Break the connection, whatever the server is doing."""
+        """Break the connection, even if the server hangs."""
         connection = self._socket
         if connection is not None:
-            try:  # of the socket itself: an encrypted one would first forget that it is
+            try:  # the plain socket's method: that of an SSLSocket would first drop its TLS state
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)
             except OSError:
-                return  # it is closed already
+                return  # the connection is closed already
 
     def select(
         self,
@@ -425,9 +449,12 @@ class OneSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]  # ka
         errors: Sequence[Any],
         timeout_s: float | None = None,
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Like select.select. kazoo's own makes and closes an epoll object at each call, which
-        costs more than everything else it does for a request. What TLS has read ahead is there,
-        too: kazoo would wait for more, maybe until the next ping.
+        """Like select.select, but with poll: kazoo's own method makes and closes an epoll object at
+        each call, which costs more than everything else that kazoo does for a request. `errors` is
+        ignored.
+
+        A TLS socket also counts as readable if it has decrypted bytes that were not read yet. kazoo
+        would wait for further bytes, perhaps until the next ping.
         """
         del errors
         ahead = [one for one in readers if isinstance(one, ssl.SSLSocket) and one.pending()]
