@@ -1,9 +1,10 @@
-"""How far the units of a running job are, for people who look: one small file beside the result.
+"""How far the units of a running job are, to show to people, in a small file beside the result.
 
-`progress` stands in the job's staging directory: a slot of fixed size for each unit, at the place
-of its ordinal, written by whoever runs the unit. So it can be read wherever the replica's disk
-can, whatever process works: a server, a Dagster run, a Spark executor elsewhere. It counts what
-is done, is never synced, and is gone before the part is published. Nothing decides by it.
+The file `progress` in the job's staging directory has a slot of fixed size for each unit, at the
+place of its ordinal, which the process that runs the unit writes. So it can be read wherever the
+replica's disk can, whichever process runs the unit: a server, a Dagster run, a Spark executor on
+another host. It is never synced, and removed before the part is published. No decision depends on
+it.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ _SLOT = struct.Struct("<QQQQ")
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What the units of a job have read and written so far. Bytes are uncompressed."""
+    """What units have read and written so far. Bytes are uncompressed."""
 
     rows_read: int = 0
     bytes_read: int = 0
@@ -35,7 +36,7 @@ class Progress:
 
 
 class UnitProgress:
-    """The slot of one unit. No unit fails because it can't tell how far it is."""
+    """Writes the slot of one unit. A unit does not fail because the slot can't be written."""
 
     def __init__(self, output: str, ordinal: int) -> None:
         """`output`: the absolute path of the file that the unit makes."""
@@ -43,6 +44,7 @@ class UnitProgress:
         self._offset = ordinal * _SLOT.size
 
     def tell(self, progress: Progress) -> None:
+        """Write the unit's progress to its slot."""
         data = _SLOT.pack(
             progress.rows_read,
             progress.bytes_read,
@@ -58,8 +60,8 @@ class UnitProgress:
 
 
 def read_progress(staging: str) -> Progress | None:
-    """What all units of the job that fills this directory (an absolute path) have done; None
-    when none has begun, or all have ended.
+    """What all units of the job with this staging directory (an absolute path) have done. None
+    before any unit has written its progress, and after the job has ended.
     """
     try:
         data = (Path(staging) / FILE).read_bytes()
@@ -71,6 +73,6 @@ def read_progress(staging: str) -> Progress | None:
 
 
 def forget_progress(staging: str) -> None:
-    """The job has ended; its directory holds the part's files alone again."""
+    """Remove the progress of a job that has ended, so that only the part's files are left."""
     with contextlib.suppress(OSError):
         (Path(staging) / FILE).unlink(missing_ok=True)

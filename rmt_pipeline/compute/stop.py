@@ -1,7 +1,9 @@
-"""Stopping a job that runs: a small file in its staging directory, looked for between batches.
+"""Stopping a running job: by a small file in its staging directory, for which the units look
+between batches.
 
-So it reaches the units wherever they run: in this process, in Spark's executors, on another host
-that writes to the replica's disk. A unit that finds it ends with Conflict; the directory goes.
+That way it reaches the units wherever they run: in this process, in Spark's executors, or on
+another host that writes to the replica's disk. A unit that finds the file raises Conflict; then the
+directory is removed.
 """
 
 import contextlib
@@ -15,19 +17,25 @@ FILE = layout.STOP
 
 
 def ask_to_stop(staging: str, reason: str) -> None:
-    """`staging` is a job's directory (an absolute path). Nothing happens when it is gone."""
+    """Ask the units of a job to stop. `staging` is its directory (an absolute path). Does nothing
+    if that is gone.
+    """
     with contextlib.suppress(OSError):
         (Path(staging) / FILE).write_text(reason, encoding="utf-8")
 
 
 def forget_stop(staging: str) -> None:
-    """The job has ended all the same: its directory holds the part's files alone again."""
+    """Remove the request to stop from a job that has ended nevertheless, so that only the part's
+    files are left.
+    """
     with contextlib.suppress(OSError):
         (Path(staging) / FILE).unlink(missing_ok=True)
 
 
 def raise_if_stopped(output: str) -> None:
-    """`output` is the absolute path of the file that a unit makes. Raises Conflict."""
+    """Raises Conflict if the job was asked to stop. `output` is the absolute path of the file that
+    the unit makes.
+    """
     path = os.path.join(os.path.dirname(output), FILE)  # noqa: PTH118, PTH120  in a hot loop
     if os.access(path, os.F_OK):
         raise Conflict(Path(path).read_text(encoding="utf-8"))

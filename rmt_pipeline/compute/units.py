@@ -1,11 +1,11 @@
-"""Units: a merge cut into pieces of bounded size that know nothing of each other. Pure.
+"""Units: a merge is cut into pieces of bounded size, which are computed independently. Pure.
 
-A small merge is one unit. A large one is cut at key values, so that rows with equal keys always
-meet in one unit, whatever the engine does with them. Each unit writes one file; the files of a
-part, in the order of their units, are in key order.
+A small merge is one unit. A large one is cut at key values, so that all rows with the same key are
+in one unit, whatever the engine does with them. Each unit writes one file; the files of a part, in
+the order of their units, are in key order.
 
-The cut depends on the sources alone, never on how many cores there are: every replica makes the
-same files, whatever it runs on.
+The cut depends on the sources alone, not on the number of cores, so every replica makes the same
+files, whatever machine it runs on.
 """
 
 import decimal
@@ -18,24 +18,26 @@ from rmt_pipeline.protocol.alter.history import StoredColumn
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.protocol.ttl import TtlRule, TtlTimes
 
-UNIT_BYTES = 32 << 20  # of Parquet; smaller ones would spend their time on starting
+UNIT_BYTES = 32 << 20  # of Parquet; smaller units would spend their time on starting
 UNITS_PER_MERGE_MAX = 256
 
 KeyPrefix = tuple[Any, ...]
 """Values of the first columns of a key."""
 
 LeadingKey = int | float | bytes | decimal.Decimal | None
-"""A value of the leading key column: dates and times as stored integers, strings as bytes."""
+"""A value of the first key column: dates and times as stored integers, strings as bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """MergeTree: all rows (spec §17.1)."""
+    """MergeTree: all rows stay (spec §17.1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replacing:
-    """The newest row of each key (spec §17.2). Column names; "" when there is none."""
+    """ReplacingMergeTree: the newest row of each key stays (spec §17.2). `version` and `is_deleted`
+    are columns' names, "" if there is none.
+    """
 
     version: str = ""
     is_deleted: str = ""
@@ -44,8 +46,9 @@ class Replacing:
 
 @dataclass(frozen=True, slots=True)
 class Summing:
-    """Sums of each key (spec §17.3). `columns` empty: every number outside of the keys.
-    `kept` are the columns that the keys use, which are never summed.
+    """SummingMergeTree: the rows of each key are summed (spec §17.3). `columns` are the columns to
+    sum; if empty, all numbers outside of the keys. `kept` are the columns that the keys use, which
+    are never summed.
     """
 
     columns: tuple[str, ...] = ()
@@ -54,13 +57,15 @@ class Summing:
 
 @dataclass(frozen=True, slots=True)
 class Aggregating:
-    """SimpleAggregateFunction and AggregateFunction columns of each key (spec §17.4)."""
+    """AggregatingMergeTree: the SimpleAggregateFunction and AggregateFunction columns of each key
+    are aggregated (spec §17.4).
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Collapsing:
-    """Rows that cancel each other, by order (spec §17.5). `final`: negative rows are hidden, as
-    a SELECT with FINAL does.
+    """CollapsingMergeTree: rows cancel each other by their order (spec §17.5). If `final`, negative
+    rows are hidden, as by SELECT with FINAL.
     """
 
     sign: str
@@ -69,7 +74,9 @@ class Collapsing:
 
 @dataclass(frozen=True, slots=True)
 class VersionedCollapsing:
-    """Rows that cancel each other, by version (spec §17.6); `version` ends the sorting key."""
+    """VersionedCollapsingMergeTree: rows cancel each other by their version (spec §17.6). `version`
+    is the last column of the sorting key.
+    """
 
     sign: str
     version: str
@@ -83,11 +90,12 @@ COMPUTED = "\0"
 
 @dataclass(frozen=True, slots=True)
 class KeyPart:
-    """One expression of a key. `text` is its canonical text; `name` the column that holds its
-    values in working tables: a column of the table, or one that begins with `COMPUTED`. Columns
-    whose order is not that of what is stored (`order_values`) are computed as well.
+    """One expression of a key.
 
-    `column` is the table's column that it is, "" for other expressions.
+    `text` is its canonical text. `name` is the column that has its values in working tables: a
+    column of the table, or a computed one, whose name begins with `COMPUTED`. Columns whose order
+    is not that of their stored values (`order_values`) are computed as well. `column` is the
+    table's column if the expression is just that, else "".
     """
 
     text: str
@@ -96,39 +104,40 @@ class KeyPart:
 
     @property
     def is_computed(self) -> bool:
+        """Whether its values are in a column of their own, not in one of the table."""
         return self.name.startswith(COMPUTED)
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What all units of one merge have in common."""
+    """The properties that all units of one merge share."""
 
     columns: tuple[Column, ...]
-    """Those that are stored."""
+    """The columns of the result: stored ones only."""
     key: tuple[KeyPart, ...]
     """The sorting key."""
     rules: Rules = field(default_factory=Plain)
     deduplicate: bool = False
     deduplicate_by: tuple[str, ...] = ()
-    """Columns that make two rows equal; empty: all of them."""
+    """The columns by which two rows are equal; empty for all columns."""
 
     bounded: tuple[KeyPart, ...] = ()
-    """Whose least and greatest values the manifest tells."""
+    """The expressions whose least and greatest values go into the manifest."""
     ttl: tuple[TtlRule, ...] = ()
-    """By which the manifest tells when rows expire."""
+    """The rules for which the manifest says when rows expire."""
     expire_s: int = 0
-    """Rows and values that have expired by then are dropped; 0: none is."""
+    """Rows and values that have expired by this time are dropped; 0 if none is to be dropped."""
     codec: str = ""
-    """What stands in CODEC(…); "" is the default."""
+    """The codec of the result, as in CODEC(…); "" for the default."""
 
     @property
     def key_names(self) -> tuple[str, ...]:
-        """The columns of working tables that hold the key."""
+        """The columns of working tables that have the key's values."""
         return tuple(part.name for part in self.key)
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """The columns of the table that are in the key as they are."""
+        """The table's columns that are expressions of the key by themselves."""
         return tuple(part.column for part in self.key if part.column)
 
     @property
@@ -143,7 +152,7 @@ class Shape:
 
 
 def shape_without(shape: Shape, names: Collection[str]) -> Shape:
-    """The shape of rows that lack these columns, which are in no key."""
+    """The shape of rows without these columns, which are in no key."""
     if not names:
         return shape
     kept = tuple(column for column in shape.columns if column.name not in names)
@@ -152,10 +161,10 @@ def shape_without(shape: Shape, names: Collection[str]) -> Shape:
 
 @dataclass(frozen=True, slots=True)
 class UnitFile:
-    """A file of a source: absolute path, and what its part's manifest says it is.
+    """A file of a source: its absolute path, and its size and hash by the part's manifest.
 
-    `firsts`: the leading key value of each row group's first row, for keys of which Parquet has
-    no statistics; else empty.
+    `firsts` has the leading key value of the first row of each row group, if Parquet has no
+    statistics of such keys; else it is empty.
     """
 
     path: str
@@ -166,10 +175,10 @@ class UnitFile:
 
 @dataclass(frozen=True, slots=True)
 class UnitSource:
-    """A source part; its files in key order.
+    """A source part, with its files in key order.
 
-    `stored` says where it has which columns of the result; None: where it has columns of these
-    names and types.
+    `stored` says under which name and type the part has each column of the result that it has; None
+    if it has them under the names and types of the result.
     """
 
     part: str
@@ -179,11 +188,11 @@ class UnitSource:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One file to make: the sources' rows whose key is in [lower, upper), None being no bound.
+    """One file to make, from the sources' rows whose key is in [lower, upper). A bound may be None.
 
-    `merge` says to which merge of its job it belongs, `ordinal` which of its files it makes.
-    `verify` are the files whose bytes this unit compares with their hash: the units of a merge
-    share that work.
+    `merge` is the number of the merge that the unit belongs to, `ordinal` the number of its file in
+    the result. `verify` are the files whose bytes this unit compares with their hashes: the units
+    of a merge share that work.
     """
 
     merge: int
@@ -199,7 +208,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class RowGroupStatistics:
-    """A row group: where its leading key values lie, and how many bytes it has."""
+    """The least and greatest leading key value of a row group, and its bytes."""
 
     least: LeadingKey
     greatest: LeadingKey
@@ -208,25 +217,25 @@ class RowGroupStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The key of a row that stands for so many bytes of rows around it."""
+    """The key of a sampled row, which stands for `size` bytes of rows around it."""
 
     key: KeyPrefix
     size: float
 
 
 def units_count(bytes_total: int) -> int:
-    """Into how many units a merge of this many bytes of Parquet is cut, if its keys allow."""
+    """Into how many units a merge of so many bytes of Parquet is cut, if its keys allow that."""
     count = max(1, min(UNITS_PER_MERGE_MAX, -(-bytes_total // UNIT_BYTES)))
     return (
         count + count % 2 if count > 1 else 1
-    )  # an odd one out would keep half the cores idle
+    )  # with an odd number half the cores may be idle at the end
 
 
 def cuts(stretches: Sequence[RowGroupStatistics], count: int) -> list[LeadingKey]:
     """At most `count` - 1 key values that divide the bytes about equally, ascending.
 
-    Rows are taken to lie evenly between a stretch's least and greatest value, where those are
-    numbers; for other types a cut is the least value of a stretch.
+    Rows are assumed to be spread evenly between the least and greatest value of a row group, if
+    those are numbers. For other types a cut is the least value of some row group.
     """
     if count < 2 or not stretches or any(each.least is None for each in stretches):
         return []
@@ -267,7 +276,7 @@ def cuts_by_samples(samples: Sequence[Sample], count: int) -> list[KeyPrefix]:
 
 
 def _candidates(stretches: Sequence[RowGroupStatistics], count: int) -> set[LeadingKey]:
-    """Values that may become a cut."""
+    """The values that may become a cut."""
     found = {each.least for each in stretches}
     if isinstance(stretches[0].least, int):
         low = min(each.least for each in stretches)  # type: ignore[type-var]
@@ -279,7 +288,9 @@ def _candidates(stretches: Sequence[RowGroupStatistics], count: int) -> set[Lead
 def _between(
     stretches: Sequence[RowGroupStatistics], low: int, high: int, count: int
 ) -> list[int]:
-    """For each wanted share, the integer before which about that share lies: by bisection."""
+    """For each cut, the integer before which about the wanted share of the bytes is,
+    by bisection.
+    """
     total = sum(each.size for each in stretches)
     found = []
     for number in range(1, count):
@@ -299,7 +310,7 @@ def _bytes_before(stretches: Sequence[RowGroupStatistics], value: LeadingKey) ->
 
 
 def _share_before(stretch: RowGroupStatistics, value: LeadingKey) -> float:
-    """The share of a stretch's rows below `value`."""
+    """The share of a row group's rows that are below `value`."""
     least, greatest = stretch.least, stretch.greatest
     if value <= least:  # type: ignore[operator]
         return 0.0
@@ -311,8 +322,8 @@ def _share_before(stretch: RowGroupStatistics, value: LeadingKey) -> float:
 
 
 def joined_bounds(*pieces: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Least and greatest value of several pieces of a column, of which each tells its own. A piece
-    that has only NULL, or NaN, says nothing; None and None when no piece says anything.
+    """The least and greatest value of a column from those of its pieces. A piece with only NULL, or
+    with NaN, does not count. None and None if no piece counts.
     """
     ends = [end for piece in pieces for end in piece if not _is_no_value(end)]
     return (min(ends), max(ends)) if ends else (None, None)
@@ -324,7 +335,7 @@ def _is_no_value(end: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A data file that a unit made: name, bytes, SHA-256."""
+    """A data file that a unit made: its name, bytes and SHA-256."""
 
     name: str
     size: int
@@ -333,7 +344,7 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class UnitDone:
-    """What a unit made. No rows: no file (and hashes of nothing)."""
+    """What a unit made. If no rows are left, `file` is None."""
 
     merge: int
     ordinal: int
@@ -345,7 +356,7 @@ class UnitDone:
     column_hashes: tuple[tuple[str, int], ...]
     content_hash: int
     key_bounds: tuple[tuple[str, object, object], ...]
-    """Of each key: text, least and greatest value, as Arrow's Python values."""
+    """For each bounded expression its text, least and greatest value, as Arrow's Python values."""
     warnings: tuple[str, ...]
     seconds: float
     ttl: tuple[TtlTimes, ...] = ()
@@ -353,12 +364,12 @@ class UnitDone:
 
 @dataclass(frozen=True, slots=True)
 class UnitFailed:
-    """Why a unit made nothing. `part` names the source that is broken, when one is."""
+    """Why a unit failed. `part` is the name of the broken source, if one is broken."""
 
     merge: int
     ordinal: int
     error: str
-    """The class in protocol.errors, else the class of a bug."""
+    """The name of the class in protocol.errors; "RmtError" for any other exception."""
     message: str
     part: str = ""
 

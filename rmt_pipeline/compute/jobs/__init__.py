@@ -1,1 +1,1 @@
-"""Whoever runs units: this process, or tasks of Spark."""
+"""Running units, in this process or in tasks of Spark."""

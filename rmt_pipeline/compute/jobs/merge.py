@@ -1,7 +1,8 @@
-"""Merges, seen from the driver: jobs in, outcomes out, whoever computes them.
+"""Merges on the driver's side: takes jobs and returns outcomes, computed in this process or by
+Spark.
 
-A merge is planned into units, the units are run, and what they made is added up and checked.
-The caller then seals the staging directory with a manifest and publishes it, or throws it away.
+A merge is planned as units, the units are run, and their results are added up and checked. The
+caller then seals the staging directory with a manifest and publishes it, or removes it.
 """
 
 import contextlib
@@ -30,11 +31,11 @@ SMALL_BYTES_MAX = 4 << 20
 
 UnitResults = Generator[UnitResult, None, None]
 RunUnits = Callable[[Sequence[Sequence[Unit]]], UnitResults]
-"""Runs the units of several jobs; the results in any order."""
+"""A function that runs the units of several jobs, and yields the results in any order."""
 
 
 class LocalMerger:
-    """Merges in this process, one after the other."""
+    """Runs merges in this process, one after the other."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -50,9 +51,10 @@ class LocalMerger:
 
 
 class SparkMerger:
-    """Merges as Spark jobs of units. Small ones are made in this process: a job costs several times
-    what their units do, a JVM may take a minute to start, and the same units make the same bytes
-    here.
+    """Runs merges as Spark jobs of units.
+
+    Small merges are run in this process: a Spark job costs several times what their units do, and a
+    JVM may take a minute to start. The same units make the same bytes here.
     """
 
     def __init__(self, sessions: SparkSessions, ids: IdSource) -> None:
@@ -71,7 +73,9 @@ class SparkMerger:
 
 
 def are_small(sources: Iterable[SourcePart]) -> bool:
-    """Whether Spark is not worth it: all these parts are read sooner than a job begins."""
+    """Whether Spark is not worth it: all these parts are read in less time than a job needs to
+    start.
+    """
     manifests = [source.manifest for source in sources]
     return (
         sum(each.rows for each in manifests) <= SMALL_ROWS_MAX
@@ -82,8 +86,8 @@ def are_small(sources: Iterable[SourcePart]) -> bool:
 def results_of_jobs(
     planned: Mapping[int, Sequence[Unit]], run: RunUnits
 ) -> Iterator[tuple[int, list[UnitResult]]]:
-    """Run the units of jobs, which are planned by number: the results of each job's units, when the
-    last of them has ended.
+    """Run the units of several jobs, `planned` by the jobs' numbers. Yields the number and the
+    results of each job once the last of its units has ended.
     """
     if not planned:
         return
@@ -96,7 +100,7 @@ def results_of_jobs(
 
 
 def _outcomes(jobs: Sequence[MergeJob], run: RunUnits) -> Iterator[MergeOutcome]:
-    """Plan all jobs, run their units, and give each job's outcome with its last unit."""
+    """Plan all jobs, run their units, and yield each job's outcome once its last unit has ended."""
     planned: dict[int, list[Unit]] = {}
     for number, job in enumerate(jobs):
         try:

@@ -1,10 +1,12 @@
-"""Mutations, seen from the driver: jobs in, outcomes out, whoever computes them.
+"""Mutations on the driver's side: takes jobs and returns outcomes, computed in this process or by
+Spark.
 
-Each file of a part is a unit. First the units look whether any command is for a row of theirs: a
-part of which all say no is not written. Where some say yes and some no, those that said no are
-asked once more, to write their rows as they are.
+Each file of a part is a unit. A unit first finds out whether any command applies to a row of its
+file; if none does, it writes nothing. If no unit of a part wrote anything, the part is not
+rewritten. If some did and others did not, those others are run again, to write their rows as they
+are.
 
-What a call needs beyond this is imported when it is made, for start-up time.
+What only some calls need is imported when they are made, for start-up time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -57,11 +59,11 @@ from rmt_pipeline.syntax.mutation import (
 from rmt_pipeline.system import Clock, IdSource, SystemClock
 
 LOCAL_JOBS_MAX = 64
-"""Of small parts, looked at together."""
+"""How many small parts are handled together in this process."""
 
 
 class LocalMutator:
-    """Mutates in this process, one part after the other."""
+    """Runs mutations in this process, one part after the other."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -75,7 +77,9 @@ class LocalMutator:
 
 
 class SparkMutator:
-    """Mutates as Spark jobs of units; small parts in this process, as with merges."""
+    """Runs mutations as Spark jobs of units; those of small parts in this process, as
+    with merges.
+    """
 
     def __init__(self, sessions: SparkSessions, ids: IdSource) -> None:
         self._sessions = sessions
@@ -92,7 +96,7 @@ class SparkMutator:
 
 
 def _outcomes(jobs: Sequence[MutateJob], run: RunUnits) -> Iterator[MutateOutcome]:
-    """Plan all jobs, run their units, and give each job's outcome as soon as it is known."""
+    """Plan all jobs, run their units, and yield each job's outcome as soon as it is known."""
     planned: dict[int, list[MutateUnit]] = {}
     for number, job in enumerate(jobs):
         units = _plan(job, number)
@@ -118,7 +122,7 @@ def _outcomes(jobs: Sequence[MutateJob], run: RunUnits) -> Iterator[MutateOutcom
 def try_first_rows(job: MutateJob) -> None:
     """Try a mutation on the first rows of its source, in this process. Nothing is written.
 
-    Raises UserError for what can't be computed, BrokenSource.
+    Raises UserError for a value that can't be computed, BrokenSource.
     """
     from rmt_pipeline.compute.mutate.unit import try_rows  # noqa: PLC0415  DuckDB
 
@@ -127,7 +131,7 @@ def try_first_rows(job: MutateJob) -> None:
 
 
 def rows_touched(job: MutateJob) -> int:
-    """How many rows of the source some command is for, as they are now; nothing is written."""
+    """To how many rows of the source, as they are now, some command applies. Nothing is written."""
     from rmt_pipeline.compute.mutate.unit import count_rows  # noqa: PLC0415  DuckDB
 
     return sum(count_rows(unit) for unit in _plan(job, 0))
@@ -163,8 +167,8 @@ def _plan(job: MutateJob, number: int) -> list[MutateUnit]:
 
 @lru_cache(maxsize=100)
 def _shape(definition: TableDefinition) -> Shape:
-    """What a mutation writes: what a merge of one part with nothing would, but for the rows that
-    engines and TTL take away.
+    """The shape of what a mutation writes: that of a merge of the part alone, but without the
+    engine's rules and TTL, which would remove rows.
     """
     return replace(
         shape_of(MergeJob("", (), "", definition, 0)), rules=Plain(), expire_s=0, codec=""
@@ -172,14 +176,14 @@ def _shape(definition: TableDefinition) -> Shape:
 
 
 def _is_for_none(job: MutateJob, source: UnitSource, shape: Shape) -> bool:
-    """Whether the manifest alone tells that no command is for any row of the part."""
+    """Whether the manifest alone shows that no command applies to any row of the part."""
     from rmt_pipeline.compute.mutate.commands import commands_of  # noqa: PLC0415  DuckDB
     from rmt_pipeline.compute.mutate.pruning import manifest_bounds  # noqa: PLC0415
 
     manifest = job.source.manifest
     try:
         commands = commands_of(job.commands, shape.columns, manifest.partition_id)
-    except UserError:  # said by the unit, as the failure of this one part
+    except UserError:  # the unit raises it too, as the failure of this one part
         return False
     return commands.is_for_none(manifest_bounds(source, shape, manifest.key_bounds))
 
@@ -191,9 +195,10 @@ def _commands_for(job: MutateJob) -> list[Command]:
 
 
 def _lacking(job: MutateJob, shape: Shape) -> frozenset[str]:
-    """The columns that the result has no values of. Those that the source lacks stay so, and those
-    that are cleared become so: what they are read as is what their default says by then. An UPDATE
-    writes those that it sets, a DELETE writes every row anew, with all columns.
+    """The columns of which the result has no values, so that they are read as their default at the
+    time of reading. These are the columns that the source lacks, and those that CLEAR COLUMN
+    clears. But an UPDATE writes the columns that it sets or that follow from these, and a DELETE
+    writes every row with all columns.
     """
     from rmt_pipeline.translate.mutation_rules import affected  # noqa: PLC0415  start-up: DuckDB
 
@@ -216,7 +221,9 @@ def _lacking(job: MutateJob, shape: Shape) -> frozenset[str]:
 
 
 def _always_written(definition: TableDefinition, shape: Shape) -> frozenset[str]:
-    """What a file is ordered by and measured with; at least one column."""
+    """The columns that every file must have: those for the keys, the engine and TTL;
+    at least one.
+    """
     if shape.ttl:
         return frozenset(column.name for column in shape.columns)
     keys = KeyColumns((*definition.partition_by, *definition.order_by), shape.columns)
@@ -225,7 +232,9 @@ def _always_written(definition: TableDefinition, shape: Shape) -> frozenset[str]
 
 
 def _has_old_columns(job: MutateJob, shape: Shape, lacking: frozenset[str]) -> bool:
-    """Whether an ALTER is among the commands, and the part is not yet as it says (spec §8.3)."""
+    """Whether an ALTER is among the commands and the part does not have its columns yet (spec
+    §8.3).
+    """
     manifest = job.source.manifest
     if not any(isinstance(command, AlterColumn) for command in _commands_for(job)):
         return False
@@ -237,7 +246,7 @@ def _has_old_columns(job: MutateJob, shape: Shape, lacking: frozenset[str]) -> b
 
 
 def _as_merge(job: MutateJob) -> MergeJob:
-    """A mutation writes what a merge of the one part with nothing would write."""
+    """The merge of the part alone, as which the results of a mutation's units are added up."""
     return MergeJob(job.result, (job.source,), job.staging, job.definition, job.create_time_s)
 
 
@@ -253,7 +262,9 @@ def _to_rewrite(units: Sequence[MutateUnit], results: Sequence[UnitResult]) -> l
 def _outcome(
     job: MutateJob, shape: Shape, results: Sequence[UnitResult]
 ) -> MutateOutcome | None:
-    """None: some units wrote their rows and others did not."""
+    """The outcome of a job from its units' results; None if some units wrote rows and others did
+    not.
+    """
     failed = first_failure(results)
     if failed is not None:
         return MutateFailure(job, error_of(failed), failed.part)
@@ -281,11 +292,11 @@ def _outcome(
 
 
 def _not_conserved(job: MutateJob, units: Sequence[MutateUnitDone], rows_in: int) -> str | None:
-    """What was lost or changed that should have stayed; None when nothing.
+    """What the mutation lost or changed that should have stayed, in words; None if nothing.
 
-    The rows that stayed and those that were deleted are the rows that were there; in every
-    column that no command changes, their values are too. Columns that the source has with
-    another type, or not at all, have no sum to compare with.
+    The rows that stayed and those that were deleted must be the rows of the source, and in every
+    column that no command changes their values must be the source's too. Columns that the source
+    has with another type, or not at all, have no sum to compare with.
     """
     source = job.source.manifest
     if rows_in != source.rows:

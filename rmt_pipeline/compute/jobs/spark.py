@@ -1,10 +1,10 @@
-"""Spark: sessions, and jobs whose tasks are units.
+"""Spark: sessions, and jobs whose tasks run units.
 
-Nothing here needs more than DataFrames, so that a classic session (in this process) and Spark
-Connect (somewhere else) are the same. A job is `range(n)` in n partitions: task i carries out
-the i-th group of units, whichever executor it lands on. No rows go through the JVM.
+Only DataFrames are used, so a classic session (in this process) and Spark Connect (a server) work
+alike. A job is `range(n)` in n partitions: task i runs the i-th group of units, on whichever
+executor. No rows go through the JVM.
 
-What a call needs beyond this is imported when it is made, for start-up time.
+What only some calls need is imported when they are made, for start-up time.
 """
 
 import contextlib
@@ -43,25 +43,29 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 5.0
 JOBS_AT_ONCE_MAX = 4
 INTERRUPT_AGAIN_S = 0.5
-START_TIMEOUT_S = 120.0  # for a session in a JVM that has begun; 3 s on an idle machine
+START_TIMEOUT_S = 120.0  # for a session in a JVM that has started; 3 s on an idle machine
 PAUSE_FIRST_S = 2.0  # after a JVM that did not start; doubled with each that follows
 PAUSE_MAX_S = 120.0
 
-# How long a client asks again before it believes that the server is gone: about 4 s. pyspark's
-# own answer is ten minutes, also when a process ends and says good-bye to a server that is away.
+# A client retries for about 4 s before it takes the server for gone. pyspark's own default is ten
+# minutes, also when a process ends and closes its session with a server that is not there.
 RETRIES = {"max_retries": 6, "initial_backoff": 50, "max_backoff": 1000}
 _LOST = ("SESSION_NOT_FOUND", "SESSION_CLOSED", "SESSION_CHANGED", "SESSION_ALREADY_EXISTS")
 
 
 @dataclass(slots=True)
 class SparkSessions:
-    """How to get a session: kept, and made again when it has ended. Thread-safe.
+    """Opens a Spark session when it is needed, keeps it, and opens another when it has ended.
+    Thread-safe.
 
-    `remote`: a Spark Connect server (`sc://host:port`). `master`: a session of this process on
-    that master (`local[2]`, `spark://host:port`). `given`: somebody else's session, of any
-    kind, never closed here. Exactly one of the three. `java_home` is for `master` alone.
-    `fallback_master`: where no server answers at `remote`, a session of this process on that
-    master is used from then on.
+    Exactly one of these three is given:
+
+    * `remote`: a Spark Connect server (`sc://host:port`);
+    * `master`: for a session of this process on that master (`local[2]`, `spark://host:port`);
+    * `given`: a session of the caller, of any kind, which is never closed here.
+
+    If no server answers at `remote`, a session of this process on `fallback_master` (if given) is
+    used from then on. `java_home` is only for sessions of this process.
     """
 
     remote: str | None = None
@@ -78,7 +82,9 @@ class SparkSessions:
         assert len(ways) == 1, "give one of remote, master and given"
 
     def get(self) -> Any:
-        """A live session. Raises Unavailable when the server can't be reached."""
+        """A live session. Raises Unavailable if the server can't be reached or Spark does not
+        start.
+        """
         if self.given is not None:
             return self.given
         with self._lock:
@@ -87,8 +93,8 @@ class SparkSessions:
             return self._session
 
     def forget_lost(self, session: Any, error: Exception) -> None:
-        """After `error`: if the server no longer knows this session, or its JVM has ended, the
-        next `get` makes one.
+        """After `error`: if the server no longer knows this session, or its JVM has ended, forget
+        it, so that the next `get` opens another.
         """
         if self.given is not None:
             return
@@ -111,8 +117,8 @@ class SparkSessions:
                 session.client.close()
 
     def close(self) -> None:
-        """End the session, unless somebody else gave it, and its JVM, if it is of this process.
-        Idempotent.
+        """End the session, unless it was `given`, and its JVM, if that is of this process. May be
+        called again.
         """
         with self._lock:
             session, self._session = self._session, None
@@ -165,10 +171,10 @@ class SparkSessions:
 
 
 class _OwnJvm:
-    """The JVM of this process's classic sessions: pyspark knows one in a process, no more.
+    """The JVM of this process's classic sessions; pyspark can have only one in a process.
 
-    At most one attempt to start it is under way at a time. After one that failed there is a pause,
-    longer and longer, and nothing of the attempt is left.
+    At most one attempt to start it is made at a time. A failed attempt leaves nothing behind; after
+    it there is a pause, which doubles with each further failure.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -185,7 +191,7 @@ class _OwnJvm:
         return running is not None and running.has_ended
 
     def require_no_pause(self) -> None:
-        """Raises Unavailable."""
+        """Raises Unavailable during the pause after a failed attempt."""
         left_s = self._not_before_s - self._clock.monotonic_s()
         if left_s > 0:
             raise Unavailable(f"{self._why}; it is tried again in {left_s:.0f} s")
@@ -204,10 +210,10 @@ _jvm = _OwnJvm(SystemClock())
 
 
 def start_jvm(options: Mapping[str, str], *, java_home: str | None = None) -> Any:
-    """A classic session of this process, in a JVM that ends with the process however that ends.
-    Where there is such a session already, of whomever, that one, with these options.
+    """A classic session of this process, in a JVM that ends with the process, however that ends. If
+    the process has such a session already, from other code too, that one gets these options.
 
-    Raises Unavailable: also at once, while the pause after a failed attempt lasts.
+    Raises Unavailable if it can't be started; at once during the pause after a failed attempt.
     """
     from pyspark import SparkContext  # noqa: PLC0415  half a second of import
 
@@ -234,7 +240,7 @@ def start_jvm(options: Mapping[str, str], *, java_home: str | None = None) -> An
 
 
 def _begin_in(jvm: SessionJvm, options: Mapping[str, str], java_home: str | None) -> Any:
-    """The first session of a JVM that has just begun. One that hangs is killed, which ends the
+    """The first session of a JVM that has just started. A JVM that hangs is killed, which ends the
     call that waits for it.
     """
     from pyspark import SparkContext  # noqa: PLC0415
@@ -243,7 +249,7 @@ def _begin_in(jvm: SessionJvm, options: Mapping[str, str], java_home: str | None
     _forget_connect()
     there = {"PYSPARK_GATEWAY_PORT": str(jvm.port), "PYSPARK_GATEWAY_SECRET": jvm.secret}
     with _set_in_environment(there):
-        gateway = launch_gateway()  # connects to what these two name, and launches nothing
+        gateway = launch_gateway()  # connects to what these two name, launches nothing
     killer = threading.Timer(START_TIMEOUT_S, jvm.kill)
     killer.daemon = True
     killer.start()
@@ -257,7 +263,7 @@ def _begin_in(jvm: SessionJvm, options: Mapping[str, str], java_home: str | None
 
 
 def _forget_connect() -> None:
-    """A classic session was asked for; what the environment may say is for another one."""
+    """Remove the variables for Spark Connect from the environment: a classic session is wanted."""
     for name in CONNECT_VARIABLES:
         os.environ.pop(name, None)
 
@@ -269,15 +275,15 @@ def _session_with(options: Mapping[str, str], java_home: str | None) -> Any:
     builder = SparkSession.builder
     for name, value in options.items():
         builder = builder.config(name, value)
-    with _set_in_environment(python_environment(java_home)):  # which Python its workers are
+    with _set_in_environment(python_environment(java_home)):  # names the workers' Python
         return builder.getOrCreate()
 
 
 def stop_jvm(session: Any) -> None:
-    """End a classic session; and the JVM, if it is one that `start_jvm` started."""
+    """End a classic session, and its JVM if `start_jvm` started that."""
     with _jvm.lock:
         with contextlib.suppress(Exception), warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # pyspark's, of a JVM that is gone
+            warnings.simplefilter("ignore", RuntimeWarning)  # pyspark warns if the JVM is gone
             session.stop()
         jvm, _jvm.running = _jvm.running, None
         if jvm is not None:
@@ -286,7 +292,7 @@ def stop_jvm(session: Any) -> None:
 
 
 def _forget_jvm() -> None:
-    """pyspark keeps what it knows of the JVM in its classes, for the life of the process."""
+    """Make pyspark forget the JVM, which it keeps in its classes for the life of the process."""
     from pyspark import SparkContext  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
@@ -301,14 +307,14 @@ def _forget_jvm() -> None:
 
 
 def limit_retries(session: Any) -> None:
-    """A Connect session that gives up on a server that is gone after `RETRIES`."""
+    """Make a Connect session give up after `RETRIES` if its server is gone."""
     from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415
 
     session.client.set_retry_policies([DefaultPolicy(**RETRIES)])
 
 
 def require_reachable(remote: str) -> None:
-    """Raises Unavailable at once where pyspark would try for ten minutes."""
+    """Raises Unavailable if no server listens at `remote`; pyspark would try for ten minutes."""
     address = urlsplit(remote.replace("sc://", "http://", 1))
     host, port = address.hostname or "127.0.0.1", address.port or CONNECT_PORT
     try:
@@ -330,7 +336,7 @@ def _is_reachable(remote: str) -> bool:
 
 @contextlib.contextmanager
 def _set_in_environment(values: Mapping[str, str]) -> Iterator[None]:
-    """For as long as the context lasts."""
+    """Set these environment variables while the context lasts."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -350,7 +356,7 @@ def _has_ended(session: Any) -> bool:
 
 
 def _brief(error: BaseException) -> str:
-    """The first line of a Java stack trace, at most."""
+    """The first line of the error's text, without the Java stack trace that may follow."""
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0][:500]
 
@@ -358,13 +364,14 @@ def _brief(error: BaseException) -> str:
 def run_jobs(
     sessions: SparkSessions, jobs: Sequence[Sequence[Sequence[Unit]]], *, tag: str
 ) -> Generator[UnitResult, None, None]:
-    """Run jobs of tasks of units; the results of each job as it finishes.
+    """Run jobs, each of several tasks, each of several units. Yields the results of each job when
+    it has ended.
 
-    Jobs run at the same time and share the cores, so that a large merge does not hold back
-    small ones. Every unit has exactly one result: when Spark itself fails (a worker was killed,
-    the server went away, `cancel`), its units' results say so. `tag` names the jobs for
-    `cancel`: letters, digits, "-" and "_". Whoever closes the iterator ends the jobs. Raises
-    Unavailable when there is no session.
+    Jobs run at the same time and share the cores, so that a large merge does not hold up small
+    ones. Every unit has exactly one result: if Spark itself fails (a worker was killed, the server
+    is gone, the job was interrupted), that is a UnitFailed. Closing the iterator stops the jobs
+    that still run; Spark knows them by `tag`, which has letters, digits, "-" and "_". Raises
+    Unavailable if there is no session.
     """
     session = sessions.get()
     with ThreadPoolExecutor(JOBS_AT_ONCE_MAX, thread_name_prefix="spark-job") as pool:
@@ -384,12 +391,12 @@ def run_jobs(
 
 
 def _stop(session: Any, jobs: Iterable["Future[list[UnitResult]]"], tag: str) -> None:
-    """Nobody waits for these any more. Nothing happens to those that have ended."""
+    """Stop the jobs that have not ended, and wait until they have."""
     unfinished = [job for job in jobs if not job.cancel()]
     while unfinished := list(wait(unfinished, timeout=0).not_done):
-        with contextlib.suppress(Exception):  # the server is gone: then the jobs end as well
+        with contextlib.suppress(Exception):  # if the server is gone, the jobs end too
             session.interruptTag(tag)
-        wait(unfinished, timeout=INTERRUPT_AGAIN_S)  # one that was just starting had no tag yet
+        wait(unfinished, timeout=INTERRUPT_AGAIN_S)  # a job that just starts has no tag yet
 
 
 def _run_job(session: Any, tasks: Sequence[Sequence[Unit]], tag: str) -> list[UnitResult]:
@@ -398,7 +405,7 @@ def _run_job(session: Any, tasks: Sequence[Sequence[Unit]], tag: str) -> list[Un
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         return run_tasks(packed, batches)
 
-    session.addTag(tag)  # tags belong to the thread
+    session.addTag(tag)  # for jobs of this thread
     try:
         numbers = session.range(0, len(packed), 1, len(packed))
         return unpack(numbers.mapInArrow(run, "result binary").toArrow())
@@ -421,8 +428,8 @@ def read_parts(
     parts: "Sequence[NamedPart]",
     definition: TableDefinition,
 ) -> Any:
-    """A DataFrame of these parts with the table's columns of now. Files that have just these
-    columns are Spark's own to read; rows of others are converted in tasks.
+    """A DataFrame of these parts with the table's current columns. Spark itself reads the files
+    that have just these columns; the rows of other parts are converted in tasks.
     """
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema  # noqa: PLC0415
 

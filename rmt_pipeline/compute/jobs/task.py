@@ -1,8 +1,7 @@
-"""Units inside a task of somebody else's scheduler: results instead of exceptions.
+"""Running units within a Spark task, with results instead of exceptions.
 
-A unit that fails must not take the other units of its task with it, nor have its task retried:
-the same bytes would fail again. What comes back is plain data, from which the driver makes the
-error.
+A unit that fails must not end the other units of its task, nor have Spark retry the task: the same
+bytes would fail again. Its result is plain data, from which the driver makes the error.
 """
 
 import pickle
@@ -21,7 +20,7 @@ RESULT_SCHEMA = pa.schema([pa.field("result", pa.binary(), nullable=False)])
 
 
 def try_unit(unit: Unit, clock: Clock) -> UnitResult:
-    """What became of the unit, whatever became of it."""
+    """Run a unit; any error becomes a UnitFailed."""
     try:
         if isinstance(unit, MutateUnit):
             # For start-up time.
@@ -39,8 +38,8 @@ def try_unit(unit: Unit, clock: Clock) -> UnitResult:
 
 
 def try_units(units: Sequence[Unit], clock: Clock) -> Iterator[UnitResult]:
-    """What became of each, in order. Those of mutations that have nothing to do are told apart
-    together, where that is cheaper.
+    """Run units; yields their results in order. Units of mutations that have nothing to do are
+    found first, several at once where that is cheaper.
     """
     mutations = [unit for unit in units if isinstance(unit, MutateUnit)]
     nothing: frozenset[tuple[int, int]] = frozenset()
@@ -59,17 +58,17 @@ def try_units(units: Sequence[Unit], clock: Clock) -> Iterator[UnitResult]:
 
 
 def pack(tasks: Sequence[Sequence[Unit]]) -> list[bytes]:
-    """The units of each task as bytes for `run_tasks`."""
+    """The units of each task as bytes, for `run_tasks`."""
     return [pickle.dumps(tuple(units)) for units in tasks]
 
 
 def run_tasks(
     packed: Sequence[bytes], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The body of a Spark task: `batches` hold numbers of tasks (the first column); out come
-    pickled results.
+    """The body of a Spark task: takes `batches` with the numbers of tasks in their first column,
+    and yields the pickled results of these tasks' units.
     """
-    pa.set_cpu_count(1)  # Spark counts one core per task; Arrow would take them all
+    pa.set_cpu_count(1)  # Spark counts on one core per task; Arrow would use them all
     pa.set_io_thread_count(1)
     clock = SystemClock()
     for batch in batches:
@@ -81,5 +80,5 @@ def run_tasks(
 
 
 def unpack(results: pa.Table) -> list[UnitResult]:
-    """What `run_tasks` gave."""
+    """The results that `run_tasks` yielded."""
     return [pickle.loads(row) for row in results.column("result").to_pylist()]  # noqa: S301

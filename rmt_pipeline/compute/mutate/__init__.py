@@ -1,1 +1,3 @@
-"""Mutations: units of one file, rewritten only where a row is touched (spec §7)."""
+"""Mutations in units of one file, which is rewritten only if a command applies to one of its rows
+(spec §7).
+"""

@@ -1,4 +1,4 @@
-"""Commands carried out on rows in memory. Knows no files."""
+"""Applies the commands of mutations to rows in memory. Files are read and written elsewhere."""
 
 import contextlib
 from collections.abc import Collection, Sequence
@@ -35,7 +35,7 @@ _ALWAYS, _NEVER = Literal(1, "1"), Literal(0, "0")
 
 @dataclass(frozen=True, slots=True)
 class AppliedCommands:
-    """Rows after all commands. `deleted` are those that went, as they were when they went."""
+    """The rows after all commands. `deleted` are the deleted ones, as they were at that moment."""
 
     rows: pa.Table
     deleted: tuple[pa.Table, ...]
@@ -43,19 +43,22 @@ class AppliedCommands:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A command, compiled. `condition` is 1 or 0, never NULL; `direct` is the same without DuckDB,
-    or may be NULL.
+    """A compiled command. `condition` gives 1 or 0, never NULL. `direct` computes the same without
+    DuckDB, but may give NULL for false; None if that is not possible.
     """
 
     condition: Expression
     direct: Condition | None
     assigned: tuple[tuple[str, Expression | None], ...] = ()
-    """None: the default of the column's type, in a group of Nested as many as `lengths_of` has."""
+    """The columns that the command sets, with their values. None stands for the default of the
+    column's type, or, if there is a `lengths_of`, for arrays of such defaults.
+    """
     lengths_of: str | None = None
+    """The column of the same Nested group whose arrays' lengths the cleared column gets."""
     clears: bool = False
 
     computed: tuple[str, ...] = ()
-    """MATERIALIZED columns that follow from the assigned ones."""
+    """The MATERIALIZED columns that are computed from the assigned ones."""
 
     @property
     def deletes(self) -> bool:
@@ -65,8 +68,8 @@ class _Step:
 class CompiledCommands:
     """The commands of one or several mutations, in order, for the parts of one partition.
 
-    A command sees what those before it have done. A value is computed only for the rows that it
-    is for: the others may hold what it can't be computed from. Raises UserError for texts that
+    A command sees the changes of those before it. A value is computed only for the rows to which
+    its command applies: from other rows it may not be computable. Raises UserError for texts that
     do not fit the columns.
     """
 
@@ -91,19 +94,19 @@ class CompiledCommands:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no command for this partition at all."""
+        """Whether no command concerns this partition."""
         return not self._steps
 
     def _does_something(self, command: Command) -> bool:
-        """Rows have the table's columns of now already: of an ALTER only CLEAR COLUMN is left, of
-        a column that there still is.
+        """Whether the command changes rows that have the table's current columns already. Of an
+        ALTER's commands only CLEAR COLUMN does, if the column still exists.
         """
         if not isinstance(command, AlterColumn):
             return True
         return command.clears and any(one.name == command.column for one in self._columns)
 
     def _compiled(self, command: Command, cleared: frozenset[str]) -> _Step:
-        """`cleared` are the columns that its ALTER clears."""
+        """Compile one command. `cleared` are all columns that its ALTER clears."""
         node = _ALWAYS if isinstance(command, AlterColumn) else command.condition
         condition = self._expression(Call("if", (node, _ALWAYS, _NEVER)))
         direct = direct_condition(node, _plain_types(self._columns))
@@ -130,52 +133,52 @@ class CompiledCommands:
                 return _Step(condition, direct, (value,), sibling, clears=True)
 
     def _column(self, name: str) -> Column:
-        """Raises UnknownColumn."""
+        """The column of that name. Raises UnknownColumn."""
         for column in self._columns:
             if column.name == name:
                 return column
         raise UnknownColumn(f"there is no column {name}, which a mutation updates")
 
     def _default_of(self, name: str) -> Expression | None:
-        """What CLEAR COLUMN sets; None is the default of the type."""
+        """The default that CLEAR COLUMN sets; None for the default of the type."""
         if name not in self._defaults:
             return None
         [column] = [column for column in self._columns if column.name == name]
         return self._expression(cast_to(parse_expression(column.default), column))
 
     def _expression(self, node: Node) -> Expression:
-        # Whether `now()` may stand in a command was decided before it was written to the log.
+        # Whether a command may use `now()` was checked before it was written to ZooKeeper.
         return compile_node(node, self._columns, allow_nondeterministic=True)
 
     @property
     def are_direct(self) -> bool:
-        """Whether all conditions are computed without DuckDB."""
+        """Whether all conditions can be computed without DuckDB."""
         return all(step.direct is not None for step in self._steps)
 
     def is_for_none(self, bounds: Bounds) -> bool:
-        """Whether certainly no command is for any row within the bounds."""
+        """Whether it is certain that no command applies to any row within the bounds."""
         return all(
             step.direct is not None and step.direct.is_for_none(bounds) for step in self._steps
         )
 
     def match(self, rows: pa.Table) -> bool:
-        """Whether any command is for any of these rows, which have the `condition_columns`.
+        """Whether any command applies to any of these rows, which have the `condition_columns`.
 
-        Right although commands see what those before them did: up to the first one that is for
-        a row, nothing was done. Raises BadValue.
+        It does not matter that commands see the changes of those before them: up to the first one
+        that applies to a row, nothing was changed. Raises BadValue.
         """
         return any(pc.any(_where(step, rows)).as_py() for step in self._steps)
 
     def touched(self, rows: pa.Table) -> NDArray[np.bool_]:
-        """For which of these rows some command is, each looked at alone. Raises BadValue."""
+        """Whether any command applies, for each of these rows as it is now. Raises BadValue."""
         found = np.zeros(rows.num_rows, dtype=np.bool_)
         for step in self._steps:
             found |= _where(step, rows).to_numpy(zero_copy_only=False)
         return found
 
     def apply(self, rows: pa.Table) -> AppliedCommands:
-        """All commands on `rows`, which have all columns. Raises BadValue for a value that can't
-        be computed.
+        """Apply all commands to `rows`, which have all columns. Raises BadValue for a value that
+        can't be computed, UnequalArrays for a Nested group that an UPDATE leaves unequal.
         """
         deleted: list[pa.Table] = []
         for step in self._steps:
@@ -230,7 +233,7 @@ class CompiledCommands:
             )
 
     def _decoded(self, rows: pa.Table) -> pa.Table:
-        """Without dictionaries: what expressions are computed on."""
+        """The rows without dictionaries, as expressions need them."""
         known = [column for column in self._columns if column.name in rows.schema.names]
         return rows.select([column.name for column in known]).cast(arrow_schema(known))
 
@@ -239,12 +242,12 @@ class CompiledCommands:
 def commands_of(
     texts: tuple[str, ...], columns: tuple[Column, ...], partition: str
 ) -> CompiledCommands:
-    """Compiled once for all parts of a partition. Raises UserError."""
+    """The compiled commands, compiled once for all parts of a partition. Raises UserError."""
     return CompiledCommands(texts, columns, partition)
 
 
 def _cleared(text: str, partition: str) -> frozenset[str]:
-    """The columns that a mutation clears in this partition."""
+    """The columns that the commands of one mutation clear in this partition."""
     commands = (one for one in parse_commands(text) if isinstance(one, AlterColumn))
     return frozenset(
         one.column for one in commands if one.clears and in_partition(one, partition)
@@ -267,7 +270,7 @@ def _where(step: _Step, rows: pa.Table) -> pa.Array:
 
 @lru_cache(maxsize=100)
 def _plain_types(columns: tuple[Column, ...]) -> dict[str, pa.DataType]:
-    """The stored forms of integer and String columns."""
+    """The Arrow types in which integer and String columns are stored, by column."""
     types = {column.name: parse_type(column.type) for column in columns}
     return {
         name: kind.arrow

@@ -1,9 +1,10 @@
-"""Conditions so common that DuckDB's fixed cost, some milliseconds, is worth avoiding: a mutation
-asks thousands of small parts whether it is for any of their rows.
+"""Computes common conditions without DuckDB, whose fixed cost is some milliseconds: a mutation
+checks for thousands of small parts whether it applies to any of their rows.
 
-Comparisons of integer and String columns, and of remainders of integers, with a literal, joined by
-AND and OR; IN with literals. All else is None here, and DuckDB's; tests compare the two. Of most,
-the least and greatest value of a column often tell without a look at the rows that none is meant.
+These are comparisons of integer and String columns, and of remainders of integers, with a literal,
+joined by AND and OR; and IN with literals. DuckDB computes all other conditions; tests compare the
+two. For most of these, the least and greatest value of a column often show without a look at the
+rows that the condition holds for none.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,8 +18,8 @@ import pyarrow.compute as pc
 from rmt_pipeline.syntax.nodes import Call, Literal, Name, Node
 
 Bounds = Callable[[str], tuple[Any, Any] | None]
-"""The least and greatest value of a column, as Python values; None where they are not known.
-NULL is neither, and no comparison is true of it.
+"""A function that returns the least and greatest value of a column, as Python values, or None if
+they are not known. NULLs do not count: no comparison holds for them.
 """
 
 _COMPARISONS: Mapping[str, Callable[[pa.ChunkedArray, pa.Scalar], pa.ChunkedArray]] = {
@@ -38,14 +39,14 @@ _NONE_BETWEEN: Mapping[str, Callable[[Any, Any, Any], bool]] = {
     "greaterOrEquals": lambda value, _, greatest: bool(greatest < value),
 }
 IN_MAX = 20
-"""More literals than that are DuckDB's, which looks them up."""
+"""IN with more literals than this is computed by DuckDB, which looks them up."""
 
 _JOINS = {"and": pc.and_kleene, "or": pc.or_kleene}
 
 
 @dataclass(frozen=True, slots=True)
 class DirectComparison:
-    """`column function literal`, or `column % modulus function literal`."""
+    """`column function literal`, or with a `modulus` `column % modulus function literal`."""
 
     function: str
     column: str
@@ -60,14 +61,14 @@ class DirectComparison:
         return _COMPARISONS[self.function](values, self.value)
 
     def is_for_none(self, bounds: Bounds) -> bool:
-        """Whether it is certainly true of no row within the bounds."""
+        """Whether it is certain that the comparison holds for no row within the bounds."""
         known = None if self.modulus else bounds(self.column)
         return known is not None and _NONE_BETWEEN[self.function](self.value.as_py(), *known)
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """All parts (`and`), or any (`or`)."""
+    """Conditions of which all (`and`) or any (`or`) must hold."""
 
     function: str
     parts: tuple["Condition", ...]
@@ -87,8 +88,8 @@ Condition = DirectComparison | Joined
 
 
 def direct_condition(node: Node, types: Mapping[str, pa.DataType]) -> Condition | None:
-    """How to compute the condition without DuckDB; None when that is not possible. `types` are
-    the stored forms of plain integer and String columns.
+    """The condition in a form that is computed without DuckDB; None if there is none. `types` are
+    the Arrow types of plain integer and String columns.
     """
     if not isinstance(node, Call) or node.over is not None:
         return None
@@ -130,13 +131,13 @@ def _comparison(
 
 
 def _remainders(values: pa.ChunkedArray, modulus: int) -> pa.ChunkedArray:
-    """With the sign of the dividend, as in the original."""
+    """The remainders, with the sign of the dividend, as in the original."""
     chunks = []
     for chunk in values.chunks:
         nulls = None
         if chunk.null_count:
             nulls = chunk.is_null().to_numpy(zero_copy_only=False)
-            chunk = chunk.fill_null(0)  # noqa: PLW2901  the rest is for either
+            chunk = chunk.fill_null(0)  # noqa: PLW2901  what follows is for both
         numbers = chunk.to_numpy()
         chunks.append(pa.array(np.fmod(numbers, numbers.dtype.type(modulus)), mask=nulls))
     return pa.chunked_array(chunks, values.type)
@@ -154,4 +155,4 @@ def _scalar(literal: Literal, kind: pa.DataType | None) -> pa.Scalar | None:
     try:
         return pa.scalar(value, kind)
     except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
-        return None  # no value of the column can be equal, but one may be less
+        return None  # no value of the column can equal it, but values may be less

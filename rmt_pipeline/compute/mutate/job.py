@@ -1,4 +1,4 @@
-"""What is to be mutated, and what became of it: plain values."""
+"""Jobs to mutate parts, and their outcomes: plain values."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,8 +16,8 @@ class MutateJob:
     can write.
 
     `commands` are the texts of all mutations that are applied in this one pass, in the order of
-    their versions; `mutations` are their ids. `create_time_s` is the log entry's: the only time
-    that a mutation knows.
+    their versions; `mutations` are their ids. `create_time_s` is that of the log entry, the only
+    time that a mutation uses.
     """
 
     result: str
@@ -29,27 +29,29 @@ class MutateJob:
     create_time_s: int
 
     def unchanged(self) -> Manifest:
-        """The story of a part that is the source under the new name."""
+        """The manifest of the result if it is the source under the new name."""
         return as_result(self, self.source.manifest)
 
 
 @dataclass(frozen=True, slots=True)
 class MutateDone:
-    """The files of `job.staging` are the result; they are not synced yet.
+    """The files in `job.staging` are the result; they are not synced yet.
 
-    `manifest` is whole. It may have no rows: then it has no file.
+    `manifest` is complete. If the result has no rows, it has no file.
     """
 
     job: MutateJob
     manifest: Manifest
     rows_deleted: int
     seconds: float
-    """Of work, summed over the units."""
+    """The time of work, summed over the units."""
 
 
 @dataclass(frozen=True, slots=True)
 class Untouched:
-    """No command is for any row of the source: nothing was written, the source is the result."""
+    """No command applies to any row of the source: nothing was written, the source is
+    the result.
+    """
 
     job: MutateJob
 
@@ -58,9 +60,9 @@ class Untouched:
 class MutateFailure:
     """Nothing is to be published; the staging directory is to be removed.
 
-    `error` is Corruption with `part` (that part's bytes are not its manifest's: check it and
-    fetch it again), Corruption without (what should have stayed did not), DiskFull, Unavailable
-    (try again), or a UserError about a value that can't be computed.
+    `error` is one of these: Corruption with a `part` (its bytes differ from its manifest: check it
+    and fetch it again), Corruption without one (rows or values that should have stayed did not),
+    DiskFull, Unavailable (try again), or a UserError about a value that can't be computed.
     """
 
     job: MutateJob
@@ -72,19 +74,19 @@ MutateOutcome = MutateDone | Untouched | MutateFailure
 
 
 class Mutator(Protocol):
-    """Who rewrites parts: this process (LocalMutator) or Spark (SparkMutator)."""
+    """Rewrites parts: in this process (LocalMutator) or by Spark (SparkMutator)."""
 
     def mutate(self, jobs: Sequence[MutateJob]) -> Iterator[MutateOutcome]:
-        """Carry out mutations; each outcome as it comes, one per job, in any order.
+        """Run mutations; yields the outcome of each job when it is known, in any order.
 
-        Raises Unavailable when there is nobody to compute: then no job has an outcome. Whoever
-        stops iterating cancels what is still running.
+        Raises Unavailable if Spark can't be reached: then there are no outcomes. Closing the
+        iterator cancels the jobs that still run.
         """
         ...
 
 
 def as_result(job: MutateJob, manifest: Manifest) -> Manifest:
-    """`manifest` as that of the job's result: made by these mutations from that part."""
+    """`manifest` as that of the job's result, with its source and mutations."""
     return replace(
         manifest,
         created_s=job.create_time_s,

@@ -1,7 +1,7 @@
-"""What is known of a part's values without reading rows: from its manifest and its files' footers.
+"""The bounds of a part's values, known without reading rows, from its manifest and its files'
+footers. They show for most parts that no command of a mutation applies to them.
 
-Only integers and Strings that the part has under the type that the table gives them now. A
-mutation asks this of thousands of parts, and nearly all of them are not meant.
+Only for integer and String columns that the part has with the table's current type.
 """
 
 from collections.abc import Iterable
@@ -23,11 +23,13 @@ from rmt_pipeline.compute.units import Shape, UnitSource
 from rmt_pipeline.store.manifest import KeyBound
 
 PROBE_ROWS = 1 << 17
-"""At a time: the columns of a condition are few and plain."""
+"""The rows read at a time; a condition has few and plain columns."""
 
 
 def manifest_bounds(source: UnitSource, shape: Shape, known: Iterable[KeyBound]) -> Bounds:
-    """Of the partition's and the sorting key's columns."""
+    """The bounds of the partition key's and the sorting key's columns in the part, which are
+    `known` from its manifest.
+    """
     stored = _stored_names(source, shape)
     found = {one.column: (one.min, one.max) for one in known if names_a_column(one.column)}
 
@@ -40,7 +42,7 @@ def manifest_bounds(source: UnitSource, shape: Shape, known: Iterable[KeyBound])
 
 
 def file_bounds(source: UnitSource, shape: Shape, metadata: Any) -> Bounds:
-    """Of every column, over the row groups of one file with this Parquet metadata."""
+    """The bounds of every column over the row groups of one file with this Parquet metadata."""
     stored = _stored_names(source, shape)
 
     def bounds(column: str) -> tuple[Any, Any] | None:
@@ -56,15 +58,15 @@ def file_bounds(source: UnitSource, shape: Shape, metadata: Any) -> Bounds:
             return least, greatest
         try:
             return least.decode(), greatest.decode()
-        except UnicodeDecodeError:  # a bound may be cut within a character
+        except UnicodeDecodeError:  # Parquet may cut a bound within a character
             return None
 
     return bounds
 
 
 def probe(unit: MutateUnit, commands: CompiledCommands) -> bool | None:
-    """Whether any command is for a row of the unit's file; None when that takes more than one look
-    at plain columns. Raises BrokenSource.
+    """Whether any command applies to a row of the unit's file; None if plain columns and direct
+    conditions are not enough to tell. Raises BrokenSource.
     """
     [source] = unit.sources
     [file] = source.files
@@ -88,7 +90,7 @@ def probe(unit: MutateUnit, commands: CompiledCommands) -> bool | None:
 
 
 def _stored_names(source: UnitSource, shape: Shape) -> dict[str, str]:
-    """Where the source has a column, for those that can be compared and have their present type."""
+    """The source's names of those columns that are compared plainly and have the current type."""
     types = {column.name: column.type for column in shape.columns}
     plain = {name for name, text in types.items() if is_compared_plainly(text)}
     if source.stored is None:

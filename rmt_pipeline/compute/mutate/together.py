@@ -1,7 +1,7 @@
-"""Small files asked together whether any command is for a row of theirs.
+"""Checks for many small files at once whether any command applies to a row of theirs.
 
-Asking DuckDB costs some milliseconds, however few the rows: so a mutation of thousands of small
-parts asks it for many of them at once. Conditions that need no DuckDB are `pruning`'s.
+A query in DuckDB takes some milliseconds, however few the rows, so a mutation of thousands of small
+parts makes one query for many of them. `pruning` handles conditions that need no DuckDB.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,12 +20,12 @@ FILES_MAX = 64
 FILE_BYTES_MAX = 1 << 20
 
 UnitKey = tuple[int, int]
-"""Of a unit within its job: `merge` and `ordinal`."""
+"""Identifies a unit within its job: `merge` and `ordinal`."""
 
 
 def untouched(units: Iterable[Unit]) -> frozenset[UnitKey]:
-    """Those units of mutations that have certainly nothing to do. What can't be told, or fails, is
-    left to the unit itself.
+    """The units of mutations that certainly have nothing to do. Units of which that is not known,
+    or whose check fails, are not among them.
     """
     groups: dict[object, list[MutateUnit]] = {}
     for unit in units:
@@ -64,11 +64,13 @@ def _untouched(units: Sequence[MutateUnit]) -> set[UnitKey]:
 
 
 def _rows(unit: MutateUnit, commands: CompiledCommands) -> pa.Table:
-    """The columns of conditions, without dictionaries: one file has them, another has not."""
+    """The unit's rows with the columns of conditions, without dictionaries, which not all files
+    have.
+    """
     tables = []
     for table in condition_rows(unit, commands):
         known = [one for one in unit.shape.columns if one.name in table.column_names]
         tables.append(table.cast(arrow_schema(known)))
     if not tables:
-        raise Conflict(f"{unit.output}: the source has no rows")  # left to the unit itself
+        raise Conflict(f"{unit.output}: the source has no rows")  # `_untouched` catches it
     return pa.concat_tables(tables)

@@ -1,4 +1,4 @@
-"""Runs one unit of a mutation from file to file. Knows no Spark and no replica."""
+"""Runs one unit of a mutation: from a file of the source to a file of the result."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,10 +20,10 @@ from rmt_pipeline.system import Clock
 
 
 def run_mutation(unit: MutateUnit, clock: Clock) -> MutateUnitDone:
-    """Make the unit's file, unless no command is for any of its rows.
+    """Make the unit's file, unless no command applies to any of its rows.
 
-    Raises BrokenSource, DiskFull, UserError (a value that can't be computed), Conflict (it was
-    asked to stop); whatever is raised, the file is to be thrown away with its directory.
+    Raises BrokenSource, DiskFull, UserError (a value that can't be computed), Conflict (the job was
+    asked to stop). After any error the file is to be removed with its directory.
     """
     started_s = clock.monotonic_s()
     commands = commands_of(unit.commands, unit.shape.columns, unit.partition)
@@ -51,7 +51,7 @@ def run_mutation(unit: MutateUnit, clock: Clock) -> MutateUnitDone:
 
 
 def try_rows(unit: MutateUnit) -> None:
-    """The commands on the first rows of the unit's file. Raises as `run_mutation`."""
+    """Apply the commands to the first rows of the unit's file. Raises as `run_mutation` does."""
     commands = commands_of(unit.commands, unit.shape.columns, unit.partition)
     for table in _tables(unit, unit.shape):
         commands.apply(table)
@@ -59,7 +59,7 @@ def try_rows(unit: MutateUnit) -> None:
 
 
 class _Counts:
-    """What was read, and what of it went."""
+    """Counts the rows and bytes that were read, and hashes the deleted rows."""
 
     def __init__(self, shape: Shape) -> None:
         self._names = [column.name for column in shape.columns]
@@ -76,7 +76,7 @@ class _Counts:
 
 
 def nothing_done(unit: MutateUnit) -> MutateUnitDone:
-    """Of a unit that is known to have no row that any command is for."""
+    """The result of a unit that is known to have no row to which a command applies."""
     return _done(unit, 0.0)
 
 
@@ -107,13 +107,13 @@ def _done(
 
 
 def count_rows(unit: MutateUnit) -> int:
-    """How many rows of the file some command is for. Raises as `run_mutation`."""
+    """To how many rows of the file some command applies. Raises as `run_mutation` does."""
     commands = commands_of(unit.commands, unit.shape.columns, unit.partition)
     return sum(int(commands.touched(table).sum()) for table in condition_rows(unit, commands))
 
 
 def _touches(unit: MutateUnit, commands: CompiledCommands) -> bool:
-    """Whether any command is for a row of the file."""
+    """Whether any command applies to a row of the file."""
     known = probe(unit, commands)
     if known is not None:
         return known
@@ -121,13 +121,13 @@ def _touches(unit: MutateUnit, commands: CompiledCommands) -> bool:
 
 
 def condition_rows(unit: MutateUnit, commands: CompiledCommands) -> Iterator[pa.Table]:
-    """The file's rows with no more than the columns of conditions, if there is any command.
-    Raises BrokenSource.
+    """The file's rows with the columns of conditions alone; none if there is no command. Raises
+    BrokenSource.
     """
     columns = tuple(
         column for column in unit.shape.columns if column.name in commands.condition_columns
     )
-    # A condition without columns still wants to know how many rows there are.
+    # A condition without columns still needs the number of rows.
     columns = columns or unit.shape.columns[:1]
     needed = unit.shape.columns if _has_computed(unit, columns) else columns
     if not commands.is_empty:
@@ -136,7 +136,9 @@ def condition_rows(unit: MutateUnit, commands: CompiledCommands) -> Iterator[pa.
 
 
 def _has_computed(unit: MutateUnit, columns: Sequence[Column]) -> bool:
-    """Whether the part lacks one of these columns and it is computed, from any others."""
+    """Whether the part lacks one of these columns and its values are computed, which may use any
+    other column.
+    """
     [source] = unit.sources
     if source.stored is None:
         return False

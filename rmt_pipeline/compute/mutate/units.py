@@ -1,4 +1,4 @@
-"""Units of mutations: one file of a part to one file of its result."""
+"""Units of mutations, each from one file of a part to one file of the result."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,8 @@ from rmt_pipeline.compute.units import Shape, Unit, UnitDone, shape_without
 class MutateUnit(Unit):
     """A unit that carries out `commands` instead of merging; its one source has one file.
 
-    Without `rewrite`, a file that no command is for is not written. `lacking` are columns that the
-    result has no values of: they stay what their default says when they are read.
+    Without `rewrite`, nothing is written if no command applies to any row of the file. `lacking`
+    are the columns of which the result has no values: they are read as their default.
     """
 
     commands: tuple[str, ...] = ()
@@ -26,10 +26,10 @@ class MutateUnit(Unit):
 
 @dataclass(frozen=True, slots=True)
 class MutateUnitDone(UnitDone):
-    """`touched` is False when no command was for any row: then nothing else is said.
+    """`touched` is False if no command applied to any row; then nothing was written.
 
-    The deleted rows are as they were when they went; with the rows that stayed they make up the
-    columns that no command changes, which are not `changed`.
+    `deleted_hashes` are of the deleted rows as they were when they were deleted. In a column that
+    is not `changed`, their sum and that of the remaining rows is that of the source.
     """
 
     touched: bool = True

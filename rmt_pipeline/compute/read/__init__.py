@@ -1,1 +1,3 @@
-"""Parts read with the table's columns of now: by others, by FINAL, before an ALTER."""
+"""Reading parts with the table's current columns: for other programs, for FINAL,
+before an ALTER.
+"""

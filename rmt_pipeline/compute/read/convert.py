@@ -1,4 +1,6 @@
-"""Whether the values of a part can become another type: tried before an ALTER is in the log."""
+"""Tries whether the values of a part can be converted to another type, before an ALTER
+is logged.
+"""
 
 from collections.abc import Collection, Sequence
 
@@ -43,7 +45,9 @@ def try_conversions(
 
 
 def _always_fits(stored: str, kind: str) -> bool:
-    """The same values, perhaps encoded in another way or with NULL beside them."""
+    """Whether every value of the stored type is one of the new type: the types are the same but for
+    the encoding, or the new one also allows NULL.
+    """
     before, after = parse_type(stored), parse_type(kind)
     return before.plain.text == after.plain.text and after.nullable >= before.nullable
 
@@ -52,7 +56,7 @@ def _convert(array: pa.Array, stored: Column, kind: str, part: str) -> None:
     try:
         _converted(array, stored, kind, part)
     except BadValue as error:
-        if len(array) > 1:  # which one of them?
+        if len(array) > 1:  # find the one that fails
             _convert(_one_bad(array, stored, kind, part), stored, kind, part)
         [value] = column_values(array)
         raise BadValue(
@@ -63,7 +67,7 @@ def _convert(array: pa.Array, stored: Column, kind: str, part: str) -> None:
 
 
 def _converted(array: pa.Array, stored: Column, kind: str, part: str) -> None:
-    """Raises BadValue. The original's CAST lets integers wrap; here their values must stay."""
+    """Convert the values. Raises BadValue, also for integers that would wrap, as CAST lets them."""
     values = converted(array, stored, kind, part)
     before, after = parse_type(stored.type), parse_type(kind)
     if before.is_integer and after.is_integer and not (before.wide_bytes or after.wide_bytes):
@@ -75,7 +79,7 @@ def _converted(array: pa.Array, stored: Column, kind: str, part: str) -> None:
 
 
 def _one_bad(array: pa.Array, stored: Column, kind: str, part: str) -> pa.Array:
-    """A slice of one value that can't be converted, of an array that has one."""
+    """The slice with one value that can't be converted, of an array that has such a value."""
     while len(array) > 1:
         half = array.slice(0, len(array) // 2)
         try:

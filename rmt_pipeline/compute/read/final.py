@@ -1,7 +1,7 @@
-"""SELECT … FINAL: the rows that a merge of all parts would leave (spec §17), in files of their own.
+"""SELECT … FINAL: writes the rows that a merge of all parts would leave (spec §17) to files.
 
-The same kernel as a merge's, in this process; what a merge still keeps for merges to come is
-hidden: tombstones of ReplacingMergeTree, negative rows of CollapsingMergeTree.
+The units of a merge are run in this process. Rows that a merge would keep for later merges are
+hidden: deleted rows of ReplacingMergeTree, negative rows of CollapsingMergeTree.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -23,7 +23,9 @@ from rmt_pipeline.system import Clock
 
 @dataclass(frozen=True, slots=True)
 class FinalRows:
-    """`untouched` parts are shown as they are; `files` (absolute paths) have the others' rows."""
+    """`untouched` parts are read as they are; `files` (absolute paths) have the rows
+    of the others.
+    """
 
     untouched: tuple[SourcePart, ...]
     files: tuple[str, ...]
@@ -37,11 +39,11 @@ def final_rows(
     *,
     by_partition: bool = False,
 ) -> FinalRows:
-    """What FINAL shows of the parts, which come in the order of partitions and blocks.
+    """The rows that FINAL shows of the parts, which are in the order of partitions and blocks.
 
     Rows of equal keys are merged across partitions, unless `by_partition` (the original's
-    do_not_merge_across_partitions_select_final). The files are written to `directory`, an empty
-    one, which is the caller's to remove, whatever is raised: BrokenSource, DiskFull,
+    do_not_merge_across_partitions_select_final). The files are written to `directory`, which must
+    be empty; the caller removes it, also after an error. Raises BrokenSource, DiskFull,
     IncorrectData.
     """
     groups = [list(sources)] if sources else []
@@ -60,8 +62,8 @@ def final_rows(
 
 
 def _is_final(source: SourcePart, definition: TableDefinition) -> bool:
-    """Whether merging the part alone would change nothing and hide nothing: it was merged, and
-    its engine keeps no rows for merges to come.
+    """Whether merging the part alone would change and hide nothing, because it was merged before,
+    and its engine keeps no rows for later merges.
     """
     engine = definition.engine
     keeps = engine.kind == "CollapsingMergeTree" or bool(engine.is_deleted_column)
@@ -75,10 +77,9 @@ def final_files(
     clock: Clock,
     numbers: Iterator[int] | None = None,
 ) -> list[str]:
-    """Write the rows to a directory, merged together, also when they are of several partitions;
-    the absolute paths of the files, in key order. `numbers` are free ones for their names.
-
-    No rows: no file. See `final_rows`.
+    """Merge all rows, also those of several partitions, and write them to a directory. Returns the
+    absolute paths of the files in key order, none if there are no rows. `numbers` yields unused
+    numbers for the files' names. Raises as `final_rows` does.
     """
     if not sources:
         return []
@@ -98,7 +99,7 @@ def final_files(
 
 
 def _without_ttl(definition: TableDefinition) -> TableDefinition:
-    """FINAL shows rows that have expired and are still there, as every SELECT does."""
+    """The definition without TTL: like every SELECT, FINAL shows expired rows that still exist."""
     columns = tuple(replace(column, ttl="") for column in definition.columns)
     return replace(definition, ttl="", columns=columns)
 
@@ -106,10 +107,11 @@ def _without_ttl(definition: TableDefinition) -> TableDefinition:
 def columns_for_final(
     definition: TableDefinition, wanted: Collection[str]
 ) -> tuple[Column, ...]:
-    """The stored columns that a merge needs to show the `wanted` ones, in the table's order.
+    """The stored columns that a merge needs to give the `wanted` ones, in the table's order.
 
-    All of them where one of them has a default expression (a part may lack it, and the
-    expression use any other), and where sums of zero make rows disappear.
+    All columns are needed if a needed one has a default expression (a part may lack the column, and
+    the expression may use any other), and for SummingMergeTree, which removes rows whose sums are
+    all zero.
     """
     columns = stored_columns(definition)
     engine = definition.engine

@@ -1,8 +1,8 @@
-"""Parts as readers outside of this program want them: with the table's columns of now.
+"""Parts for other programs, which read them with the table's current columns.
 
-Most parts have just these columns: readers take their files. So do parts that only lack columns
-whose default is a constant. Of others, which an ALTER's mutation has still to rewrite or which lack
-a column that is computed, the rows are read and converted here.
+The files of most parts have just these columns, and other programs read them as they are; also
+files that only lack columns whose default is a constant. The rows of other parts, which an ALTER's
+mutation has still to rewrite or which lack a column that is computed, are read and converted here.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,8 +32,8 @@ READ_ROWS = 1 << 16
 
 
 class ReadablePart(NamedTuple):
-    """A part to read. `constants`: what the columns that its files lack have in every row; None
-    when its rows have to be converted.
+    """A part to read. `constants` are the columns that its files lack, which have the default of
+    their type in every row. None if the part's rows have to be converted.
     """
 
     source: UnitSource
@@ -45,7 +45,7 @@ class ReadablePart(NamedTuple):
 
 
 class NamedPart(Protocol):
-    """A part of a snapshot."""
+    """The name and manifest of a part of a snapshot."""
 
     @property
     def name(self) -> PartName: ...
@@ -56,7 +56,7 @@ class NamedPart(Protocol):
 def part_files(
     store: PartStore, parts: Sequence[NamedPart], definition: TableDefinition
 ) -> list[ReadablePart]:
-    """How each part is read."""
+    """Find out how each part is to be read."""
     return [
         ReadablePart(
             unit_source(
@@ -91,7 +91,7 @@ def dataset_of(
     store: PartStore, parts: Sequence[NamedPart], definition: TableDefinition
 ) -> "pyarrow.dataset.Dataset":
     """The parts, in their order, as one pyarrow Dataset. Rows that have to be converted are held in
-    memory. Raises BadValue for what can't be converted, BrokenSource.
+    memory. Raises BadValue for a value that can't be converted, BrokenSource.
     """
     # For start-up time.
     import pyarrow.dataset as ds  # noqa: PLC0415  as slow to import as all else here together
@@ -112,7 +112,9 @@ def dataset_of(
 
 
 def _fragments(parts: Sequence[ReadablePart], schema: pa.Schema) -> "pyarrow.dataset.Dataset":
-    """Files, and what is known of columns that they lack: as Arrow knows partitions."""
+    """A Dataset of files with the constant columns that they lack, given as Arrow's
+    partitions are.
+    """
     import pyarrow.dataset as ds  # noqa: PLC0415  start-up: see above
 
     form, disk = dataset_format(), fs.LocalFileSystem()
@@ -136,8 +138,8 @@ def converted_rows(source: UnitSource, columns: Sequence[Column]) -> Iterator[pa
 
 
 def signed_schema(columns: Sequence[Column]) -> pa.Schema:
-    """The columns' types for programs that know no unsigned integers: as wide as all values need,
-    which is how Spark reads them from Parquet.
+    """The columns' types for programs without unsigned integers: signed ones that are wide enough,
+    as Spark reads unsigned integers from Parquet.
     """
     fields = arrow_schema(columns)
     return pa.schema([field.with_type(_signed(field.type)) for field in fields])
@@ -159,10 +161,10 @@ def converted_batches(
     schema: pa.Schema,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """The body of a Spark task: `batches` hold numbers of sources (the first column); out come
-    their rows in Spark's own schema.
+    """The body of a Spark task: takes `batches` with the numbers of sources in their first column,
+    and yields the rows of these sources in Spark's own schema.
     """
-    pa.set_cpu_count(1)  # Spark counts one core per task; Arrow would take them all
+    pa.set_cpu_count(1)  # Spark counts on one core per task; Arrow would use them all
     for batch in batches:
         for number in batch.column(0).to_pylist():
             for table in converted_rows(sources[number], columns):

@@ -1,5 +1,5 @@
-"""That a part has the rows that its manifest says it has; that none is beyond the bounds that it
-tells, and none waits longer than it says.
+"""Checks by reading a part's files that its manifest is right: that it has the rows whose hashes
+are there, that no value is beyond the bounds there, and that all rows have expired if it says so.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -34,8 +34,8 @@ from rmt_pipeline.store.parquet import read_batches
 
 
 def rows_are_those_of(manifest: Manifest, paths: list[str]) -> bool:
-    """Whether these files have just the rows whose hashes are in `manifest`, and footers that hide
-    none of them. False for what can't be read, or is gone.
+    """Whether these files have exactly the rows whose hashes are in `manifest`, and no values
+    beyond the bounds in their footers. False if a file can't be read or is gone.
     """
     names = [column.name for column in manifest.columns]
     found = RowHashes(0, 0, dict.fromkeys(names, 0), 0)
@@ -56,7 +56,9 @@ def rows_are_those_of(manifest: Manifest, paths: list[str]) -> bool:
 
 
 def _hides_values(path: str, columns: Collection[str]) -> bool:
-    """Whether a row group has values beyond what the footer says of it. Raises Corruption."""
+    """Whether a row group has values beyond its bounds in the footer, which readers would skip.
+    Raises Corruption.
+    """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             for group in range(file.num_row_groups):
@@ -76,16 +78,16 @@ def _hides_values(path: str, columns: Collection[str]) -> bool:
 
 
 def _plain_columns(manifest: Manifest) -> set[str]:
-    """Those whose bounds decide what is read."""
+    """The columns by whose bounds readers decide what to read."""
     return {column.name for column in manifest.columns if is_compared_plainly(column.type)}
 
 
 def difference_from_bounds(manifest: Manifest, paths: Sequence[str]) -> str | None:
-    """The first column of which the files have values beyond what the manifest says, in words;
-    None when there is none. Only of columns whose bounds decide what is read.
+    """The first column whose values in the files are beyond its bounds in the manifest, in words;
+    None if there is none. Checks only columns by whose bounds readers decide what to read.
 
-    The files' footers tell; where they do not, the column is read. Raises Corruption for a file
-    that can't be read.
+    The values' bounds are in the files' footers; if they are not, the column is read. Raises
+    Corruption for a file that can't be read.
     """
     plain = _plain_columns(manifest)
     for name, *claimed in manifest.key_bounds:
@@ -107,7 +109,7 @@ def difference_from_bounds(manifest: Manifest, paths: Sequence[str]) -> str | No
 
 
 def _ends(path: str, column: str) -> Iterator[Any]:
-    """Least and greatest values of pieces of the column in a file; none where all is NULL."""
+    """The least and greatest values of pieces of the column in a file; none if all are NULL."""
     try:
         with pq.ParquetFile(path) as file:
             metadata = file.metadata
@@ -131,8 +133,8 @@ def _read_ends(path: str, column: str) -> Iterator[tuple[Any, Any]]:
 
 
 def every_row_expired(job: MergeJob) -> bool:
-    """Whether TTL takes all rows of the sources, as their manifests say: just the columns are read
-    that the rules need. Raises BrokenSource, BadValue, Conflict (it was asked to stop).
+    """Whether TTL removes all rows of the sources, as their manifests say. Only the columns that
+    the rules need are read. Raises BrokenSource, BadValue, Conflict (the job was asked to stop).
     """
     columns = stored_columns(job.definition)
     rules = [rule for rule in ttl_rules(job.definition) if rule.removes_rows]
@@ -150,7 +152,9 @@ def every_row_expired(job: MergeJob) -> bool:
 def _columns_of(
     rules: Sequence[TtlRule], columns: Sequence[Column], sources: Sequence[UnitSource]
 ) -> Sequence[Column]:
-    """All, when one that is needed is computed where a part lacks it, from whichever others."""
+    """The columns that the rules need; all columns if a source lacks one of these, which then may
+    be computed from any others.
+    """
     texts = [text for rule in rules for text in (rule.expression, rule.where) if text]
     names = {name for text in texts for name in compiled(text, columns).columns_used}
     found = [column for column in columns if column.name in names]
