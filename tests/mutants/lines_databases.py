@@ -41,7 +41,7 @@ DATABASE_MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "on cluster: a replica that was dropped is waited for",
         TASK,
-        "            except ReplicaDropped as error:  # no session will have it again\n"
+        "            except ReplicaDropped as error:  # no later session brings it back\n"
         "                return _failed(error)\n",
         "",
         f"{STATEMENTS}::test_a_replica_that_was_dropped_elsewhere_holds_up_nothing",
