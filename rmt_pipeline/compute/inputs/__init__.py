@@ -1,1 +1,3 @@
-"""Data from outside (Arrow, pandas, CSV, JSON lines, TSV), as the table's columns store it."""
+"""Reads data from outside (Arrow, pandas, CSV, JSON lines, TSV) and conforms it to the table's
+columns.
+"""

@@ -1,4 +1,6 @@
-"""What an insert may give, and the table's columns made of it: conversions and defaults."""
+"""Makes a table's stored columns from the values that an insert gives: checks names, converts
+values and fills in defaults.
+"""
 
 import contextlib
 import difflib
@@ -30,7 +32,9 @@ _COMPUTED = frozenset({"MATERIALIZED", "ALIAS"})
 
 
 class InsertColumns:
-    """The columns of one insert. `accepted` are those whose values the data may have."""
+    """The columns of one insert. `accepted` are those that data without names has, in this order;
+    it is the statement's list of columns, if there is one.
+    """
 
     def __init__(
         self,
@@ -40,8 +44,8 @@ class InsertColumns:
         key_columns: Collection[str],
         now_s: float | None = None,
     ) -> None:
-        """`given` is the statement's list of columns. `now_s` is what `now()` is in a default, for
-        all rows; without it, each batch has its own. Raises UnknownColumn, UserError.
+        """`given` is the statement's list of columns. `now_s` is the value of `now()` in defaults,
+        for all rows; without it each batch has its own. Raises UnknownColumn, UserError.
         """
         if now_s is not None:
             columns = at_moment(columns, now_s)
@@ -71,15 +75,18 @@ class InsertColumns:
 
     @property
     def names(self) -> list[str]:
-        """Every column that the data may name; `accepted`, and EPHEMERAL ones."""
+        """Every column that the data may name. Without a list of columns in the statement these are
+        the `accepted` and the EPHEMERAL ones.
+        """
         return [name for name in self._columns if name in self._insertable]
 
     def type_of(self, name: str) -> DataType:
+        """The type of a column that is not an ALIAS."""
         return self._types[name]
 
     def table(self, rows: InputRows, *, nulls_become_defaults: bool) -> pa.Table:
-        """The stored columns of these rows. Raises UnknownColumn; BadValue naming place, column,
-        value and type.
+        """The stored columns of these rows. Raises UnknownColumn, UserError; BadValue, which names
+        the row, column, value and type.
         """
         formatted = nulls_become_defaults and self._settings.input_format_null_as_default
         if rows.again is None:
@@ -90,7 +97,9 @@ class InsertColumns:
         return self._table(rows.again(), formatted)
 
     def _is_ambiguous(self, rows: InputRows, formatted: bool) -> bool:
-        """Whether it matters if a NULL in these Arrow columns was one, or no value at all."""
+        """Whether these Arrow columns have a NULL for which it matters whether it was given as NULL
+        or the value was absent.
+        """
         return any(
             values.null_count
             and (
@@ -135,15 +144,17 @@ class InsertColumns:
             )
 
     def _null_is_default(self, name: str, formatted: bool) -> bool:
-        """Whether NULL for a column without NULL means its default. Never in a key: a row would
-        silently land under a key, or in a partition, that nobody named.
+        """Whether NULL in a column that is not Nullable means the column's default. Never in a key:
+        the row would silently get a key, or go to a partition, that the data does not name.
         """
         return formatted and name not in self._key_columns
 
     def _stored(
         self, name: str, values: InputValues, rows: InputRows, formatted: bool
     ) -> tuple[pa.Array, pa.Array | None]:
-        """The values in the stored form, and where the default is to stand instead."""
+        """The values in the stored form, and a mask of those that are to be the default instead, or
+        None for none.
+        """
         kind = self._types[name]
         filled = not kind.nullable and self._null_is_default(name, formatted)
         optional = DataType("Nullable", elements=(kind,))
@@ -175,7 +186,9 @@ class InsertColumns:
     def _fill(
         self, found: dict[str, pa.Array], absent: dict[str, pa.Array | None], count: int
     ) -> None:
-        """Put defaults where there are no values; `absent[name]` None means everywhere."""
+        """Put defaults into `found` where there are no values. `absent` has for each column a mask
+        of such rows, or None for all rows.
+        """
         given, columns = frozenset(found), tuple(self._columns.values())
         for name in [name for name in absent if name not in self._defaults]:
             kind = self._types[name]
@@ -205,6 +218,7 @@ class InsertColumns:
                 raise UserError(f"column {name} is in the list of columns twice")
 
     def check_names(self, rows: InputRows) -> None:
+        """Raises UnknownColumn or UserError for a column that the data may not have."""
         if self._settings.input_format_skip_unknown_fields:
             return
         for name in rows.columns:
@@ -231,7 +245,9 @@ class InsertColumns:
 
 
 def _best_effort(values: InputValues) -> InputValues:
-    """Times as people write them, as the texts that their type reads."""
+    """The values with texts of times in any usual form rewritten to the form that the
+    type reads.
+    """
     is_arrow = isinstance(values, pa.Array | pa.ChunkedArray)
     if is_arrow and not pa.types.is_string(values.type):
         return values

@@ -1,4 +1,4 @@
-"""Data from outside → tables in the stored form of the columns, or an error that says where.
+"""Conforms data from outside to a table's stored columns, or raises an error with the wrong row.
 
     conform(data, definition.columns, settings=QuerySettings())
 
@@ -46,7 +46,7 @@ _COMPRESSIONS = {
 class ParquetFile:
     """Parquet files: a path, or a pattern with `*`, `?` or `[…]`, read in the order of names.
 
-    With `content`, that is read instead, and `path` is what it is called in errors.
+    If there is `content`, it is read instead of the file, and `path` is its name in errors.
     """
 
     path: str | os.PathLike[str]
@@ -55,7 +55,7 @@ class ParquetFile:
 
 @dataclass(frozen=True, slots=True)
 class ArrowFile:
-    """Arrow IPC, as files or streams; path and content as ParquetFile."""
+    """Arrow IPC files or streams; `path` and `content` as in ParquetFile."""
 
     path: str | os.PathLike[str]
     content: bytes | None = None
@@ -63,11 +63,11 @@ class ArrowFile:
 
 @dataclass(frozen=True, slots=True)
 class CsvFile:
-    """CSV files; path and content as ParquetFile.
+    """CSV files; `path` and `content` as in ParquetFile.
 
-    `header`: whether the first line has the columns' names. Without it, the values are those of
-    the insert's columns, in their order. `compression`: gz, zst, bz2, lz4 or none; by the file's
-    name when empty.
+    `header` says that the first line has the columns' names. Without it the values are those of the
+    insert's columns, in their order. `compression` is gz, zst, bz2, lz4 or none; if empty, it
+    follows from the file's name.
     """
 
     path: str | os.PathLike[str]
@@ -78,7 +78,7 @@ class CsvFile:
 
 @dataclass(frozen=True, slots=True)
 class TsvFile:
-    """Tab-separated files with the original's escapes; fields as CsvFile's."""
+    """Tab-separated files with the original's escapes; the fields are as in CsvFile."""
 
     path: str | os.PathLike[str]
     header: bool = False
@@ -88,8 +88,8 @@ class TsvFile:
 
 @dataclass(frozen=True, slots=True)
 class JsonLinesFile:
-    """Files with one JSON object per line, or, if `compact`, one array of the values of the
-    insert's columns; path and content as ParquetFile.
+    """Files with one JSON object per line or, if `compact`, one array of the values of the insert's
+    columns; `path` and `content` as in ParquetFile.
     """
 
     path: str | os.PathLike[str]
@@ -100,8 +100,8 @@ class JsonLinesFile:
 
 @dataclass(frozen=True, slots=True)
 class RowBinaryFile:
-    """Files of the original's binary rows; path and content as ParquetFile. `head`: what stands
-    before them, names of columns, or names and types.
+    """Files in the original's RowBinary formats; `path` and `content` as in ParquetFile. `head`
+    says what comes before the rows: nothing, the columns' names, or their names and types.
     """
 
     path: str | os.PathLike[str]
@@ -112,8 +112,8 @@ class RowBinaryFile:
 
 @dataclass(frozen=True, slots=True)
 class OtherFile:
-    """Files of `key=value` lines (TSKV), of lines that are each one text, or of columns in JSON;
-    path and content as ParquetFile.
+    """Files of `key=value` lines (TSKV), of lines that are one value each, or of columns in JSON,
+    by `kind`; `path` and `content` as in ParquetFile.
     """
 
     path: str | os.PathLike[str]
@@ -141,7 +141,7 @@ File = ParquetFile | ArrowFile | TextFile
 def file_of_format(
     name: str, path: str, *, content: bytes | None = None, compression: str = ""
 ) -> File:
-    """A file of one of the original's formats: CSV, TabSeparatedWithNames, JSONEachRow, Parquet…
+    """The file in the format of that name: CSV, TabSeparatedWithNames, JSONEachRow, Parquet …
 
     Raises UnknownFormat.
     """
@@ -180,14 +180,15 @@ def conform(
     key_columns: Collection[str] = (),
     now_s: float | None = None,
 ) -> Iterator[pa.Table]:
-    """Tables whose schema is exactly that of the stored columns, batch by batch.
+    """Yield the data as tables whose schema is exactly that of the stored columns, batch by batch.
 
-    `columns_given` is the statement's list of columns; `key_columns` are those of the table's
-    keys, for which no file's NULL turns into a default. Columns without values get their defaults,
-    in which `now()` is `now_s`.
+    `columns_given` is the statement's list of columns. `key_columns` are those that the table's
+    keys use, for which a NULL in a file does not become the default. Columns without values get
+    their defaults, in which `now()` is `now_s`.
+
     Raises UnknownColumn; BadValue for a value that does not fit, naming file and line (or row),
-    column, value and type; IncorrectData for a file that can't be read; UserError. What was
-    yielded before an error is to be thrown away.
+    column, value and type; IncorrectData for a file that can't be read; UserError. After an error
+    the caller must discard the tables that were yielded before.
     """
     plan = InsertColumns(columns, columns_given, settings, key_columns, now_s)
     _check(settings)
@@ -206,7 +207,7 @@ def _check(settings: QuerySettings) -> None:
     how = settings.date_time_input_format
     if how not in {"basic", "best_effort"}:
         raise UserError(f"date_time_input_format is basic or best_effort, not {how!r}")
-    try:  # not hex or zlib, which are no text's
+    try:  # hex and zlib are codecs too, but not encodings of texts
         "".encode(settings.input_format_encoding or "utf-8")
     except LookupError:
         raise UserError(
@@ -216,9 +217,10 @@ def _check(settings: QuerySettings) -> None:
 
 
 def _tables(plan: InsertColumns, rows: InputRows, source: InputSource) -> Iterator[pa.Table]:
-    """The rows, without those that are wrong, as far as that is tolerated.
+    """The rows as tables, without wrong rows if these are tolerated: halves of the rows are tried
+    until the wrong ones are found.
 
-    Where a row stands is asked for when it is to be told alone: a CSV file is read again for that.
+    The line of a row is found only if it will be reported: for that a CSV file is read again.
     """
     tolerance = source.tolerance
     is_told = tolerance.is_none or (rows.count == 1 and tolerance.is_used_up)
@@ -244,7 +246,7 @@ def _readable(source: InputSource) -> Iterator[InputRows]:
     try:
         yield from source.batches
     except (OSError, UnicodeError) as error:
-        # A broken disk, or bytes that can't be uncompressed, or are not of the encoding.
+        # The disk is broken, or the bytes can't be uncompressed or decoded.
         raise IncorrectData(
             f"{source.name} can't be read: {error}. Nothing was inserted"
         ) from error
@@ -324,9 +326,9 @@ def _csv_text(
 
 
 def _paths(file: File) -> list[str]:
-    """One path, or all that fit a pattern, sorted."""
+    """The path, or all files that match the pattern, sorted."""
     text = os.fspath(file.path)
-    if file.content is not None or Path(text).is_file():  # its name may look like a pattern
+    if file.content is not None or Path(text).is_file():  # a name may look like a pattern
         return [text]
     matches = glob.glob(text, recursive=True)  # noqa: PTH207  Path.glob takes no absolute pattern
     found = sorted(name for name in matches if Path(name).is_file())
@@ -340,7 +342,7 @@ def _paths(file: File) -> list[str]:
 
 
 def _open(path: str, file: CsvFile | TsvFile | JsonLinesFile | OtherFile, encoding: str) -> Any:
-    """Its bytes in UTF-8, uncompressed."""
+    """A stream of the file's text in UTF-8, uncompressed."""
     stream = _bytes_of(path, file)
     if not encoding or codecs.lookup(encoding).name == "utf-8":
         return stream

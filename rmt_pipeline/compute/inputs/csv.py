@@ -1,9 +1,10 @@
-"""CSV files → rows, quickly by pyarrow; from where it fails, and for what it has no option for,
-record by record in Python, which also knows the line of what is wrong.
+"""Reads CSV files as rows. pyarrow reads them fast. From the batch where it fails, or if it lacks
+an option that is needed, they are read record by record in Python, which also knows the lines of
+errors.
 
-Every value is read as text, so that the column's own type decides what it means. Quoting is
-the usual one: quotes doubled within, line breaks allowed within. A delimiter at the end of a line
-is no value, as in the original.
+Every value is read as text, so that the column's type decides what it means. Within quotes, quotes
+are doubled and line breaks are allowed. A delimiter at the end of a line does not begin another
+value, as in the original.
 """
 
 import io
@@ -28,17 +29,18 @@ from rmt_pipeline.protocol.errors import BadValue, IncorrectData
 BLOCK_BYTES = 8 << 20
 BATCH_RECORDS = 65_536
 BATCH_CHARACTERS = 32 << 20
-VALUE_CHARACTERS_MAX = 256 << 20  # a quote that nobody closes would take the rest of a file
+VALUE_CHARACTERS_MAX = 256 << 20  # else an unclosed quote would take the rest of a file
 LINE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class CsvText:
-    """One CSV text. `names` are its columns when it has no header line, else None.
+    """One CSV text. `names` are its columns if it has no header line, else None.
 
-    `open` gives its bytes from the start, uncompressed; it is called again after an error.
-    `columns_of_bytes`: columns whose values need not be UTF-8. `any_width`: lines may have more
-    values than columns, which are left out, or less, whose columns get their defaults.
+    `open` returns a stream of its bytes from the start, uncompressed; it is called again after an
+    error. `columns_of_bytes` are columns whose values need not be UTF-8. `any_width` says that
+    lines may have more values than columns, which are ignored, or fewer, for which the columns get
+    their defaults.
     """
 
     name: str
@@ -55,8 +57,8 @@ class CsvText:
 
 
 def csv_source(text: CsvText, known_columns: Sequence[str]) -> InputSource:
-    """Raises BadValue for a line with too many or too few values, IncorrectData for what can't
-    be read at all.
+    """The rows of the text. Reading them raises BadValue for a line with too many or too few
+    values, IncorrectData if the text can't be read at all.
     """
     return InputSource(
         text.name,
@@ -89,7 +91,7 @@ def _rows(text: CsvText, known_columns: Sequence[str]) -> Iterator[InputRows]:
                     empty_is_absent=text.empty_is_absent,
                 )
                 first += batch.num_rows
-        open_quote = text.quotes and counting.quotes % 2  # pyarrow takes the end for the other
+        open_quote = text.quotes and counting.quotes % 2  # pyarrow closes it at the end
     except (pa.ArrowException, UnicodeDecodeError):
         yield from _records_as_rows(text, first)
     else:
@@ -99,7 +101,7 @@ def _rows(text: CsvText, known_columns: Sequence[str]) -> Iterator[InputRows]:
 
 
 class _CountingQuotes(io.RawIOBase):
-    """Passes bytes on and counts the quotes: an odd number means that one is not closed."""
+    """Passes bytes on and counts the quotes: if their number is odd, one is not closed."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -121,7 +123,7 @@ def _reader(stream: Any, text: CsvText, kinds: dict[str, pa.DataType]) -> Any:
             column_names=None if text.names is None else list(text.names),
             skip_rows=text.skipped_lines,
             block_size=BLOCK_BYTES,
-            use_threads=False,  # a batch per block, in order; small files are read faster
+            use_threads=False,  # one batch per block, in order; small files are read faster
         ),
         parse_options=pyarrow.csv.ParseOptions(
             delimiter=text.delimiter, newlines_in_values=True, quote_char=text.quotes or False
@@ -135,13 +137,14 @@ def _reader(stream: Any, text: CsvText, kinds: dict[str, pa.DataType]) -> Any:
     )
 
 
-# Record by record, in Python.
+# Reading record by record, in Python
 
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """`values` as texts, None for NULL; bytes that are no UTF-8 come as surrogates. `ends_open`:
-    its line ends with a delimiter, so the last value is empty or none at all.
+    """The values of a record as texts, None for NULL; bytes that are not UTF-8 are surrogates.
+    `ends_open` says that its line ends with a delimiter, so that the last value is empty, or is not
+    a value.
     """
 
     line: int
@@ -150,7 +153,7 @@ class _Record:
 
 
 def _records(text: CsvText) -> Iterator[_Record]:
-    """Every record, the header among them. Raises BadValue at a quote that is not closed."""
+    """Every record, also the header. Raises BadValue for a quote that is not closed."""
     with text.open() as stream:
         is_raw = isinstance(stream, io.RawIOBase)
         whole = io.BufferedReader(stream, LINE_BYTES) if is_raw else stream
@@ -162,7 +165,7 @@ def _records(text: CsvText) -> Iterator[_Record]:
 
 
 def _record(text: CsvText, number: int, line: str, more: Iterator[tuple[int, str]]) -> _Record:
-    """The record that begins with `line`; it takes `more` lines while a quote is open."""
+    """The record that begins with `line`. While a quote is open it goes on in `more` lines."""
     values: list[str | None] = []
     at, delimiter = 0, text.delimiter
     while True:
@@ -190,7 +193,9 @@ def _record(text: CsvText, number: int, line: str, more: Iterator[tuple[int, str
 def _quoted(
     text: CsvText, number: int, line: str, at: int, more: Iterator[tuple[int, str]]
 ) -> tuple[str, str, int]:
-    """A quoted value, and the line and the place behind its closing quote."""
+    """The quoted value that begins at `at`; the line with its closing quote, and the place behind
+    that.
+    """
     quote = line[at]
     at += 1
     pieces: list[str] = []
@@ -221,7 +226,9 @@ def _quoted(
 
 
 def _records_as_rows(text: CsvText, first: int) -> Iterator[InputRows]:
-    """From row `first` on. What can't be a row is refused, or counted and left out."""
+    """The rows from number `first` on. A wrong record raises BadValue, unless it is tolerated; then
+    it is left out.
+    """
     records = _records(text)
     names = text.names
     if names is None:
@@ -257,7 +264,7 @@ def _records_as_rows(text: CsvText, first: int) -> Iterator[InputRows]:
 
 
 def _some(rows: Iterator[_Record]) -> Iterator[_Record]:
-    """The next ones, as many as are kept in memory together."""
+    """The next records, as many as are kept in memory at a time."""
     size = 0
     for record in itertools.islice(rows, BATCH_RECORDS):
         yield record
@@ -312,17 +319,17 @@ def _fitting(text: CsvText, names: Sequence[str], record: _Record) -> _Record:
 
 
 def _surplus(values: Sequence[str | None]) -> str:
-    """Those for which there is no column, in words."""
+    """The first values for which there is no column, in words."""
     shown = ", ".join(repr(value)[:100] for value in values[:3])
     return f": {shown} is too much" if shown else ""
 
 
 def _place(text: CsvText, first: int, row: int) -> str:
-    """Where row `first + row` (from 0, the header not counted) begins."""
+    """The line of row `first + row` (from 0, without the header), for people."""
     records = itertools.islice(_records(text), first + row + (text.names is None), None)
     try:
         return f"{text.name} line {next(records).line}"
-    except (StopIteration, BadValue):  # the two readers do not agree about the lines before
+    except (StopIteration, BadValue):  # pyarrow has read the lines before it differently
         return f"{text.name} row {first + row + 1}"
 
 

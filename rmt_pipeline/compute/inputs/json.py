@@ -1,8 +1,8 @@
-"""JSON lines → rows: one object per line, read by pyarrow, or by Python where that is not sure.
+"""Reads JSON lines as rows: one object (or array) per line, by pyarrow, or by Python if need be.
 
-pyarrow reads a block of lines into columns of known types, ten times as fast. It has no line
-numbers, no objects as Map, and does not tell NULL from a key that is missing; a block where
-that matters is read by Python.
+pyarrow reads a block of lines into columns of known types, ten times as fast as Python. It has no
+line numbers, does not read objects as Map, and does not distinguish NULL from a missing key; a
+block where this matters is read by Python.
 """
 
 import io
@@ -33,9 +33,10 @@ BLOCK_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class JsonLinesText:
-    """`open` gives the bytes from the start, uncompressed. `types` are of the columns known;
-    keys of other columns are left out when `skips_unknown`, and end in an error else. With `names`
-    a line is an array of their values.
+    """One text of JSON lines. `open` returns a stream of its bytes from the start, uncompressed.
+
+    `types` has the columns that may be inserted; other keys are ignored if `skips_unknown`, else
+    they are an error. If there are `names`, each line is an array of the values of these columns.
     """
 
     name: str
@@ -47,7 +48,9 @@ class JsonLinesText:
 
 
 def json_source(text: JsonLinesText) -> InputSource:
-    """Raises BadValue naming the line for what is no JSON object."""
+    """The rows of the text. Reading them raises BadValue for a line that is not a JSON object (or
+    array), naming it.
+    """
     return InputSource(
         text.name, _rows(text), nulls_become_defaults=True, tolerance=text.tolerance
     )
@@ -67,7 +70,7 @@ def _rows(text: JsonLinesText) -> Iterator[InputRows]:
 
 
 def _schema(types: Mapping[str, DataType]) -> pa.Schema | None:
-    """As what pyarrow shall read each column; None when it can't read one of them."""
+    """The types as which pyarrow is to read the columns; None if it can't read one of them."""
     fields = [(name, _readable(kind)) for name, kind in types.items()]
     return None if any(kind is None for _, kind in fields) else pa.schema(fields)
 
@@ -97,7 +100,7 @@ def _fast(text: JsonLinesText, block: bytes, schema: pa.Schema, line: int) -> In
     except (pa.ArrowException, UnicodeDecodeError):
         return None
     if table.num_rows != sum(1 for _ in _lines(block, line)):
-        return None  # an object over several lines, or several in one
+        return None  # an object has several lines, or a line several objects
     columns = dict(zip(table.column_names, table.columns, strict=True))
     return InputRows(
         columns,
@@ -145,7 +148,9 @@ def _parsed(text: JsonLinesText, number: int, content: bytes) -> Mapping[str, An
 
 
 def object_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Raises ValueError for a key that is there twice: one of the values would be lost."""
+    """The object with these keys. Raises ValueError for a key that is there twice, as one of its
+    values would be lost.
+    """
     found = dict(pairs)
     if len(found) != len(pairs):
         twice = next(name for name, _ in pairs if sum(name == each for each, _ in pairs) > 1)
@@ -154,7 +159,9 @@ def object_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _lines(block: bytes, line: int) -> Iterator[tuple[int, bytes]]:
-    """Numbers and contents of the lines that are not blank."""
+    """The numbers and contents of the lines that are not blank; the first line has
+    number `line`.
+    """
     for number, content in enumerate(block.split(b"\n"), line):
         if content.strip():
             yield number, content

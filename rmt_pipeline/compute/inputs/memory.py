@@ -1,4 +1,4 @@
-"""Data that is in memory or can be streamed as Arrow → rows."""
+"""Reads data that is in memory, or that can be streamed as Arrow, as rows."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ PYTHON_ROWS = 1 << 14  # lists of dicts, which need far more memory per row
 
 
 def source_of(data: Any) -> InputSource:
-    """Raises UserError for what is no table."""
+    """The rows of a table in memory. Raises UserError if `data` is not a table."""
     if isinstance(data, pa.Table | pa.RecordBatch):
         return InputSource("", _arrow_rows(_slices(data), ""))
     if isinstance(data, Mapping):
@@ -42,8 +42,8 @@ def source_of(data: Any) -> InputSource:
 
 
 def parquet_source(name: str, file: Any) -> InputSource:
-    """`file` is what pyarrow opens: a path, or a reader of bytes. Raises IncorrectData when it is
-    not Parquet.
+    """The rows of a Parquet file; `file` is a path or a reader of bytes. Reading them raises
+    IncorrectData if it is not Parquet.
     """
     rows = _arrow_rows(_parquet_batches(name, file), name)
     return InputSource(name, rows, nulls_become_defaults=True)
@@ -60,7 +60,9 @@ def _parquet_batches(name: str, file: Any) -> Iterator[pa.RecordBatch]:
 
 
 def arrow_source(name: str, file: Any) -> InputSource:
-    """`file` as for Parquet. Raises IncorrectData when it is no Arrow file and no stream."""
+    """The rows of an Arrow file or stream; `file` is a path or a reader of bytes. Reading them
+    raises IncorrectData if it is neither.
+    """
     return InputSource(
         name, _arrow_rows(_ipc_batches(name, file), name), nulls_become_defaults=True
     )
@@ -116,16 +118,17 @@ def _pandas_rows(frame: Any) -> Iterator[InputRows]:
 
 
 def _pandas_column(series: Any) -> Any:
-    """NaN is what pandas has for "no value": NULL.
+    """The values of a pandas column, with NULL for NaN, by which pandas represents missing values.
 
-    Only in float columns may it be meant: those keep it until the column's type is known.
+    In a float column NaN may also be a value. Such columns keep it until the table's type of the
+    column is known.
     """
     if isinstance(series.dtype, np.dtype) and series.dtype.kind == "f":
         return pa.array(series.to_numpy())
     try:
         return pa.array(series, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-        # Values of several kinds, or too large for Arrow's guess.
+        # Values of several kinds, or too large for the type that Arrow has guessed.
         return [None if value != value else value for value in series]  # noqa: PLR0124  NaN
 
 
@@ -141,6 +144,6 @@ def _dict_rows(rows: Iterable[Any]) -> Iterator[InputRows]:
 
 
 def columns_of_dicts(rows: list[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Column by column; ABSENT where a row lacks the key."""
+    """The columns of rows that are dicts; ABSENT for a key that a row lacks."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name, ABSENT) for row in rows] for name in names}

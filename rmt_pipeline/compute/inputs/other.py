@@ -1,6 +1,8 @@
-r"""Texts that Python reads: `key=value` lines, lines as they are, and columns in JSON.
+r"""Reads as rows texts of `key=value` lines (TSKV), of lines that are one value each, and of
+columns in JSON.
 
-TSKV is as TSV escaped. Columns in JSON are one value of JSON, which is read whole.
+TSKV has the escapes of TSV. Columns in JSON are one JSON value, which is read into memory as a
+whole.
 """
 
 import json
@@ -31,7 +33,9 @@ _FIELD = re.compile(r"((?:[^=\\]|\\.)*)=(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class OtherText:
-    """`open` gives the bytes, uncompressed; `names` are the columns that are inserted."""
+    """One such text. `open` returns a stream of its bytes, uncompressed; `names` are the columns of
+    the insert.
+    """
 
     name: str
     open: Callable[[], Any]
@@ -41,7 +45,9 @@ class OtherText:
 
 
 def other_source(text: OtherText) -> InputSource:
-    """Raises BadValue with the line for what is none, IncorrectData for JSON that is no columns."""
+    """The rows of the text. Reading them raises BadValue for a wrong line, IncorrectData if JSON
+    does not have the form of columns.
+    """
     match text.kind:
         case "key=value" | "lines":
             rows = _of_lines(text)
@@ -108,7 +114,7 @@ def _of_columns(text: OtherText) -> Iterator[InputRows]:
             f"{text.name} is not JSON: {error}. Nothing was inserted"
         ) from error
     if isinstance(value, dict) and "meta" in value and isinstance(value.get("data"), dict):
-        value = value["data"]  # not a column of that name
+        value = value["data"]  # here `data` is not a column
     is_compact = text.kind == "compact columns"
     if is_compact:
         is_list = isinstance(value, list) and len(value) <= len(text.names)

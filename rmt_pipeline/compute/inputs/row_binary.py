@@ -1,4 +1,4 @@
-"""RowBinary → rows, in the stored form of the columns whose values they are."""
+"""Reads RowBinary as rows, with values in the stored form of the columns."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ Head = Literal["", "names", "names and types"]
 
 @dataclass(frozen=True, slots=True)
 class RowBinaryText:
-    """Rows of these `names`, unless the `head` has others; `types` are those of all columns that
-    values may be given for.
+    """One such text, with the values of the columns `names`, or of those that its `head` names.
+    `types` are the types of all columns that may be inserted.
     """
 
     name: str
@@ -30,8 +30,8 @@ class RowBinaryText:
 
 
 def row_binary_source(text: RowBinaryText) -> InputSource:
-    """Raises IncorrectData for what ends inside a row or has other columns, BadValue for what is
-    no value of its type.
+    """The rows of the text. Reading them raises IncorrectData if it ends inside a row or has other
+    columns, BadValue for bytes that are not a value of their column's type.
     """
     return InputSource(text.name, _rows(text))
 
@@ -107,7 +107,7 @@ def _array(
 
 
 class _Taken:
-    """A stream, from which so many bytes at a time are taken."""
+    """Takes exact numbers of bytes from a stream. Raises EOFError if it ends before."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream

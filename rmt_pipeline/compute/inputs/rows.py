@@ -1,4 +1,4 @@
-"""Rows as they came in, before anything is known about whether they fit."""
+"""Rows as they were read, before their values are checked and converted."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,7 +9,7 @@ from rmt_pipeline.protocol.errors import BadValue, IncorrectData
 
 
 class Absent(Enum):
-    """In the place of a value that a row of Python values does not have."""
+    """Stands for a value that a row of Python values does not have."""
 
     ABSENT = "absent"
 
@@ -17,29 +17,32 @@ class Absent(Enum):
 ABSENT = Absent.ABSENT
 
 InputValues = Any
-"""One column: an Arrow (Chunked)Array, or a list of Python values with ABSENT among them."""
+"""The values of a column: an Arrow (Chunked)Array, or a list of Python values, which
+may be ABSENT.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class InputRows:
     """Some consecutive rows of one source, column by column.
 
-    `where` names a row (counted from 0 within these) for people: "row 17", "a.csv line 18".
+    `where` names a row (counted from 0 within these) for people, as "row 17" or "a.csv line 18".
     """
 
     columns: Mapping[str, InputValues]
     count: int
     where: Callable[[int], str]
     nan_may_be_null: bool = False
-    """A NaN means "no value", unless the column is a float that is not Nullable (pandas)."""
+    """NaN means NULL, unless the column is a float that is not Nullable (for pandas)."""
     empty_is_absent: bool = False
-    """An empty text means "no value given" (CSV, `input_format_csv_empty_as_default`)."""
+    """An empty text means that there is no value (CSV with `input_format_csv_empty_as_default`)."""
     again: "Callable[[], InputRows] | None" = None
-    """Reads the same rows as Python values: those tell NULL from a value that is not there, and
-    decide where the Arrow columns do not fit."""
+    """Reads the same rows as Python values, in which NULL differs from an absent value. They are
+    used if the Arrow columns do not fit, or if the difference matters.
+    """
 
     def part(self, start: int, stop: int) -> "InputRows":
-        """The rows from `start` to before `stop`."""
+        """The rows from `start` up to `stop`, which is not included."""
         again = self.again
         return replace(
             self,
@@ -52,8 +55,9 @@ class InputRows:
 
 @dataclass(slots=True)
 class Tolerance:
-    """How many wrong rows of a text an insert may leave out: `most` of them, or this `ratio` of
-    those read so far (`input_format_allow_errors_num`, `…_ratio`). `rows` and `skipped` count.
+    """How many wrong rows of its texts an insert may leave out: `most` of them, or the share
+    `ratio` of those read so far (`input_format_allow_errors_num`, `…_ratio`). Counts the `rows`
+    that were read and those that were `skipped`.
     """
 
     most: int = 0
@@ -67,12 +71,12 @@ class Tolerance:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether one more wrong row is one too many."""
+        """Whether one more wrong row would be too many."""
         wrong = self.skipped + 1
         return wrong > self.most and wrong > self.ratio * (self.rows + 1)
 
     def skip(self, problem: BadValue) -> None:
-        """Leave the row out that `problem` is about. Raises it when that is one too many."""
+        """Count a wrong row as left out. Raises its `problem` if it is one too many."""
         is_too_many = self.is_used_up
         self.rows += 1
         self.skipped += 1
@@ -87,10 +91,11 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class InputSource:
-    """Where rows come from: `name` for people, "" when the data was handed over in memory.
+    """One source of rows. `name` is for people, "" for data in memory.
 
-    `nulls_become_defaults`: a format whose NULL may stand for "no value given" (spec §15.1,
-    `input_format_null_as_default`). `tolerance` is of texts: elsewhere every row is to be right.
+    `nulls_become_defaults` is set for formats whose NULL may mean that there is no value (spec
+    §15.1, `input_format_null_as_default`). Only texts have a `tolerance`; in other sources every
+    row must be right.
     """
 
     name: str
@@ -100,25 +105,27 @@ class InputSource:
 
 
 def counted_rows(name: str, first: int) -> Callable[[int], str]:
-    """Names rows by their number; `first` is that of the first one, counted from 1."""
+    """A function that names rows by their number; that of the first one is `first`,
+    counted from 1.
+    """
     prefix = f"{name} row" if name else "row"
     return lambda row: f"{prefix} {first + row}"
 
 
 def numbered_lines(name: str, numbers: Sequence[int]) -> Callable[[int], str]:
-    """Names rows by the lines that they stand in."""
+    """A function that names rows by their lines."""
     return lambda row: f"{name} line {numbers[row]}"
 
 
 def refuse_twice(name: str, columns: Sequence[str]) -> None:
-    """Raises IncorrectData when the header of the text of that name has one of them twice."""
+    """Raises IncorrectData if the header of the text of that name has a column twice."""
     for one in columns:
         if columns.count(one) > 1:
             raise IncorrectData(f"{name}: its header has {one!r} twice. Nothing was inserted")
 
 
 def blocks_of_lines(stream: Any, size: int) -> Iterator[bytes]:
-    """Whole lines, about `size` bytes at a time; a line may be longer than that."""
+    """The stream's bytes as blocks of whole lines, of about `size` bytes; a line may be longer."""
     waiting: list[bytes] = []
     while data := stream.read(size):
         head, newline, tail = data.rpartition(b"\n")

@@ -1,8 +1,8 @@
-"""Arrow arrays of any type → arrays in the stored form of a column, checked value by value.
+"""Converts Arrow arrays of any type to the stored form of a column, and checks every value.
 
-Two ways to one result. The fast one is Arrow's casts and a few vectorised checks; it gives up
-silently whenever it is not sure. The slow one is `stored_value`, row by row; it decides, and it
-names the first row that does not fit.
+There are two ways. The fast one uses Arrow's casts and a few vectorised checks; whenever it is not
+sure that the result is right, the slow one is used instead. That is `stored_value` for each row; it
+decides, and names the first row that does not fit.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ class Misfit(Exception):
 
 
 def stored_array(array: pa.Array | pa.ChunkedArray, kind: DataType) -> pa.Array:
-    """`array` in the stored form of `kind`. Raises Misfit."""
+    """The array in the stored form of `kind`. Raises Misfit."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
     if isinstance(array.type, pa.BaseExtensionType):
@@ -48,7 +48,7 @@ def stored_array(array: pa.Array | pa.ChunkedArray, kind: DataType) -> pa.Array:
 
 
 def stored_list(values: Sequence[Any], kind: DataType, *, absent: object = ...) -> pa.Array:
-    """Python values in the stored form of `kind`; NULL for those that are `absent`.
+    """Python values in the stored form of `kind`, with NULL for those that are `absent`.
 
     Raises Misfit.
     """
@@ -62,11 +62,11 @@ def stored_list(values: Sequence[Any], kind: DataType, *, absent: object = ...) 
 
 
 def _slow(array: pa.Array, kind: DataType) -> pa.Array:
-    """Each distinct text is read once; other values one by one."""
+    """The slow way: each distinct text is read once, other values one by one."""
     if _types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
     if _is_text(array.type) and not _is_valid(array):
-        array = array.cast(pa.large_binary())  # Python has no text for it
+        array = array.cast(pa.large_binary())  # not UTF-8, so not a Python text
     if not _is_text(array.type) or (array.null_count and not kind.nullable):
         return stored_list(array.to_pylist(), kind)
     encoded = array.dictionary_encode()
@@ -80,7 +80,9 @@ def _slow(array: pa.Array, kind: DataType) -> pa.Array:
 
 
 def _fast(array: pa.Array, kind: DataType) -> pa.Array | None:
-    """In the stored type, values not checked; None when this way does not know how."""
+    """The array in the stored type, without checks of its values; None if Arrow can't
+    convert it.
+    """
     if array.type.equals(kind.arrow) and not kind.is_time:
         return array
     plain = kind.plain
@@ -98,7 +100,7 @@ def _fast(array: pa.Array, kind: DataType) -> pa.Array | None:
 
 
 def _is_castable(array: pa.Array, kind: DataType) -> bool:
-    """Whether Arrow's safe cast means the same as `stored_value`, where it succeeds."""
+    """Whether Arrow's safe cast gives the same as `stored_value`, if it succeeds."""
     source = array.type
     if _is_text(source):
         return _is_readable_text(array, kind)
@@ -114,7 +116,7 @@ def _is_castable(array: pa.Array, kind: DataType) -> bool:
         return bool(_types.is_binary(source) or _types.is_large_binary(source))
     if kind.family == "IPv4":
         return bool(_types.is_integer(source))
-    # Nested values: elements of the very same types, perhaps under other names.
+    # Nested values: the elements must have the same types, perhaps under other names.
     return bool(_types.is_list(source) or _types.is_large_list(source)) and (
         kind.family == "Array" and source.value_type.equals(kind.arrow.value_type)
     )
@@ -123,11 +125,11 @@ def _is_castable(array: pa.Array, kind: DataType) -> bool:
 def _is_readable_text(array: pa.Array, kind: DataType) -> bool:
     if kind.family in {"String", "UUID", "Enum8", "Enum16", "Bool"} or kind.is_float:
         return True
-    if kind.is_date:  # Arrow wants YYYY-MM-DD, as `parse_text` reads it
+    if kind.is_date:  # Arrow accepts only YYYY-MM-DD, which `parse_text` reads in the same way
         return True
     if kind.wide_bytes or not (kind.is_integer or kind.is_decimal):
         return False
-    # Arrow reads hexadecimal integers, which no format here has.
+    # Arrow accepts hexadecimal integers, which the formats do not have.
     return not pc.any(pc.match_substring_regex(array, "[xX]")).as_py()
 
 
@@ -144,17 +146,19 @@ def _days(array: pa.Array) -> pa.Array | None:
 
 
 def _fast_times(array: pa.Array, kind: DataType) -> pa.Array | None:
-    """Instants, cut to the digits that the type keeps."""
+    """Times in the stored type, cut to the digits that the type keeps; None if Arrow can't convert
+    them.
+    """
     if _is_text(array.type):
         lengths = pc.binary_length(array)
         shortest = pc.min(pc.fill_null(lengths, 19)).as_py()
-        if shortest is None or shortest < 16:  # "2013-01-01 05": Arrow reads it, others don't
+        if shortest is None or shortest < 16:  # Arrow would accept "2013-01-01 05"
             return None
         array = array.cast(pa.timestamp("us"))
     if not _types.is_timestamp(array.type):
         return None
     if array.type.tz is None:
-        # A time that a zone skips is left to the slow way.
+        # For a time that the zone skips this raises, and the slow way decides.
         array = pc.assume_timezone(array, kind.zone or "UTC", ambiguous="earliest")
     kept_digits = kind.numbers[0] if kind.numbers else 0
     unit_digits = _UNIT_DIGITS[kind.arrow.unit]
@@ -171,7 +175,7 @@ def _fast_times(array: pa.Array, kind: DataType) -> pa.Array | None:
 
 
 def _fits(array: pa.Array, kind: DataType) -> bool:
-    """Whether every value of an array in the stored type is one of `kind`."""
+    """Whether every value of an array in the stored type is a value of `kind`."""
     if array.null_count and not kind.nullable:
         return False
     plain = kind.plain

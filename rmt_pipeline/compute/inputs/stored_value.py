@@ -1,8 +1,9 @@
-"""One Python value → the value that a column stores. Exact and slow; it explains what is wrong.
+"""Converts one Python value to the stored form of a column. Exact and slow; errors say what is
+wrong.
 
-Text is read as the column's type, as everywhere. Other values must be of the type's own kind:
-a number for a number, never a number for a String. Nothing is changed quietly, but for digits
-behind the last one that the type keeps, which are cut off.
+A text is read as a value of the column's type. Any other value must be of the kind of the type: a
+number for a number, but not a number for a String. No value is changed, except that digits beyond
+those that the type keeps are cut off.
 """
 
 import datetime as dt
@@ -21,13 +22,13 @@ _PANDAS_NULLS = frozenset({"NAType", "NaTType"})
 
 
 def is_null(value: object) -> bool:
-    """None, or what pandas has for it (NA, NaT). A float NaN is a value."""
+    """Whether the value is None or a missing value of pandas (NA, NaT). A float NaN is a value."""
     return value is None or type(value).__name__ in _PANDAS_NULLS
 
 
 def stored_value(value: Any, kind: DataType) -> Any:
-    """What fits `pa.array([...], kind.arrow)`. Raises ValueError with the reason, naming value
-    and type.
+    """The value as `pa.array([...], kind.arrow)` takes it. Raises ValueError with the reason,
+    naming value and type.
     """
     if is_null(value):
         if kind.nullable:
@@ -65,7 +66,7 @@ def _integer(value: Any, kind: DataType) -> Any:
 
 
 def _is_stored(value: Any, kind: DataType) -> bool:
-    """Whether it is a wide number's stored form already."""
+    """Whether the value already is the stored form of a wide number."""
     return bool(kind.wide_bytes) and isinstance(value, bytes) and len(value) == kind.wide_bytes
 
 
@@ -129,7 +130,7 @@ def _date(value: Any, kind: DataType) -> Any:
 
 
 def _time(value: Any, kind: DataType) -> Any:
-    if isinstance(value, dt.datetime):  # without an offset: in the column's zone
+    if isinstance(value, dt.datetime):  # without an offset it is in the column's zone
         return parse_value(kind, value.isoformat(" "))
     if isinstance(value, dt.date):
         return parse_value(kind, value.isoformat())

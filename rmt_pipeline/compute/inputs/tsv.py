@@ -1,4 +1,6 @@
-r"""Tab-separated files → rows: one line each, special characters escaped (`\t`, `\n`, `\\`)."""
+r"""Reads tab-separated files as rows: one per line, special characters escaped (`\t`,
+`\n`, `\\`).
+"""
 
 import io
 import re
@@ -29,9 +31,10 @@ _BLANK_LINE = re.compile(rb"(?:\A|\n)\r?\n")
 
 @dataclass(frozen=True, slots=True)
 class TsvText:
-    """One TSV text. `names` are its columns when it has no header line, else None.
+    """One TSV text. `names` are its columns if it has no header line, else None.
 
-    `open` gives its bytes, uncompressed. NULL is `null`, unescaped.
+    `open` returns a stream of its bytes, uncompressed. `null` is the text of NULL, before escapes
+    are read.
     """
 
     name: str
@@ -42,7 +45,9 @@ class TsvText:
 
 
 def tsv_source(text: TsvText) -> InputSource:
-    """Raises BadValue for a line with too many or too few values, IncorrectData for no header."""
+    """The rows of the text. Reading them raises BadValue for a line with too many or too few
+    values, IncorrectData if the header is missing.
+    """
     return InputSource(
         text.name, _rows(text), nulls_become_defaults=True, tolerance=text.tolerance
     )
@@ -106,7 +111,7 @@ def _columns(
         raise IncorrectData(
             f"{text.name} can't be read as TSV: {error}. Nothing was inserted"
         ) from error
-    if len(names) > 1 and _BLANK_LINE.search(block):  # pyarrow reads it as empty values
+    if len(names) > 1 and _BLANK_LINE.search(block):  # for pyarrow it has empty values
         _check_lines(text, block, names, line)
     return {name: _unescaped(table.column(name)) for name in names}, table.num_rows
 
@@ -144,7 +149,9 @@ def _without_wrong_lines(
 
 
 def _unescaped(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """As text where it is UTF-8, else as bytes, which some columns take."""
+    """The column without escapes, as text if it is UTF-8, else as bytes, which some
+    columns accept.
+    """
     if pc.any(pc.match_substring(column, "\\")).as_py():
         encoded = column.combine_chunks().dictionary_encode()
         if isinstance(encoded, pa.ChunkedArray):

@@ -1,6 +1,7 @@
-"""Rows of one insert → blocks: one partition each, in key order, ready to be staged (spec §2.2).
+"""Cuts the rows of an insert into blocks of one partition each, in key order, and stages them as
+parts (spec §2.2).
 
-The order is that of `rows.order`, which merges keep: numbers by value, strings by bytes, Enum
+The order is that of `rows.order`, which merges use too: numbers by value, strings by bytes, Enum
 and UUID as `order_values` says.
 """
 
@@ -48,7 +49,7 @@ _GROUP = "\0partition"
 
 
 class BlockSettings(Protocol):
-    """The part of `QuerySettings` that forms blocks."""
+    """The settings in `QuerySettings` that decide how blocks are formed."""
 
     @property
     def max_insert_block_size(self) -> int: ...
@@ -66,9 +67,10 @@ class BlockSettings(Protocol):
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of one partition, sorted. `shape` is what they have in common with other blocks.
+    """Sorted rows of one partition. `shape` has what all blocks of the table share.
 
-    With optimize_on_insert they are what the engine leaves of those that were `given`, maybe none.
+    With optimize_on_insert these are the rows that the engine leaves of the `given` ones; there may
+    be none.
     """
 
     partition_id: str
@@ -81,7 +83,9 @@ class Block:
 
 
 class BlockShape:
-    """What is prepared once per table definition."""
+    """What blocks need of a table's definition, prepared once. Raises UserError for keys that can't
+    be computed.
+    """
 
     def __init__(self, definition: TableDefinition) -> None:
         columns = [each for each in definition.columns if each.is_stored]
@@ -103,12 +107,12 @@ class BlockShape:
 
 @lru_cache(maxsize=256)
 def block_shape(definition: TableDefinition) -> BlockShape:
-    """Raises UserError for keys that can't be computed."""
+    """The shape of the table's blocks. Raises UserError for keys that can't be computed."""
     return BlockShape(definition)
 
 
 def key_columns_of(definition: TableDefinition) -> frozenset[str]:
-    """The columns that the table's keys use: `inputs.conform` takes no default for a NULL there."""
+    """The columns that the table's keys use. In these `inputs.conform` makes no NULL a default."""
     shape = block_shape(definition)
     return frozenset((*shape.partition_by.inputs, *shape.order_by.inputs))
 
@@ -116,10 +120,11 @@ def key_columns_of(definition: TableDefinition) -> frozenset[str]:
 def blocks_of(
     tables: Iterable[pa.Table], definition: TableDefinition, settings: BlockSettings
 ) -> Iterator[Block]:
-    """Cut rows (as `inputs.conform` gives them) into blocks, one partition each.
+    """Cut rows, as `inputs.conform` yields them, into blocks of one partition each.
 
-    At most `max_insert_block_size` rows are held at a time. Raises TooManyPartitions; BadValue
-    for NULL and NaN in a key, naming the row (the first is 1) and the column; ViolatedConstraint.
+    At most `max_insert_block_size` rows are in memory at a time. Raises TooManyPartitions;
+    BadValue for NULL and NaN in a key, naming the row (the first is 1) and the column;
+    ViolatedConstraint.
     """
     shape = block_shape(definition)
     first_row = 1
@@ -131,8 +136,8 @@ def blocks_of(
 def stage(
     block: Block, store: PartStore, *, insert_id: str, run_id: str, created_s: int
 ) -> StagedPart:
-    """Write the block as a part under a temporary name; one without rows has no file, and is not to
-    be published. Raises DiskFull; then nothing is left.
+    """Write the block as a part under a temporary name. A block without rows has no file, and is
+    not to be published. Raises DiskFull, and leaves nothing behind.
     """
     table, shape, hashes = block.table, block.shape, block.hashes
     known = PartTtl(shape.ttl.measure(table))
@@ -177,11 +182,11 @@ def joined(
     definition: TableDefinition,
     settings: BlockSettings,
 ) -> list[StagedPart]:
-    """Staged blocks, of no partition more than `together`: where there are more, some that follow
-    one another become one, as if the rows had not been cut there.
+    """The staged blocks, at most `together` of each partition. If a partition has more, consecutive
+    blocks are joined, as if the rows had not been cut there.
 
-    Raises DiskFull, MissingPart; Conflict when the table was altered meanwhile. Then all that were
-    given are still staged, and nothing else is.
+    Raises DiskFull, MissingPart; Conflict if the table was altered meanwhile. After an error the
+    given blocks are still staged, and no others.
     """
     by_partition: dict[str, list[StagedPart]] = {}
     for part in staged:
@@ -241,7 +246,7 @@ def _join(
 
 @lru_cache(maxsize=1)
 def engine_version() -> str:
-    """Of this program and of the library that writes its files."""
+    """The versions of rmt and of pyarrow, which writes its files, as they stand in manifests."""
     try:
         version = metadata.version("rmt-pipeline")
     except metadata.PackageNotFoundError:  # run from a checkout
@@ -250,7 +255,9 @@ def engine_version() -> str:
 
 
 def _joined(tables: Iterable[pa.Table], settings: BlockSettings) -> Iterator[pa.Table]:
-    """Small tables joined up to the `min_` settings, none above `max_insert_block_size` rows."""
+    """The rows in tables of at most `max_insert_block_size` rows. Small tables are joined until
+    they have the rows or bytes of the `min_` settings.
+    """
     rows_max = settings.max_insert_block_size
     enough_rows = min(settings.min_insert_block_size_rows, rows_max)
     waiting: list[pa.Table] = []
@@ -273,7 +280,7 @@ def _joined(tables: Iterable[pa.Table], settings: BlockSettings) -> Iterator[pa.
 def _split(
     table: pa.Table, shape: BlockShape, settings: BlockSettings, first_row: int
 ) -> Iterator[Block]:
-    """One sort and one pass of hashing for all partitions of the table."""
+    """Split a table into the blocks of its partitions, with one sort and one pass of hashing."""
     if not table.num_rows:
         return
     table = table.combine_chunks()
@@ -315,7 +322,9 @@ def _optimized(
     new_key: NDArray[np.bool_],
     counts: Sequence[int],
 ) -> Iterator[Block]:
-    """The blocks with what the engine leaves of their rows, which are all in `table`."""
+    """The blocks with the rows that the engine leaves of theirs. `table` has the rows of all
+    blocks.
+    """
     numbers = np.repeat(np.arange(len(counts)), counts)
     left, of_row = shape.rules.apply(table, new_key, numbers)
     ends = np.cumsum(np.bincount(of_row, minlength=len(counts)))
@@ -338,7 +347,7 @@ def _block(
     bounds = {
         name: _bound(name, array) for name, array in zip(shape.key_names, keys, strict=True)
     }
-    for name in shape.partition_by.inputs:  # the original keeps these, too (its "minmax index")
+    for name in shape.partition_by.inputs:  # the original has these bounds too ("minmax index")
         if name not in bounds:
             bounds[name] = _bound(name, table.column(name))
     return Block(
@@ -353,10 +362,12 @@ def _block(
 
 
 def _partition_codes(keys: Sequence[pa.Array]) -> NDArray[np.int64] | None:
-    """Numbers of the rows' partitions, in the order of their first rows; None for only one."""
+    """The number of each row's partition, in the order of the partitions' first rows; None if all
+    rows are of one partition.
+    """
     codes: NDArray[np.int64] | None = None
     for key in keys:
-        nested = pa.types.is_nested(key.type)  # which have no dictionary: their texts have
+        nested = pa.types.is_nested(key.type)  # Arrow has no dictionaries of nested values
         plain = pa.array(map(repr, key.to_pylist()), pa.string()) if nested else key
         encoded = plain.dictionary_encode()
         if len(encoded.dictionary) == 1:
@@ -365,7 +376,7 @@ def _partition_codes(keys: Sequence[pa.Array]) -> NDArray[np.int64] | None:
         if codes is None:
             codes = added
             continue
-        # Numbered anew after each column: products of their counts would overflow.
+        # Renumber after each column: the product of all counts could overflow.
         both = codes * len(encoded.dictionary) + added
         _, first_rows, renumbered = np.unique(both, return_index=True, return_inverse=True)
         by_first_row = np.empty(len(first_rows), dtype=np.int64)
@@ -385,7 +396,7 @@ def _check_count(partitions: int, settings: BlockSettings) -> None:
 
 
 def _refuse_missing(name: str, array: pa.Array, first_row: int) -> None:
-    """NULL and NaN have no place in an order, hence none in a key."""
+    """Raises BadValue for NULL and NaN, which have no place in the order of a key."""
     wrong = array.is_null(nan_is_null=True) if _may_be_nan(array) else None
     if wrong is None:
         if not array.null_count:
@@ -402,7 +413,7 @@ def _refuse_missing(name: str, array: pa.Array, first_row: int) -> None:
 
 
 def _refuse_violations(table: pa.Table, shape: BlockShape, first_row: int) -> None:
-    """Raises ViolatedConstraint for the first row that a CHECK does not hold for."""
+    """Raises ViolatedConstraint for the first row for which a CHECK does not hold."""
     for check, values, one in zip(
         shape.checks, evaluated(shape.checks, table), shape.checked, strict=True
     ):
@@ -421,7 +432,7 @@ def _refuse_violations(table: pa.Table, shape: BlockShape, first_row: int) -> No
 
 
 def _shown(value: Any) -> str:
-    """As a statement has it: no Python for numbers, times and what is missing."""
+    """The value as it would stand in a statement."""
     if value is None:
         return "NULL"
     return shown_text(value) if isinstance(value, str) else str(value)
@@ -440,9 +451,8 @@ def _bound(name: str, array: pa.Array | pa.ChunkedArray) -> KeyBound:
 
 
 class InsertRules:
-    """optimize_on_insert (spec §2.2, §17): what a merge of the rows alone would leave of them; all
-    of them without an engine that merges rows. Raises UserError for a definition whose engine names
-    what the table does not have.
+    """optimize_on_insert (spec §2.2, §17): leaves of a block's rows those that a merge of the block
+    alone would leave. Raises UserError if the engine names a column that the table does not have.
     """
 
     def __init__(self, definition: TableDefinition) -> None:
@@ -459,7 +469,7 @@ class InsertRules:
     ) -> tuple[pa.Table, RowIndexes]:
         """The rows that are left of sorted ones, and the number of the partition of each.
 
-        `starts[i]`: whether row i has another key or partition than the row before. Raises
+        `starts[i]` says whether row i has another key or partition than the row before it. Raises
         IncorrectData for values that the engine refuses.
         """
         rules = rules_for(self._shape)

@@ -1,4 +1,4 @@
-"""A partition's id and how its value is shown: the original's, byte for byte (spec §1.1).
+"""The id of a partition and the text of its value, byte for byte as in the original (spec §1.1).
 
 The rules were compared with a real server, whose answers are in
 `tests/unit/compute/insert/test_partition.py`.
@@ -19,7 +19,7 @@ from rmt_pipeline.types.to_text import formatter
 
 NO_KEY = "all"
 
-# The original's numbers for kinds of values, part of what is hashed.
+# The original's numbers for kinds of values, which are hashed with the values.
 _NULL, _UNSIGNED, _SIGNED, _FLOAT, _UNSIGNED_128, _SIGNED_128 = 0, 1, 2, 3, 4, 5
 _STRING, _ARRAY, _TUPLE = 16, 17, 18
 _DECIMAL = {4: 19, 8: 20, 16: 21, 32: 23}
@@ -37,7 +37,7 @@ _ALL_DIGITS = Context(prec=80)
 def partition_id(values: Sequence[Any], types: Sequence[DataType]) -> str:
     """The id of the partition with these key values.
 
-    Values are as Arrow gives them (`as_py`), times as integers in the unit of the stored form.
+    Values are Python values from Arrow (`as_py`), but times are integers in their stored unit.
     """
     if not values:
         return NO_KEY
@@ -52,7 +52,7 @@ def partition_id(values: Sequence[Any], types: Sequence[DataType]) -> str:
 
 
 def partition_text(values: Sequence[Any], types: Sequence[DataType]) -> str:
-    """The value as in `system.parts.partition`: `201905`, `tuple()`, `(1,'a')`."""
+    """The key's value as in `system.parts.partition`: `201905`, `tuple()`, `(1,'a')`."""
     if not values:
         return "tuple()"
     if len(values) == 1:
@@ -70,8 +70,8 @@ def partition_text(values: Sequence[Any], types: Sequence[DataType]) -> str:
 
 
 def shown_partition(manifest: Manifest, definition: TableDefinition) -> str:
-    """A part's partition as the table's columns are now: an Enum may have become its numbers since
-    it was written, and those are what is read (`types.key_safe`).
+    """The text of a part's partition, by the table's current columns: an Enum may have become a
+    number since the part was written, and then is read as its number (`types.key_safe`).
     """
     bounds = {bound.column: bound.min for bound in manifest.key_bounds}
     written = {column.name: column.type for column in manifest.columns}
@@ -93,7 +93,7 @@ def shown_partition(manifest: Manifest, definition: TableDefinition) -> str:
 
 
 def _integer(value: Any, kind: DataType) -> int | None:
-    """The value as the integer that the original keeps for it; None if it keeps another kind."""
+    """The integer that the original stores for the value; None if it does not store an integer."""
     if value is None:
         return None
     if kind.is_enum:
@@ -109,7 +109,7 @@ def _integer(value: Any, kind: DataType) -> int | None:
 
 
 def _hashed(value: Any, kind: DataType) -> bytes:
-    """What the original feeds to its hash for one value."""
+    """The bytes that the original hashes for one value."""
     kind = kind.plain
     if value is None:
         return bytes([_NULL])
@@ -174,9 +174,9 @@ _SIP_START = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465
 
 
 def _sip_hash_128(data: bytes) -> bytes:
-    """SipHash-2-4 with 128 bits of result, as the original computes it: its finish is its own.
+    """SipHash-2-4 with a result of 128 bits, with the original's own last step.
 
-    Only for a few short texts per insert, so it may be slow.
+    It is computed for a few short texts per insert, so it may be slow.
     """
     v0, v1, v2, v3 = _SIP_START
     whole = len(data) & ~7

@@ -1,9 +1,10 @@
-"""A Spark DataFrame → staged parts: each task writes its own, on this host; the caller commits.
+"""Stages the rows of a Spark DataFrame as parts: each task writes its own, on this host; the caller
+commits them.
 
-Rows go to tasks by the table's partition, as far as Spark can tell it, so that a partition's rows
-become few parts. What the partition really is, each task finds out by itself: where Spark can't
-tell (an expression that it does not know), rows stay in the tasks in which they are, and a
-partition may get a part from each of them.
+If Spark can compute the partition key, or an expression with the same partitions, rows are sent to
+tasks by it, so that a partition's rows become few parts. Otherwise rows stay in their tasks, and a
+partition may get a part from each task. In any case each task computes the partitions of its rows
+itself.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,16 +30,16 @@ from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.nodes import Call, Name, Node
 
 ROUTE = "__rmt_route"
-TASKS_PER_INSERT = 8  # of partitioned tables: rows of a partition meet in one of them
+TASKS_PER_INSERT = 8  # of partitioned tables; all rows of a partition are in one of these
 
 
 def stage_dataframe(frame: Any, plan: StagePlan) -> list[StagedPart]:
     """Stage all rows of a DataFrame (of a classic or a Connect session).
 
-    Either every row is staged, or nothing is left. Raises what the first failing task found:
-    BadValue (the row's number is within its task), UnknownColumn, TooManyPartitions, DiskFull,
-    UserError; Unavailable when Spark itself failed, and then staged directories may be left for
-    the sweep.
+    Either every row is staged, or nothing is left. Raises the error of the first task that failed:
+    BadValue (the row's number is that within its task), UnknownColumn, TooManyPartitions, DiskFull,
+    UserError. Raises Unavailable if Spark itself failed; then staged directories may be left, which
+    the clean-up removes.
     """
     routed = _routed(frame, plan.definition)
     return _run(routed, partial(stage_batches, plan), plan)
@@ -47,9 +48,9 @@ def stage_dataframe(frame: Any, plan: StagePlan) -> list[StagedPart]:
 def stage_parquet(session: Any, files: Sequence[str], plan: StagePlan) -> list[StagedPart]:
     """Stage all rows of Parquet files that the workers can open, each task reading its own.
 
-    Three times as fast as a DataFrame of the same files, whose rows go through the JVM one by
-    one. Raises as `stage_dataframe`, and IncorrectData for what is not Parquet; a wrong value is
-    named with its file and row.
+    This is three times as fast as a DataFrame of the same files, whose rows go through the JVM one
+    by one. Raises as `stage_dataframe` does, and IncorrectData for a file that is not Parquet. The
+    error for a wrong value names its file and row.
     """
     tasks = _tasks_of(files, plan.settings.max_insert_block_size)
     if not tasks:
@@ -69,7 +70,7 @@ def _run(
 
 
 def _tasks_of(files: Sequence[str], rows_max: int) -> list[list[FilePiece]]:
-    """The row groups of the files, in order, in tasks of about one block of rows."""
+    """The row groups of the files, in order, distributed to tasks of about one block of rows."""
     tasks: list[list[FilePiece]] = []
     room = 0
     for path in files:
@@ -104,7 +105,7 @@ def _pieces_of(path: str, rows_max: int) -> list[FilePiece]:
 
 
 def _routed(frame: Any, definition: TableDefinition) -> Any:
-    """The rows, those of one partition in one task."""
+    """The DataFrame with the rows of each partition in one task, if Spark can compute that."""
     kinds = {field.name: field.dataType.typeName() for field in frame.schema.fields}
     routes = [
         route
@@ -118,10 +119,10 @@ def _routed(frame: Any, definition: TableDefinition) -> Any:
 
 
 def _route(node: Node, kinds: Mapping[str, str]) -> str | None:
-    """A Spark expression that is equal for rows of one partition; None when there is none.
+    """A Spark expression that is equal for rows of one partition; None if there is none.
 
-    It only says where rows go: that Spark's time zone may be another than the column's puts some
-    rows of a partition's edge elsewhere, no more.
+    It only decides to which tasks rows go. If Spark's time zone is not the column's, some rows at a
+    partition's edge go to another task, which does no harm.
     """
     match node:
         case Name(parts=(name,)) if name in kinds:

@@ -1,4 +1,4 @@
-"""Rows that arrive in a task of somebody else's scheduler → staged parts on this host's disk."""
+"""Stages the rows of a Spark task as parts on this host's disk."""
 
 import itertools
 import pickle
@@ -27,7 +27,7 @@ READ_ROWS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """What all tasks of one insert have in common. `directory` is the table's, absolute."""
+    """The properties that all tasks of one insert share. `directory` is the table's, absolute."""
 
     definition: TableDefinition
     directory: str
@@ -44,7 +44,7 @@ class StagePlan:
 
 @dataclass(frozen=True, slots=True)
 class StageFailed:
-    """Why a task staged nothing: a class in protocol.errors, and the message."""
+    """Why a task staged nothing: the name of a class in protocol.errors, and the message."""
 
     error: str
     message: str
@@ -55,7 +55,9 @@ StageResult = StagedPart | StageFailed
 
 @dataclass(frozen=True, slots=True)
 class FilePiece:
-    """Row groups of one Parquet file; `first_row` is the number of the first row in it, from 1."""
+    """Some row groups of a Parquet file. `first_row` is the number of their first row in the file,
+    counted from 1.
+    """
 
     path: str
     row_groups: tuple[int, ...]
@@ -66,9 +68,10 @@ class FilePiece:
 def stage_batches(
     plan: StagePlan, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The body of a Spark task: rows in, pickled `StageResult`s out.
+    """The body of a Spark task: stages the rows of `batches`, and yields pickled `StageResult`s.
 
-    A task that fails throws away what it staged, and says why; the driver throws away the rest.
+    A task that fails discards what it has staged, and its result says why; the driver discards what
+    other tasks have staged.
     """
     yield from _packed(stage_task(plan, batches))
 
@@ -76,8 +79,8 @@ def stage_batches(
 def stage_files(
     plan: StagePlan, tasks: Sequence[Sequence[FilePiece]], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """As `stage_batches`, for rows that the task reads itself: no row goes through the JVM.
-    `batches` hold numbers of tasks (the first column).
+    """As `stage_batches`, for rows that the task reads from files itself, so that no row goes
+    through the JVM. `batches` have the numbers of tasks in their first column.
     """
     for batch in batches:
         for number in batch.column(0).to_pylist():
@@ -85,7 +88,7 @@ def stage_files(
 
 
 def stage_task(plan: StagePlan, batches: Iterator[pa.RecordBatch]) -> list[StageResult]:
-    """As `stage_batches`, for who takes the results themselves."""
+    """As `stage_batches`, but returns the results themselves."""
     first = next(batches, None)
     if first is None:
         return []
@@ -94,13 +97,13 @@ def stage_task(plan: StagePlan, batches: Iterator[pa.RecordBatch]) -> list[Stage
 
 
 def _results(plan: StagePlan, tables: Iterator[pa.Table]) -> list[StageResult]:
-    pa.set_cpu_count(1)  # Spark counts one core per task; Arrow would take them all
+    pa.set_cpu_count(1)  # Spark counts on one core per task; Arrow would use them all
     pa.set_io_thread_count(1)
     store = plan.store()
     staged: list[StagedPart] = []
     try:
         for part in _staged(plan, store, tables):
-            staged.append(part)  # noqa: PERF402  an error must find what came before it
+            staged.append(part)  # noqa: PERF402  after an error, those before it are discarded
     except Exception as error:  # noqa: BLE001  reported, not swallowed
         for one in staged:
             store.discard(one)
@@ -115,8 +118,8 @@ def _packed(results: Sequence[StageResult]) -> Iterator[pa.RecordBatch]:
 
 
 def all_staged(results: Sequence[StageResult], plan: StagePlan) -> list[StagedPart]:
-    """What all tasks of an insert have staged. Raises what the first that failed found, and then
-    nothing is left of what the others have.
+    """The parts that all tasks of an insert have staged. If a task failed, discards all parts and
+    raises the error of the first task that failed.
     """
     staged = [result for result in results if isinstance(result, StagedPart)]
     failures = [result for result in results if isinstance(result, StageFailed)]
@@ -131,7 +134,7 @@ def all_staged(results: Sequence[StageResult], plan: StagePlan) -> list[StagedPa
 
 
 def unpack_staged(results: pa.Table) -> list[StageResult]:
-    """What `stage_batches` gave."""
+    """The results that `stage_batches` yielded."""
     return [pickle.loads(row) for row in results.column("result").to_pylist()]  # noqa: S301
 
 
@@ -174,7 +177,7 @@ def _rows_of(piece: FilePiece) -> Iterator[InputRows]:
 
 
 def unreadable(path: str, error: Exception) -> IncorrectData:
-    """What to raise for a file that Spark wrote, or was to read, and that is no Parquet."""
+    """The error for a file that Spark wrote or was to read, and that is not Parquet."""
     return IncorrectData(f"{path} can't be read as Parquet: {error}. Nothing was inserted")
 
 

@@ -1,1 +1,3 @@
-"""Rows in memory and in files: read, brought to one form, ordered, computed, written."""
+"""Rows of parts: reading them, conforming them to the table's columns, sorting, computing and
+writing them.
+"""

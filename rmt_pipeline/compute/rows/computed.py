@@ -1,4 +1,4 @@
-"""Expressions over rows. DuckDB is imported when the first one is met: most tables need none."""
+"""Expressions over rows. DuckDB is imported with the first expression; most tables need none."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -14,17 +14,18 @@ if TYPE_CHECKING:
 
 
 def compiled(text: str, columns: Sequence[Column]) -> "Expression":
-    """An expression of a table definition, checked. Raises UserError."""
+    """An expression of a table's definition, compiled. Raises UserError."""
     # For start-up time.
     from rmt_pipeline.translate.expression import compile_expression  # noqa: PLC0415  slow
 
-    # Whether `now()` may stand in a definition is decided where the table is defined.
+    # Whether the expression may use `now()` is checked when the table is defined.
     return compile_expression(text, columns, allow_nondeterministic=True)
 
 
 def gives_another_each_time(column: Column) -> bool:
-    """Whether its DEFAULT or MATERIALIZED is like `now()` and `rand()`: what rows that are inserted
-    get, and what no other rows can be given, or each replica would give them another.
+    """Whether the column's DEFAULT or MATERIALIZED gives another value each time, like `now()` and
+    `rand()`. Only rows that are inserted can get such a value; other rows would get different ones
+    on each replica.
     """
     if not column.default or column.default_kind == "ALIAS":
         return False
@@ -35,7 +36,7 @@ def gives_another_each_time(column: Column) -> bool:
 
 
 def ttl_rules(definition: TableDefinition) -> tuple[TtlRule, ...]:
-    """The TTL rules of a table; without any, nothing needs to be compiled. Raises UserError."""
+    """The TTL rules of a table. A table without TTL needs no compiler. Raises UserError."""
     if not definition.ttl and not any(column.ttl for column in definition.columns):
         return ()
     from rmt_pipeline.translate.ttl import rules_of  # noqa: PLC0415  start-up: slow
@@ -53,8 +54,8 @@ def evaluated(expressions: Sequence["Expression"], table: pa.Table) -> list[pa.A
 
 
 def check_constant_default(column: Column, columns: Sequence[Column]) -> None:
-    """A default that uses no column can be one of the column's values, or never. Raises BadValue,
-    or what it is of dates and times.
+    """Check that a default which uses no column can be converted to the column's type; others may
+    depend on the row. Raises BadValue; BadDate or BadTime for such types.
     """
     if compiled(column.default, columns).columns_used:
         return

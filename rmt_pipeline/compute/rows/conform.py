@@ -1,4 +1,4 @@
-"""Bringing a source's batches to the result's columns: older parts may lack some, or have them
+"""Conforms batches of a source to the result's columns: older parts may lack some, or have them
 with another type.
 """
 
@@ -19,9 +19,9 @@ from rmt_pipeline.types.escapes import quote_name
 
 
 class Conform:
-    """Batches as read → tables of the result's columns, and behind them the computed keys.
+    """Turns batches of a source into tables of the result's columns, followed by the computed keys.
 
-    `dictionaries` are the columns that stay dictionary-encoded on the way. Raises UnknownType.
+    `dictionaries` are the columns that stay dictionary-encoded. Raises UnknownType.
     """
 
     def __init__(self, shape: Shape, dictionaries: Collection[str]) -> None:
@@ -41,11 +41,12 @@ class Conform:
     def table(
         self, batch: pa.RecordBatch, part: str, types: Mapping[str, str] = MappingProxyType({})
     ) -> pa.Table:
-        """The batch with the result's columns: those that the part lacks have their default.
+        """The batch with the result's columns; those that the part lacks have their default.
 
-        `types` are those of the part's columns, by their present names, where these are known:
-        values of another type than the result's are converted. Raises Corruption for values that
-        don't fit, BadValue for what can't be converted and a default that can't be computed.
+        `types` are the types of the part's columns, by their current names, as far as they are
+        known: values of another type than the result's are converted. Raises Corruption for values
+        that don't fit, BadValue for values that can't be converted and defaults that can't be
+        computed.
         """
         names = frozenset(batch.schema.names)
         arrays = []
@@ -70,7 +71,10 @@ class Conform:
         return table
 
     def _lacking(self, column: Column, field: pa.Field, batch: pa.RecordBatch) -> pa.Array:
-        """What the type says of rows that have no values of a column."""
+        """The values of a column that the part lacks, without its default expression: the default
+        of the type, or for a column of Nested arrays of the lengths that another column of the
+        group has.
+        """
         kind = parse_type(column.type)
         sibling = sibling_of(column.name, frozenset(batch.schema.names), self._columns)
         if sibling is not None and pa.types.is_list(batch.schema.field(sibling).type):
@@ -89,7 +93,7 @@ class Conform:
         return table
 
     def _decoded(self, table: pa.Table) -> pa.Table:
-        """Without dictionaries: what expressions are computed on."""
+        """The table without dictionaries, as expressions need it."""
         return table.cast(self._plain)
 
 
@@ -99,9 +103,9 @@ def _constant(value: object, field: pa.Field, rows: int) -> pa.Array:
 
 
 def converted(array: pa.Array, stored: Column, kind: str, part: str) -> pa.Array:
-    """The values of a part's column as another type: as CAST makes them of the stored ones.
+    """The values of a part's column, converted to another type by CAST.
 
-    Raises BadValue naming part, column, types and a value.
+    Raises BadValue, which names the part, the column, the types and a value.
     """
     plain = parse_type(stored.type).arrow
     table = pa.table({stored.name: array.cast(plain)})

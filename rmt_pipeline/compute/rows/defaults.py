@@ -1,9 +1,9 @@
-"""DEFAULT and MATERIALIZED expressions: in which order, and their values.
+"""DEFAULT and MATERIALIZED expressions: the order in which to compute them, and their values.
 
-One like `now()` or `rand()` is computed once, when rows are inserted, and stored with them: what a
-part has is the same on every replica. Rows of a part that lacks the column are never given a value
-by it, nor is a value that expired or was cleared: each replica, and each reading, would give them
-another. They have the default of the type.
+An expression with `now()`, `rand()` or the like is computed once, when rows are inserted, and its
+values are stored with them, so that they are the same on every replica. It is not used for rows of
+a part that lacks the column, nor for values that expired or were cleared: each replica, and each
+read, would give them other values. These have the default of the type.
 """
 
 from collections.abc import Collection, Sequence
@@ -19,9 +19,10 @@ from rmt_pipeline.syntax.types import parse_type
 
 
 class DefaultExpressions:
-    """The columns of a table whose values may be computed from others of the row.
+    """The columns of a table that have a DEFAULT or MATERIALIZED expression.
 
-    `inserted`: the rows come in just now, so expressions that give another value each time count.
+    `inserted` says that it is for rows that are inserted now, so that expressions which give
+    another value each time are used too.
     """
 
     def __init__(self, columns: Sequence[Column], *, inserted: bool = False) -> None:
@@ -38,9 +39,9 @@ class DefaultExpressions:
         return column is not None and (self._inserted or not gives_another_each_time(column))
 
     def in_order(self, names: Collection[str]) -> list[str]:
-        """`names` so that each comes after those that its expression uses.
+        """`names` in such an order that each comes after those that its expression uses.
 
-        Raises UserError for expressions that wait for each other.
+        Raises UserError for expressions that use each other.
         """
         waiting = dict.fromkeys(names)
         ordered: list[str] = []
@@ -56,7 +57,9 @@ class DefaultExpressions:
         return ordered
 
     def evaluate(self, name: str, table: pa.Table) -> pa.Array:
-        """The values of column `name`, in its stored form, from the others in `table`."""
+        """The values of column `name`, in its stored form, computed from other columns
+        of `table`.
+        """
         column = self._expressions[name]
         expression = compiled(column.default, self._columns)
         if expression.type != parse_type(column.type):
@@ -73,7 +76,9 @@ class DefaultExpressions:
 
 
 def at_moment(columns: Sequence[Column], now_s: float) -> tuple[Column, ...]:
-    """The columns with the time in the place of `now()` and its kin, so that one insert has one."""
+    """The columns with the time in the place of `now()` and similar functions in their defaults, so
+    that all rows of an insert get the same time.
+    """
     return tuple(
         replace(column, default=_text_at(column.default, now_s))
         if gives_another_each_time(column)

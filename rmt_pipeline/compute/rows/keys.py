@@ -1,6 +1,6 @@
-"""The values of a key's expressions, row by row.
+"""The values of a key's expressions for each row.
 
-Most keys are plain columns: they are taken as they are, and nothing needs to be compiled.
+Most keys are plain columns: these are taken as they are, and nothing needs to be compiled.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ from rmt_pipeline.types.escapes import quote_name
 class KeyColumns:
     """One key: PARTITION BY or ORDER BY. Raises UserError for expressions that can't be computed.
 
-    `names` are the canonical texts, `types` what they give, `inputs` the columns they use,
-    `leading_columns` the names of the plain columns that the key begins with and that are stored
-    in its order.
+    `names` are the expressions' canonical texts, `types` their types, `inputs` the columns that
+    they use. `leading_columns` are the names of the plain columns with which the key begins, as far
+    as their order is that of the stored values.
     """
 
     def __init__(self, expressions: Sequence[str], columns: Sequence[Column]) -> None:
@@ -54,7 +54,7 @@ class KeyColumns:
         ]
 
     def ordered(self, table: pa.Table) -> list[pa.Array]:
-        """As `arrays`, in the form whose order is the key's; see `order_values`."""
+        """As `arrays`, but values whose order is the key's; see `order_values`."""
         pairs = zip(self.arrays(table), self.types, strict=True)
         return [order_values(array, kind) for array, kind in pairs]
 

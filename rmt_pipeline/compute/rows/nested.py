@@ -1,7 +1,7 @@
-"""Groups of Nested: columns `n.a` and `n.b` are arrays of one length in every row.
+"""Nested groups: columns `n.a` and `n.b` are arrays, of the same length in every row.
 
-Of a column that a row has no values for, and that has no default of its own, the row gets as many
-of the type's defaults as a sibling that is there has elements.
+If rows have no values of such a column, and it has no default expression, they get arrays of the
+element type's default, as long as those of another column of the group.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -17,8 +17,8 @@ from rmt_pipeline.types.data_type import DataType
 
 
 def sibling_of(name: str, there: Collection[str], columns: Sequence[Column]) -> str | None:
-    """The first column of its group that is one of those that are `there`; None for a column that
-    is in no group, or the only one of it.
+    """The first other column of the same Nested group that is among `there`; None if the column is
+    in no group, or none of the group's other columns is there.
     """
     group = nested_group(name)
     if not group:
@@ -31,14 +31,14 @@ def sibling_of(name: str, there: Collection[str], columns: Sequence[Column]) -> 
 
 
 def with_siblings(names: Collection[str], columns: Sequence[Column]) -> frozenset[str]:
-    """The names, and those of the other columns of their groups, whose lengths they may need."""
+    """The names, and the other columns of their Nested groups, whose lengths they may need."""
     groups = {group for name in names if (group := nested_group(name))}
     others = (one.name for one in columns if nested_group(one.name) in groups)
     return frozenset((*names, *others))
 
 
 def of_equal_length(sibling: pa.Array | pa.ChunkedArray, kind: DataType) -> pa.Array:
-    """Arrays of this type with the sibling's lengths, of nothing but defaults."""
+    """Arrays of this type with the lengths of the sibling's, of default elements."""
     lengths = np.asarray(pc.fill_null(pc.list_value_length(sibling), 0))
     offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))).astype(np.int32)
     element = kind.plain.elements[0]
@@ -50,8 +50,8 @@ def of_equal_length(sibling: pa.Array | pa.ChunkedArray, kind: DataType) -> pa.A
 def unequal(
     table: pa.Table, columns: Sequence[Column], names: Collection[str] | None = None
 ) -> tuple[str, str, int] | None:
-    """Two columns of one group whose arrays have different lengths, and the first such row; only
-    of the groups of these `names`, if they are given.
+    """Two columns of one Nested group whose arrays have different lengths, and the first row where
+    they do; None if there are none. Checks only the groups of `names`, if these are given.
     """
     groups = None if names is None else {nested_group(name) for name in names}
     for one, other in _neighbours(columns):

@@ -1,14 +1,13 @@
-"""The order of rows: a stable sort by any sorting key, fast when the input is sorted runs.
+"""The order of rows: a stable sort by any sorting key, which is fast if the input is sorted runs.
 
-The key columns are read as one stream of bits per row whose unsigned order is the key's order.
-The first 64 bits sort the rows; only rows that still tie are sorted by the next bits, and so
-on. Every column is shifted to its minimum first, so that a window of a narrow key range fits
-one word. numpy's stable sort of words is a timsort: on k sorted runs it does little but merge
-them.
+The key columns are read as one stream of bits per row whose unsigned order is the key's order. The
+rows are sorted by the first 64 bits; only rows that still tie are sorted by the next bits, and so
+on. The values of each column are first reduced by their minimum, so that the keys of a window of
+rows, which are near each other, often fit into one word. numpy's stable sort of words is a timsort,
+which does little more than merge sorted runs.
 
-The order is the original's: numbers by value, strings by bytes, false before true. Columns of
-Enum and UUID come here as `order_values` makes them.
-NULL and NaN are refused where rows come in, so a key has neither.
+The order is the original's: numbers by value, strings by bytes, false before true. Enum and UUID
+columns must be given as `order_values` makes them. Inserts refuse NULL and NaN in a key.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,14 +25,14 @@ SortWords = npt.NDArray[np.uint64]
 RowIndexes = npt.NDArray[np.intp]
 Flags = npt.NDArray[np.bool_]
 WORD_BITS = 64
-STRING_STEP_BYTES = 7  # of a string in one word; the eighth byte says how many of them exist
+STRING_STEP_BYTES = 7  # of a string in one word; the eighth byte says how many of these exist
 
 
 @dataclass(frozen=True, slots=True)
 class RowOrder:
-    """`rows[i]` is the input row at place i; None when the input is in order already.
+    """`rows[i]` is the input row at place i of the order; `rows` is None if the input is in order.
 
-    `new_key[i]`: whether place i has another key than place i - 1 (true for place 0).
+    `new_key[i]` says whether place i has another key than place i - 1 (true for place 0).
     """
 
     rows: RowIndexes | None
@@ -42,18 +41,21 @@ class RowOrder:
 
 @dataclass(frozen=True, slots=True)
 class _Word:
-    """The next bits of some rows: values below 2 ** bits."""
+    """The next bits of some rows' keys, as values below 2 ** bits."""
 
     values: SortWords
     bits: int
 
 
 WordReader = Callable[[RowIndexes | None], _Word | None]
-"""The next word of these rows (None: of all rows); None when the column is used up."""
+"""A function that returns the next word of these rows (None: of all rows), or None at the end of
+the column.
+"""
 
 
 def row_order(columns: Sequence[pa.Array]) -> RowOrder:
-    """The stable order of rows by these key columns. No columns: all rows are equal.
+    """The stable order of rows by these key columns. Without columns the result is that for no
+    rows.
 
     Raises UserError for a type that has no order (Map, Tuple, Array).
     """
@@ -70,10 +72,11 @@ def row_order(columns: Sequence[pa.Array]) -> RowOrder:
 
 
 class _Refinement:
-    """Rows in the order of all bits seen so far.
+    """The rows in the order of all bits seen so far.
 
-    `tied` are the places whose rows still have a neighbour with equal bits; None means all of
-    them, in input order. Bits wait in `pending` until a word is full: one sort per 64 bits.
+    `tied` are the places whose rows have a neighbour with equal bits; None means all places, in
+    input order. Bits are collected in `_pending` until a word is full, so that there is one sort
+    for 64 bits.
     """
 
     def __init__(self, count: int) -> None:
@@ -86,7 +89,7 @@ class _Refinement:
 
     @property
     def open(self) -> bool:
-        """Whether more bits could still change anything."""
+        """Whether more bits could still change the order."""
         return self.tied is None or len(self.tied) > 0
 
     def tied_rows(self) -> RowIndexes | None:
@@ -124,16 +127,18 @@ class _Refinement:
         return RowOrder(self._rows, self._new_key)
 
     def _groups(self) -> tuple[SortWords, int]:
-        """A word that keeps rows within their group of equal bits."""
+        """The first bits of the next word: the numbers of the groups of rows with equal bits, so
+        that rows stay within their group.
+        """
         if self.tied is None:
             return np.zeros(len(self._new_key), dtype=np.uint64), 0
         group = np.cumsum(self._new_key[self.tied], dtype=np.uint64)
         return group, int(group[-1]).bit_length()
 
     def _sort_pending(self) -> RowIndexes | None:
-        """Sort the tied rows by the pending word. Returns which of them, in their new order,
-        still tie (as indices into the old sequence of tied rows); None when nothing moved and
-        all still tie.
+        """Sort the tied rows by the pending word. Returns which of them still tie, in their new
+        order (as indices into the old sequence of tied rows); None if no row moved and all still
+        tie.
         """
         assert self._pending is not None
         word, self._pending, self._pending_bits = self._pending, None, 0
@@ -146,7 +151,7 @@ class _Refinement:
         differs[0] = True
         np.not_equal(word[1:], word[:-1], out=differs[1:])
         self._apply(place, differs)
-        # A row ties when it equals the row before it or the row after it.
+        # A row ties if it equals the row before it or the row after it.
         ties = ~differs
         ties[:-1] |= ~differs[1:]
         kept = np.flatnonzero(ties)
@@ -191,7 +196,7 @@ def _has_offsets(kind: pa.DataType) -> bool:
 
 
 def _words(column: pa.Array) -> list[npt.NDArray[Any]]:
-    """The words of columns whose values all have the same number of them."""
+    """The words of a column whose values all have the same number of words."""
     kind = column.type
     if pa.types.is_decimal(kind):
         return _decimal_words(column, kind.bit_width // 8)
@@ -224,7 +229,7 @@ def _all_words(words: Sequence[npt.NDArray[Any]]) -> WordReader:
 
 
 def _shifted(values: npt.NDArray[Any]) -> _Word:
-    """Integers as unsigned distances from their minimum."""
+    """The integers as unsigned differences from their minimum."""
     low, high = int(values.min()), int(values.max())
     bits = (high - low).bit_length()
     wide = values.astype(np.uint64) if values.dtype != np.uint64 else values
@@ -241,7 +246,7 @@ def integers(column: pa.Array) -> npt.NDArray[Any]:
 
 
 def _float_word(column: pa.Array) -> npt.NDArray[Any]:
-    """Bits of a double, changed so that their unsigned order is the numbers' order."""
+    """The bits of each number as a double, changed so that their unsigned order is the numbers'."""
     numbers = column.cast(pa.float64()).to_numpy(zero_copy_only=False) + 0.0  # -0.0 equals 0.0
     bits = numbers.view(np.int64)
     flip = (bits >> np.int64(63)) | np.int64(-(2**63))
@@ -264,7 +269,9 @@ def _fixed_binary_words(column: pa.Array, width: int) -> list[npt.NDArray[Any]]:
 
 
 def ranks(column: pa.Array) -> npt.NDArray[Any]:
-    """Integers that are ordered as the column's values are; NaN is the greatest. No NULLs."""
+    """Integers with the order of the column's values, in which there is no NULL. NaN
+    is greatest.
+    """
     kind = column.type
     if pa.types.is_integer(kind) or (pa.types.is_temporal(kind) and kind.bit_width <= 64):
         return integers(column)
@@ -282,14 +289,16 @@ def ranks(column: pa.Array) -> npt.NDArray[Any]:
 
 
 def _decimal_words(column: pa.Array, width: int) -> list[npt.NDArray[Any]]:
-    """Most significant word first; only that one has the sign."""
+    """The words of decimals, most significant first; only that one has the sign."""
     words = _fixed_bytes(column, width).copy().view("<u8")
     top = width // 8 - 1
     return [words[:, top].view(np.int64), *(words[:, at] for at in range(top - 1, -1, -1))]
 
 
 def _dictionary_ranks(column: pa.DictionaryArray) -> npt.NDArray[Any]:
-    """Ranks of the distinct values, equal values of an unclean dictionary being equal."""
+    """The ranks of the values. Equal values have equal ranks, even if the dictionary
+    repeats them.
+    """
     ranks = pc.rank(column.dictionary, sort_keys="ascending", tiebreaker="dense")
     codes = column.indices.to_numpy(zero_copy_only=False)
     by_value = ranks.to_numpy(zero_copy_only=False)
@@ -298,14 +307,16 @@ def _dictionary_ranks(column: pa.DictionaryArray) -> npt.NDArray[Any]:
 
 
 def _list_ranks(column: pa.ListArray) -> npt.NDArray[Any]:
-    """Ranks of lists: element by element, then the shorter first. Rare, so value by value."""
+    """The ranks of lists, by their elements, and then the shorter list first. Such keys are rare,
+    so this may be slow.
+    """
     keys = [nested_key(value) for value in column.to_pylist()]
     places = {key: place for place, key in enumerate(sorted(set(keys)))}
     return np.array([places[key] for key in keys], dtype=np.int64)
 
 
 def nested_key(value: Any) -> Any:
-    """A nested value as tuples that compare: NULL after NaN after everything else."""
+    """A nested value as tuples that can be compared. NULL comes last, NaN before it."""
     if isinstance(value, list):
         return (0, tuple(nested_key(item) for item in value))
     if isinstance(value, dict):
@@ -316,7 +327,7 @@ def nested_key(value: Any) -> Any:
 
 
 class _Fields:
-    """The fields of a struct, one after the other."""
+    """Reads the words of the fields of a struct, one field after the other."""
 
     def __init__(self, fields: Sequence[pa.Array]) -> None:
         self._readers = [_reader(field) for field in reversed(fields)]
@@ -331,8 +342,8 @@ class _Fields:
 
 
 class _StringWords:
-    r"""Seven bytes at a time, and in the last byte how many of the seven there are (8: more
-    follow), so that "a" sorts before "a\0". Only tied rows are read further.
+    r"""Reads the words of strings: seven bytes each, and in the last byte how many of these there
+    are (8: more follow), so that "a" sorts before "a\0". Only tied rows are read further.
     """
 
     def __init__(self, column: pa.Array) -> None:
@@ -347,7 +358,7 @@ class _StringWords:
         padded = np.zeros(size + 8, dtype=np.uint8)
         if size:
             padded[:size] = np.frombuffer(data, dtype=np.uint8, count=size)
-        # One word at every byte: unaligned, overlapping.
+        # A word at every byte of the data, unaligned and overlapping.
         self._words = np.ndarray((size + 1,), dtype=">u8", buffer=padded, strides=(1,))
         self._used = 0
 

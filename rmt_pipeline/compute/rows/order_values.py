@@ -1,4 +1,4 @@
-"""Keys whose order is not that of the texts that they are stored as: Enum and UUID.
+"""Values of keys that are stored as texts and sorted in another order: Enum and UUID.
 
 The original orders an Enum by its numbers, and a UUID by its last 64 bits, then by its first.
 """
@@ -20,9 +20,9 @@ def has_own_order(kind: DataType) -> bool:
 
 
 def order_values(array: pa.Array, kind: DataType) -> pa.Array:
-    """Values in the stored form of `kind` → values whose order is the original's.
+    """Turn values in the stored form of `kind` into values whose order is the original's.
 
-    NULL stays NULL. An Enum's name that the type does not have (any more) comes first.
+    NULL stays NULL. An Enum's name that the type does not have (any more) is the least value.
     """
     plain = kind.plain
     if not has_own_order(plain):
@@ -55,7 +55,7 @@ def _enum_numbers(array: pa.Array, plain: DataType) -> pa.Array:
 
 
 def _uuid_halves(array: pa.Array) -> pa.Array:
-    """16 bytes each: the second half of the UUID, then the first."""
+    """For each UUID 16 bytes: its second half, then its first."""
     filled = array.fill_null("0" * _UUID_CHARACTERS) if array.null_count else array
     _, ends, data = filled.buffers()
     if not len(filled):

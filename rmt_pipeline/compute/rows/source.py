@@ -1,4 +1,4 @@
-"""Reading the sources of a merge: sorted rows of one part, a bounded batch at a time."""
+"""Reads the sources of a merge: the sorted rows of one part, in batches of bounded size."""
 
 import contextlib
 import errno
@@ -21,15 +21,15 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.types.escapes import quote_name
 
-# A string column whose chunks take no more than this per value were written with a dictionary
-# that did not overflow. Read as one, its codes are sorted, hashed and written instead of text.
+# A string column whose chunks take no more than this per value was written with a dictionary that
+# did not overflow. It is read as a dictionary: then codes are sorted, hashed and written, not text.
 DICTIONARY_BYTES_PER_VALUE_MAX = 4.0
 
 SortKey = tuple[Any, ...]
 
 
 class BrokenSource(Corruption):
-    """A source part is not what its manifest says it is."""
+    """The files of a source part are not what its manifest says, or can't be read."""
 
     def __init__(self, part: str, message: str) -> None:
         super().__init__(message, part=PartName.parse(part))
@@ -37,7 +37,7 @@ class BrokenSource(Corruption):
 
 @contextlib.contextmanager
 def naming_the_part(part: str, path: str) -> Iterator[None]:
-    """Turn "cannot read this" into BrokenSource."""
+    """Turn errors that say that this file of the part is missing or damaged into BrokenSource."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
@@ -49,7 +49,7 @@ def naming_the_part(part: str, path: str) -> Iterator[None]:
 
 
 def _means_corruption(error: Exception) -> bool:
-    """A missing, short or unreadable file; not one that this process may not open now."""
+    """Whether the file is missing, too short or damaged, not just impossible to open now."""
     if isinstance(error, MemoryError):
         return False
     number = getattr(error, "errno", None)  # Arrow sets none for bytes that make no sense
@@ -59,9 +59,10 @@ def _means_corruption(error: Exception) -> bool:
 def open_parquet(
     part: str, path: str, dictionaries: Sequence[str] = (), metadata: Any = None
 ) -> pq.ParquetFile:
-    """A part's file, opened: its footer is read, and pages are checked against their checksums when
-    they are. `dictionaries` are columns to read as Arrow dictionaries; `metadata` is its footer,
-    where that is known. Raises BrokenSource, naming the part.
+    """Open a part's file and read its footer. When pages are read, their checksums are checked.
+
+    `dictionaries` are columns to read as Arrow dictionaries; `metadata` is the file's footer, if it
+    was read before. Raises BrokenSource, naming the part.
     """
     with naming_the_part(part, path):
         return pq.ParquetFile(
@@ -74,7 +75,9 @@ def open_parquet(
 
 
 def stretches(sources: Sequence[UnitSource], column: str) -> list[RowGroupStatistics]:
-    """Every row group of the sources, by the values of its `column`. Raises BrokenSource."""
+    """The bounds of `column` and the bytes of every row group of the sources. Raises
+    BrokenSource.
+    """
     found = []
     for source in sources:
         for file in source.files:
@@ -89,7 +92,7 @@ def stretches(sources: Sequence[UnitSource], column: str) -> list[RowGroupStatis
 def row_group_bounds(
     metadata: Any, group: int, column: str
 ) -> tuple[LeadingKey, LeadingKey] | None:
-    """Least and greatest value of a column in a row group; None when they are not known."""
+    """The least and greatest value of a column in a row group; None if they are not known."""
     row_group = metadata.row_group(group)
     for at in range(row_group.num_columns):
         chunk = row_group.column(at)
@@ -106,8 +109,8 @@ def row_group_bounds(
 
 
 def is_compared_plainly(text: str) -> bool:
-    """Whether values of this type compare as they are stored, as integers or as text: the bounds of
-    such columns tell that no row is meant by a condition.
+    """Whether values of this type compare as they are stored, as integers or as text. By the bounds
+    of such columns it can be told that a condition holds for no row.
     """
     kind = parse_type(text)
     return kind.plain.family == "String" or (
@@ -116,8 +119,9 @@ def is_compared_plainly(text: str) -> bool:
 
 
 def names_a_column(bound: str) -> bool:
-    """Whether a manifest's bound of this name is of the column of this name. Keys are bounded by
-    their texts, in which a column `negate(n)` has backticks, and the expression negate(n) has none.
+    """Whether a manifest's bound with this name is that of the column of this name. Bounds of keys
+    are named by the keys' texts, in which a column called `negate(n)` is in backticks, while the
+    expression negate(n) is not.
     """
     return quote_name(bound) == bound
 
@@ -131,7 +135,7 @@ def _stored(value: bytes | int | bool, kind: pa.DataType) -> LeadingKey:
 
 
 def key_value(scalar: pa.Scalar) -> Any:
-    """A value of a key column that compares as the column is ordered; see `LeadingKey`."""
+    """A value of a key column, in a form that compares in the column's order; see `LeadingKey`."""
     kind = scalar.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return scalar.as_buffer().to_pybytes()
@@ -147,10 +151,11 @@ def key_value(scalar: pa.Scalar) -> Any:
 
 
 class PartReader:
-    """The rows of one source in [lower, upper) as sorted batches.
+    """Reads the row groups of one source that may have rows with keys in [lower, upper), as sorted
+    batches.
 
-    Every batch has those of `columns` that the source has, by their present names; the caller
-    conforms them to the result's. `types` are the texts of the types that they have there, where
+    Every batch has those of `columns` that the source has, under their current names; the caller
+    conforms them to the result's. `types` are the types that they have in the source, as texts, if
     these are known.
     """
 
@@ -162,7 +167,7 @@ class PartReader:
         lower: KeyPrefix | None,
         upper: KeyPrefix | None,
     ) -> None:
-        """`leading_key` names the first column of the key, if it has one."""
+        """`leading_key` has the name of the key's first column, or is empty if there is no key."""
         self.part = source.part
         self._files = []
         self.rows = 0
@@ -192,7 +197,7 @@ class PartReader:
             opened.close()
 
     def dictionary_columns(self) -> frozenset[str]:
-        """String columns that every row group of this source has as a small dictionary."""
+        """The string columns that have a small dictionary in every row group of this source."""
         found: frozenset[str] | None = None
         for _, metadata, groups, _ in self._files:
             for group in groups:
@@ -218,7 +223,7 @@ class PartReader:
 def _leading_bounds(
     file: UnitFile, metadata: Any, group: int, leading_key: Sequence[str]
 ) -> tuple[Any, Any] | None:
-    """Between which values of the leading key a row group's rows lie; None when unknown."""
+    """The bounds of the leading key in a row group; None if they are not known."""
     if not leading_key:
         return None
     if not file.firsts:

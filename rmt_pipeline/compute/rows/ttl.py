@@ -1,6 +1,7 @@
-"""TTL of rows (spec §13): which rows and values are gone, and what a part is told of their times.
+"""TTL of rows (spec §13): which rows and values have expired, and the times that a part's manifest
+gets.
 
-The obvious form, row by row, is `tests.oracle.rows.apply_ttl`; tests compare the two.
+The obvious form of this, row by row, is `tests.oracle.rows.apply_ttl`; tests compare the two.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -31,10 +32,10 @@ _UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 class RowTtl:
-    """The rules at work on rows; raises UserError for expressions that can't be computed.
+    """Applies a table's rules to rows. Raises UserError for expressions that can't be computed.
 
-    `columns` are the stored ones. `expire_s`: rows and values whose time has come by then go, and
-    no longer count; 0: nothing goes.
+    `columns` are the stored ones. Rows and values whose time is at most `expire_s` are removed, and
+    do not count in `measure`; 0: nothing is removed.
     """
 
     def __init__(
@@ -53,10 +54,10 @@ class RowTtl:
         self._schema = arrow_schema(columns)
 
     def expire(self, table: pa.Table) -> pa.Table:
-        """The rows that have not expired, with the defaults of columns whose values have.
+        """The rows that have not expired. Values that have expired become their column's default.
 
-        Other columns than the table's stay as they are. Raises BadValue for a time or a default
-        that can't be computed.
+        Columns of `table` that are not the table's stay as they are. Raises BadValue for a time or
+        a default that can't be computed.
         """
         if not self._expire_s or not self._rules or not table.num_rows:
             return table
@@ -73,7 +74,7 @@ class RowTtl:
         return table.filter(pa.array(~gone)) if gone.any() else table
 
     def measure(self, table: pa.Table) -> tuple[TtlTimes, ...]:
-        """When the rows expire, for each rule; see TtlTimes. Raises BadValue."""
+        """When the rows expire by each rule; see TtlTimes. Raises BadValue."""
         if not self._rules or not table.num_rows:
             return ()
         found = []
@@ -86,7 +87,7 @@ class RowTtl:
         return tuple(found)
 
     def _looked_at(self, table: pa.Table) -> Iterator[tuple[TtlRule, Seconds, Flags]]:
-        """For each rule the rows' times, and for which rows they count."""
+        """For each rule the times of the rows, and whether the rule's WHERE holds for each row."""
         plain = self._decoded(table)
         arrays = evaluated([*self._times, *self._conditions.values()], plain)
         conditions = dict(zip(self._conditions, arrays[len(self._times) :], strict=True))
@@ -96,11 +97,11 @@ class RowTtl:
             yield rule, seconds_of(arrays[place]), holds
 
     def _decoded(self, table: pa.Table) -> pa.Table:
-        """The table's columns without dictionaries: what expressions are computed on."""
+        """The table's columns without dictionaries, as expressions need them."""
         return table.select(self._schema.names).cast(self._schema)
 
     def _in_order(self, names: Collection[str]) -> list[str]:
-        """`names` so that a default is computed from what the row has become."""
+        """`names` in such an order that a default is computed from the row's new values."""
         plain = [name for name in names if name not in self._defaults]
         computed = [name for name in names if name in self._defaults]
         return plain + self._defaults.in_order(computed)
@@ -123,13 +124,14 @@ class RowTtl:
 
 
 def _compiled_time(text: str, columns: Sequence[Column]) -> "Expression":
-    """With Date and DateTime columns as their wider kin, which are stored alike: "60 years from
-    2090" must not come out as 1970 and take the row at once.
+    """The compiled expression of a rule. Date and DateTime columns are taken as the wider types
+    Date32 and DateTime64, which are stored alike: "60 years from 2090" must not overflow to a time
+    in the past, by which the row would expire at once.
     """
     wide = tuple(replace(column, type=_wider(parse_type(column.type))) for column in columns)
     try:
         return compiled(text, wide)
-    except UserError:  # a function that knows only the narrow ones
+    except UserError:  # some function takes only the narrow types
         return compiled(text, columns)
 
 
@@ -144,7 +146,7 @@ def _wider(kind: DataType) -> str:
 
 
 def seconds_of(array: pa.Array) -> Seconds:
-    """Dates and times as seconds since the epoch, rounded down."""
+    """The dates or times as seconds since the epoch, rounded down."""
     numbers: npt.NDArray[Any] = integers(array)
     if pa.types.is_date32(array.type):
         return numbers.astype(np.int64) * DAY_S
@@ -153,7 +155,7 @@ def seconds_of(array: pa.Array) -> Seconds:
 
 
 def _true(array: pa.Array) -> Flags:
-    """Where a condition holds: not where it is NULL."""
+    """Whether a condition holds, for each row. It does not where it is NULL."""
     numbers = array.cast(pa.uint8()) if pa.types.is_boolean(array.type) else array
     flags: Flags = numbers.fill_null(0).to_numpy(zero_copy_only=False) != 0
     return flags

@@ -1,10 +1,9 @@
-"""Merging one unit: sorted files in, one sorted file out, in bounded memory.
+"""Merging sorted sources in bounded memory, window by window.
 
-Each source is read in batches. A *window* is what can be put in order now: all rows up to the
-smallest last key among the batches at hand, since no source can still bring a smaller one. The
-rows of a window are put in the order that `order` finds, given to the engine's rules,
-hashed, and written. So memory holds two batches per source and one row group of the result,
-however large the parts are.
+Each source is read in batches. A *window* is all rows up to the smallest last key of the batches
+that have been read, since no source can still have a smaller one. The rows of a window are put in
+the order that `order` finds, given to the engine's rules, hashed, and written. So memory holds two
+batches per source and one row group of the result, however large the parts are.
 
 Chosen by measurement (benchmarks/merges.py): a stable sort by numpy of runs that are sorted
 already, with Arrow to read, gather and write, takes less time than DuckDB's or Polars' sort.
@@ -27,15 +26,17 @@ BATCH_ROWS_MAX = 1 << 16
 
 
 def batch_rows_for(sources: int, row_bytes: float) -> int:
-    """Rows to read from each source at a time, so that a window keeps its size whatever the
-    number of sources and the width of their rows.
+    """How many rows to read from each source at a time, so that a window has about the same size
+    for any number of sources and any width of rows.
     """
     rows = min(WINDOW_ROWS, WINDOW_BYTES / max(row_bytes, 1.0)) / max(sources, 1)
     return max(BATCH_ROWS_MIN, min(BATCH_ROWS_MAX, int(rows)))
 
 
 class SourceCursor:
-    """The rows of one source not yet merged. `rows` are at hand; `more` may follow."""
+    """The rows of one source that are not merged yet: so many `rows` in memory, and `more`, if set,
+    to be read.
+    """
 
     def __init__(self, batches: Iterator[pa.Table], key: Sequence[str], ordinal: int) -> None:
         self.ordinal = ordinal
@@ -50,7 +51,7 @@ class SourceCursor:
         return self._rows
 
     def fill(self, rows: int) -> None:
-        """Have at least this many rows at hand, or all that are left."""
+        """Read until at least this many rows are in memory, or all that are left."""
         while self.more and self._rows < rows:
             table = next(self._batches, None)
             if table is None:
@@ -64,7 +65,7 @@ class SourceCursor:
         return _key_at(table, self._key, table.num_rows - 1)
 
     def take(self, bound: SortKey, *, with_equal: bool) -> list[pa.Table]:
-        """Remove the rows whose key is below `bound` (or equal to it, if so asked)."""
+        """Take the rows whose key is below `bound` (with `with_equal`, or equal to it)."""
         taken: list[pa.Table] = []
         while self._tables:
             table = self._tables[0]
@@ -90,8 +91,8 @@ def _key_at(table: pa.Table, key: Sequence[str], row: int) -> SortKey:
 def rows_before(
     table: pa.Table, key: Sequence[str], bound: SortKey, *, with_equal: bool
 ) -> int:
-    """How many rows of a sorted table have a key below `bound`, or at most it. A bound shorter
-    than the key is compared with as many of the key's columns.
+    """How many rows of a sorted table have a key below `bound` (with `with_equal`, at most
+    `bound`). A bound that is shorter than the key is compared with the first columns of the key.
     """
     names = key[: len(bound)]
     low, high = 0, table.num_rows
@@ -121,9 +122,9 @@ def windows(cursors: Sequence[SourceCursor], batch_rows: int) -> Iterator[list[p
             if last:
                 yield last
             return
-        # The least last key decides, of the oldest source that has it. An older source's last
-        # key is greater, so all its rows equal to the bound are at hand; a younger source's
-        # rows equal to the bound must wait for what the deciding source may still bring.
+        # The bound is the least last key, of the oldest source that has it. The last key of a still
+        # older source is greater, so all its rows equal to the bound are in memory. Rows of a
+        # younger source that equal the bound must wait for further rows of the deciding source.
         decides = min(unread, key=lambda cursor: (cursor.last_key(), cursor.ordinal))
         bound = decides.last_key()
         taken: list[pa.Table] = []
@@ -137,10 +138,10 @@ def windows(cursors: Sequence[SourceCursor], batch_rows: int) -> Iterator[list[p
 
 @dataclass(frozen=True, slots=True)
 class Sorted:
-    """Rows in the order of the key. They move when somebody asks for them, and only those.
+    """Rows in the order of the key. Only the rows and columns that are asked for are copied.
 
-    `table` has them in the order of arrival; `rows[i]` is the row at place i (None: the same).
-    `starts[i]` tells whether place i begins another key.
+    `table` has the rows in the order of their sources; `rows[i]` is the row at place i (`rows`
+    None: the order is the same). `starts[i]` says whether place i begins another key.
     """
 
     table: pa.Table
@@ -162,7 +163,7 @@ class Sorted:
         return gather(self.table, places if self.rows is None else self.rows[places])
 
     def before_last_key(self) -> tuple["Sorted", "Sorted"]:
-        """All rows but those of the last key; and those."""
+        """All rows but those of the last key, and the rows of the last key."""
         split = int(np.flatnonzero(self.starts)[-1]) if len(self.starts) else 0
         return self._slice(0, split), self._slice(split, len(self))
 
@@ -174,7 +175,7 @@ class Sorted:
 
 
 def in_order(tables: Sequence[pa.Table], key: Sequence[str]) -> Sorted:
-    """Sort the rows of tables stably by their key columns. Without a key all rows are equal."""
+    """Sort the rows of tables stably by their key columns. Without a key all rows are one group."""
     table = pa.concat_tables(tables).unify_dictionaries()
     if not key or not table.num_rows:
         starts = np.zeros(table.num_rows, dtype=np.bool_)
@@ -194,5 +195,5 @@ def gather(table: pa.Table, rows: RowIndexes) -> pa.Table:
 
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """A column in one piece. Copies only when it is in several."""
+    """The column in one piece; it is copied only if it has several."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -1,4 +1,6 @@
-"""Writing the result of a unit: a Parquet file, its hash and its rows' hashes, in one pass."""
+"""Writes the result of a unit, a Parquet file, and computes the file's hash and its rows' hashes in
+the same pass.
+"""
 
 import hashlib
 import io
@@ -21,7 +23,7 @@ from rmt_pipeline.store.parquet import compression, dictionary_columns, row_grou
 
 
 class HashingFile(io.RawIOBase):
-    """A new file that knows the SHA-256 of its bytes. Parquet is written front to back."""
+    """A new file that computes the SHA-256 of its bytes, which are written from front to back."""
 
     def __init__(self, path: str) -> None:
         self.size = 0
@@ -52,27 +54,27 @@ class HashingFile(io.RawIOBase):
         return self._digest.hexdigest()
 
 
-# A row's position in its part, for the part's content hash: number of the file, then of the
-# row. So the units of a merge need not know how many rows the units before them made.
+# A row's position in its part, for the part's content hash, is the number of the file times this,
+# plus the number of the row in it. So a unit need not know how many rows the units before it made.
 FILE_POSITIONS = 1 << 40
 PIECE_ROWS_MIN = (
-    1024  # on average: what comes in smaller pieces is copied into one before it is written
+    1024  # on average; tables with smaller pieces are copied into one before they are written
 )
-COMBINED_BYTES_MAX = 16 << 20  # of what is copied so
+COMBINED_BYTES_MAX = 16 << 20  # of tables that are copied so
 
 
 class ReadSoFar(Protocol):
-    """What a unit has read of its sources. Bytes are uncompressed."""
+    """How much a unit has read of its sources. Bytes are uncompressed."""
 
     rows_read: int
     bytes_read: int
 
 
 class ResultWriter:
-    """Takes sorted tables of any size; writes row groups of bounded size.
+    """Writes sorted tables of any size as row groups of bounded size.
 
-    The file appears with the first row: a result without rows has no file. Columns may come
-    dictionary-encoded, which is how they are then written.
+    The file is made with the first row: a result without rows has no file. Columns that are
+    dictionary-encoded are written so.
     """
 
     def __init__(self, unit: Unit) -> None:
@@ -101,9 +103,9 @@ class ResultWriter:
         make: Callable[[pa.Table], pa.Table],
         read: ReadSoFar,
     ) -> WrittenFile | None:
-        """Write what is made of each table, and tell how far it is; None when there was no row at
-        all. Raises Conflict when the job was asked to stop. Whatever is raised, the file is closed,
-        and whoever called removes the directory.
+        """Write `make(table)` for each table, and the unit's progress, of which `read` is a part.
+        Returns None if there was no row. Raises Conflict if the job was asked to stop. After any
+        error the file is closed, and the caller removes the directory.
         """
         try:
             for table in tables:
@@ -137,7 +139,7 @@ class ResultWriter:
             self._waiting_rows -= group_rows
 
     def _close(self) -> WrittenFile | None:
-        """Write what is left."""
+        """Write the waiting rows and close the file."""
         if self._waiting_rows:
             self._write(self._joined())
         if self._writer is None or self._file is None:
@@ -148,8 +150,8 @@ class ResultWriter:
         return WrittenFile(name, self._file.size, self._file.hexdigest())
 
     def _joined(self) -> pa.Table:
-        """What waits, in as few pieces as pays: whoever hashes and writes it takes one piece after
-        another, and of small parts that are merged each piece may be a row.
+        """The waiting tables as one, in larger pieces if they are small: hashing and writing take
+        one piece at a time, and in a merge of small parts each piece may be a single row.
         """
         whole = pa.concat_tables(self._waiting).unify_dictionaries()
         pieces = max((column.num_chunks for column in whole.columns), default=0)
@@ -182,14 +184,14 @@ class ResultWriter:
             use_dictionary=coded + repeating,
             column_encoding=_encodings(first.schema, frozenset(coded + repeating)),
             sorting_columns=self._sorting_columns(first.schema),
-            # What is read back has Parquet's own types; ours would say which columns came here
-            # as dictionaries.
+            # Columns are read back with Parquet's own types; an Arrow schema in the file would make
+            # those dictionaries that were dictionaries here.
             store_schema=False,
             write_page_checksum=True,
         )
 
     def _sorting_columns(self, schema: pa.Schema) -> list[pq.SortingColumn] | None:
-        # Parquet counts leaves: with a nested column, the numbers of those behind it differ.
+        # Parquet counts leaf columns, so behind a nested column the numbers differ from Arrow's.
         flat = not any(pa.types.is_nested(field.type) for field in schema)
         if not flat or not self._sorted_by:
             return None
@@ -201,8 +203,8 @@ class ResultWriter:
 
 
 def _encodings(schema: pa.Schema, dictionaries: frozenset[str]) -> dict[str, str]:
-    """Numbers and times as differences: sorted or near each other, they are written and read in
-    half the time, and smaller.
+    """The encodings of numbers and times: as differences, which takes half the time to write and
+    read, and less space, if they are sorted or near each other.
     """
     return {
         field.name: "DELTA_BINARY_PACKED"
@@ -213,7 +215,7 @@ def _encodings(schema: pa.Schema, dictionaries: frozenset[str]) -> dict[str, str
 
 
 def _min_max(column: pa.ChunkedArray) -> tuple[Any, Any]:
-    """None and None for types that have none: nested values and fixed bytes."""
+    """The least and greatest value; None and None for nested values and fixed bytes."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     try:
