@@ -1,4 +1,4 @@
-"""`rmt export`."""
+"""`rmt export`: makes Delta and Iceberg tables over the files of a table's parts."""
 
 from collections.abc import Sequence
 

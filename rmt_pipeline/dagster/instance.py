@@ -18,7 +18,7 @@ ENVIRONMENT = {
     # A tick waits 40 s for ZooKeeper and then still has to answer; the default is 60 s.
     "DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS": "90",
     # A run starts with an answer of its code location, which is late on a busy machine. After the
-    # default of 60 s Dagster fails the run, which begins all the same.
+    # default of 60 s Dagster fails the run, but the run still begins.
     "DAGSTER_GRPC_TIMEOUT_SECONDS": "180",
     # A backfill waits while its code location restarts; else it fails, and ends its runs.
     "DAGSTER_BACKFILL_RETRY_DEFINITION_CHANGED_ERROR": "yes",

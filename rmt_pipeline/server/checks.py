@@ -27,8 +27,9 @@ log = get_log("server")
 @dataclass(frozen=True, slots=True)
 class _Listing:
     """The names in a table's directory, the time when the directory last changed before they were
-    read, and the promises that were noted then. `changed_s` is None when the directory has to be
-    listed again.
+    read, and the promises that were noted then. `changed_s` is None while the names may still be
+    incomplete, because the change was recent, or some of the parts that have gone could not be
+    reported yet.
     """
 
     changed_s: float | None

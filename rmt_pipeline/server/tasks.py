@@ -41,7 +41,7 @@ RETRY_S = 1.0
 RETRY_LATER_S = 10.0  # a person has to do something about it
 LOOK_ANYWAY_S = 300.0  # in case an event was missed
 JOIN_S = 1.0
-PATIENCE_S = 2.0  # with a ZooKeeper that does not answer: `stop` waits for it
+PATIENCE_S = 2.0  # with a ZooKeeper that does not answer, since `stop` has to wait that long
 
 log = get_log("tasks")
 

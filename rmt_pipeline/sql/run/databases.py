@@ -385,7 +385,7 @@ class _Records:
         return known
 
     def require_free(self, table: TableName) -> None:
-        """Raises TableAlreadyExists."""
+        """Raises TableAlreadyExists if the database has a table of this name."""
         known = self.find(table)
         if known is not None:
             words = " (detached permanently)" if known.record.is_detached else ""

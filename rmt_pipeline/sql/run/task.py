@@ -74,8 +74,8 @@ from rmt_pipeline.zookeeper.paths import TablePaths
 from rmt_pipeline.zookeeper.strays import Stray, give_back, seen_to
 from rmt_pipeline.zookeeper.through import CarriedOut, MarkedKeeper
 
-TRIES = 3  # as the original
-PAUSE_S = 1.0  # between them
+TRIES = 3  # as in the original
+PAUSE_S = 1.0  # between tries
 WAIT_SLICE_S = 3.0  # the delay after an event that was missed, at most
 
 _BY_ANOTHER = ". Another replica of the table may carry it out all the same"

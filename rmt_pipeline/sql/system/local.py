@@ -1,4 +1,6 @@
-"""System tables that are answered from the catalog and the configuration, without ZooKeeper."""
+"""System tables that are answered from the catalog and the configuration. ZooKeeper is asked only
+for rows, bytes and parts of tables, if the query uses them.
+"""
 
 import platform
 from collections.abc import Iterable, Iterator, Mapping
