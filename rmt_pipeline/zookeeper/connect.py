@@ -1,11 +1,13 @@
 """Opens ZooKeeper sessions. `KazooKeeper.close` ends one."""
 
 import logging
+import os
 import select
 import socket
 import ssl
 import struct
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import ceil
@@ -195,6 +197,7 @@ class DirectConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no
         self._is_open = False
         self._xid: int | None = None
         self._ahead = bytearray()
+        self._process = os.getpid()
 
     def send_now(self, request: Any, answer: Any) -> bool:
         """Send the request in this thread, if possible. Return True if it was sent, or if sending
@@ -202,10 +205,14 @@ class DirectConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no
         are queued.
 
         Not on an encrypted connection (`_is_open` is False there): two threads must not use one at
-        the same time.
+        the same time. Nor in a fork of the process: the parent would receive the answers on the
+        shared socket, for requests with numbers that it uses itself.
         """
-        queue, waiting = self.client._queue, self.client._pending  # noqa: SLF001
+        if os.getpid() != self._process:
+            return False
         with self._sending:
+            # Under the lock: kazoo replaces both when a session has ended.
+            queue, waiting = self.client._queue, self.client._pending  # noqa: SLF001
             if not self._is_open or queue or request.type == serialization.Auth.type:
                 return False
             xid = (self._xid or 0) % XID_MAX + 1
@@ -248,23 +255,42 @@ class DirectConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no
         self._write(_framed(request, xid), timeout_s)
 
     def _write(self, message: bytes, timeout_s: float) -> None:
-        """Send the whole message; wait only when the socket can't take more at once. Raises
-        KazooTimeoutError, ConnectionDropped.
+        """Send the whole message. `timeout_s` is for each DIRECT_BYTES_MAX of it: every thread that
+        wants to send waits meanwhile, and a server that takes a byte now and then must not make
+        them wait for ever. Raises KazooTimeoutError, ConnectionDropped.
         """
-        left = memoryview(message)
+        whole = memoryview(message)
         with self._socket_error_handling():
-            while left:
-                try:
-                    left = left[self._socket.send(left) :]
-                except _NOT_NOW:
-                    if not self.handler.select([], [self._socket], [], timeout_s)[1]:
-                        raise KazooTimeoutError("no write was possible") from None
+            for start in range(0, len(whole), DIRECT_BYTES_MAX):
+                self._write_piece(whole[start : start + DIRECT_BYTES_MAX], timeout_s)
+
+    def _write_piece(self, left: memoryview, timeout_s: float) -> None:
+        """Wait only when the system can't take it at once."""
+        deadline_s: float | None = None
+        while left:
+            try:
+                left = left[self._socket.send(left) :]
+            except _NOT_NOW:
+                now_s = time.monotonic()
+                deadline_s = now_s + timeout_s if deadline_s is None else deadline_s
+                wait_s = max(0.0, deadline_s - now_s)
+                if not wait_s or not self.handler.select([], [self._socket], [], wait_s)[1]:
+                    raise KazooTimeoutError("the request could not be written") from None
 
     def _read_socket(self, timeout_s: float) -> Any:
-        """Handle all answers that have arrived completely; wait for the first."""
-        answer = super()._read_socket(timeout_s)
-        while answer is None and self._next_end() <= len(self._ahead):
+        """Handle all answers that have arrived completely; wait for the first.
+
+        Nothing is sent on this connection after an error. kazoo's thread ends on some of them, for
+        example an answer without a request, and closes the socket before it reports the end. A
+        thread that sends then might write to a file that got the socket's number.
+        """
+        try:
             answer = super()._read_socket(timeout_s)
+            while answer is None and self._next_end() <= len(self._ahead):
+                answer = super()._read_socket(timeout_s)
+        except BaseException:
+            self.shut()
+            raise
         return answer
 
     def _read_header(self, timeout_s: float) -> tuple[Any, bytes, int]:

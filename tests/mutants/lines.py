@@ -2206,6 +2206,27 @@ MUTANTS: tuple[LineMutant, ...] = (
         DIRECT,
     ),
     LineMutant(
+        "direct: a fork speaks on our connection",
+        f"{ZOOKEEPER}/connect.py",
+        "        if os.getpid() != self._process:\n",
+        "        if False:\n",
+        DIRECT,
+    ),
+    LineMutant(
+        "direct: a byte now and then is enough to go on",
+        f"{ZOOKEEPER}/connect.py",
+        "now_s + timeout_s if deadline_s is None else deadline_s\n",
+        "now_s + timeout_s\n",
+        DIRECT,
+    ),
+    LineMutant(
+        "direct: a connection whose reader dies is written to",
+        f"{ZOOKEEPER}/connect.py",
+        "            self.shut()\n",
+        "            pass\n",
+        DIRECT,
+    ),
+    LineMutant(
         "store: what was published is known with the time of something else",
         "rmt_pipeline/store/part_store.py",
         "modified_s = self._disk.modified_s(self._path(staged.directory, layout.MANIFEST))",

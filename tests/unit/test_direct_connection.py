@@ -1,8 +1,11 @@
 """A request is sent by the thread that asks, beside kazoo's own, and no answer goes astray."""
 
+import itertools
+import os
 import socket
 import ssl
 import struct
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -196,3 +199,72 @@ def test_a_new_connection_begins_with_nothing_of_the_old_one(
     line.server.sendall(answer(2, b"second"))
     line.connection._read_socket(5)
     assert second.get_nowait()[0] == b"second"
+
+
+def test_a_fork_does_not_speak_on_the_connection_of_the_process_that_it_is_a_copy_of(
+    line: Line,
+) -> None:
+    """Its requests would have numbers that are taken, and their answers would come to the other
+    process, which would take them for its own.
+    """
+    child = os.fork()
+    if not child:
+        line.ask()
+        os._exit(0)
+    os.waitpid(child, 0)
+    line.ask()
+    assert line.asked() == [1]
+
+
+def test_a_server_that_takes_a_byte_now_and_then_does_not_keep_all_waiting(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "TCP_TIMEOUT_MAX_S", 0.05)
+    line.wire.taken_max = 1
+    is_full = itertools.cycle([False, True])
+    sent: list[int] = []
+
+    def take() -> None:
+        if next(is_full):
+            raise BlockingIOError
+        sent.append(1)
+
+    def writable(readers: Any, writers: Any, errors: Any, wait_s: float) -> Any:
+        time.sleep(min(wait_s, 0.01))
+        return readers, writers, errors
+
+    line.wire.on_send = take
+    line.handler.select = writable  # type: ignore[method-assign]
+    line.ask()
+    assert line.cuts == ["cut"]
+    assert len(sent) < 20
+
+
+def test_nothing_is_sent_on_a_connection_of_which_kazoos_thread_dies(line: Line) -> None:
+    """It closes the socket before it tells anybody, and the socket's number may be a file's."""
+    line.ask()
+    line.server.sendall(answer(7, b"nobody has asked for it"))
+    with pytest.raises(RuntimeError):
+        line.connection._read_socket(5)
+    line.ask()
+    assert not line.client._pending
+    assert len(line.client._queue) == 1
+
+
+def test_who_waited_to_send_while_a_session_ended_waits_among_those_of_the_next_one(
+    line: Line,
+) -> None:
+    """kazoo has new lists of those that wait then: in the old one nobody would look."""
+    lock = line.connection._sending
+
+    class Late:
+        def __enter__(self) -> None:
+            line.client._reset()
+            lock.__enter__()
+
+        def __exit__(self, *raised: object) -> None:
+            lock.__exit__()
+
+    line.connection._sending = Late()
+    line.ask()
+    assert len(line.client._pending) == 1
