@@ -1,1 +1,1 @@
-"""Rows of an insert: split into blocks, ordered, staged as parts (spec §2.2)."""
+"""Inserts: rows are cut into blocks, sorted, and staged as parts (spec §2.2)."""

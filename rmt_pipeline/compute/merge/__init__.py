@@ -1,1 +1,1 @@
-"""Merges: planned as units, and the rules of each engine for a unit (spec §17)."""
+"""Merges: their units, and the rules by which each engine merges rows (spec §17)."""

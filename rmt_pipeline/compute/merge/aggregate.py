@@ -1,7 +1,7 @@
-"""Aggregates of the rows of each key, column by column (spec §17.3, §17.4).
+"""Aggregates the rows of each key, column by column (spec §17.3, §17.4).
 
-Everything here adds up in the order of rows, one after the other, so that a key whose rows arrive
-in several windows gets the same floating point sum as one whose rows arrive at once.
+Rows are added one after the other, in their order. So a key whose rows come in several windows gets
+the same floating point sum as if they came in one.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,14 +24,14 @@ from rmt_pipeline.types.aggregate_state import merge_rule
 from rmt_pipeline.types.data_type import DataType
 
 ColumnRule = Callable[[pa.Array, Groups], pa.Array]
-"""The values of a column's rows, and their groups → one value per group."""
+"""A function that makes one value per group from a column's values and their groups."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """What happens to which column; columns that are not named keep their first row's value.
+    """The rule for each aggregated column. Other columns keep the value of the first row.
 
-    `zeros`: rows in which all these columns are zero are dropped; None: no row ever is.
+    Rows in which all columns of `zeros` are zero are dropped; None: no row is dropped.
     """
 
     rules: Mapping[str, ColumnRule]
@@ -39,7 +39,9 @@ class Aggregation:
     zeros: tuple[tuple[str, DataType], ...] | None = None
 
     def apply(self, rows: Sorted, groups: Groups, first: pa.Table) -> pa.Table:
-        """`first` (each group's first row) with the aggregated columns in it."""
+        """One row per group: `first`, which has each group's first row, with the aggregated
+        columns.
+        """
         table = first
         for name, rule in self.rules.items():
             table = _with_column(table, name, rule(rows.column(name), groups))
@@ -52,7 +54,7 @@ class Aggregation:
         return table
 
     def without_zeros(self, table: pa.Table) -> pa.Table:
-        """The rows that remain of finished groups."""
+        """The rows that are not dropped, for groups that are complete."""
         if self.zeros is None:
             return table
         zero = np.ones(table.num_rows, dtype=np.bool_)
@@ -67,12 +69,12 @@ def _with_column(table: pa.Table, name: str, array: pa.Array) -> pa.Table:
 
 
 def aggregation_of(shape: Shape) -> Aggregation:
-    """AggregatingMergeTree: the functions that columns name."""
+    """AggregatingMergeTree: the aggregate functions that the columns' types name."""
     return Aggregation(_functions(shape, frozenset(shape.key_columns)))
 
 
 def summing_of(shape: Shape, rules: Summing) -> Aggregation:
-    """SummingMergeTree's classes of columns (spec §17.3), and its rule about zeros."""
+    """SummingMergeTree: which columns are summed (spec §17.3), and which zeros drop a row."""
     kept = frozenset((*shape.key_columns, *rules.kept))
     functions = _functions(shape, kept)
     maps = map_columns(shape.columns, kept, rules.columns)
@@ -93,7 +95,7 @@ def summing_of(shape: Shape, rules: Summing) -> Aggregation:
 
 
 def _functions(shape: Shape, kept: frozenset[str]) -> dict[str, ColumnRule]:
-    """The rule of each SimpleAggregateFunction and AggregateFunction column."""
+    """The rule for each SimpleAggregateFunction and AggregateFunction column."""
     found = {}
     for column in shape.columns:
         kind = parse_type(column.type)
@@ -144,13 +146,15 @@ def _present(array: pa.Array) -> Flags:
 
 
 def _taken(array: pa.Array, places: RowIndexes) -> pa.Array:
-    """The values at these places; NULL for places that are none (-1, or behind the end)."""
+    """The values at these places; NULL for -1 and for places behind the end."""
     none = (places < 0) | (places >= len(array))
     return array.take(pa.array(np.where(none, 0, places), mask=none))
 
 
 def _state(name: str, state: DataType) -> ColumnRule:
-    """Merges states of an aggregate function, which are values of an ordinary type."""
+    """The rule that merges states of an aggregate function, which are values of the
+    type `state`.
+    """
     match name:
         case "count":
             return _sum(state)
@@ -176,18 +180,24 @@ def _state(name: str, state: DataType) -> ColumnRule:
 
 
 def _or_first(places: RowIndexes, groups: Groups) -> RowIndexes:
-    """Each group's place, or its first row where it has none: then all its rows are as good."""
+    """The place of each group; for a group without one its first row, as then its rows are equally
+    good.
+    """
     return np.where(places < groups.rows, places, groups.first)
 
 
 def _extreme(choose: np.ufunc, kind: DataType) -> ColumnRule:
-    """min and max: NULL and NaN count only where there is nothing else; of equals the first."""
+    """The rule for min and max. NULL and NaN count only if a group has nothing else; of equal
+    values the first counts.
+    """
     best = _best(choose, kind)
     return lambda array, groups: _taken(array, best(array, groups))
 
 
 def _best(choose: np.ufunc, kind: DataType) -> Callable[[pa.Array, Groups], RowIndexes]:
-    """Where the extreme of each group is; the number of rows where there is only NULL."""
+    """A function that gives the place of the least or greatest value of each group; the number of
+    rows for a group with only NULL.
+    """
 
     def places(array: pa.Array, groups: Groups) -> RowIndexes:
         counts = _present(array)
@@ -196,7 +206,8 @@ def _best(choose: np.ufunc, kind: DataType) -> Callable[[pa.Array, Groups], RowI
             counts = number | (counts & (groups.count_where(number) == 0)[groups.number])
         order = np.zeros(len(array), dtype=np.int64)
         rank = ranks(order_values(array.filter(pa.array(counts)), kind))
-        # Dense ranks: so that 0 (for min) and -1 (for max) are free to say "does not count".
+        # Dense ranks from 0, so that the greatest integer (for min) and -1 (for max) are free for
+        # values that do not count.
         _, order[counts] = np.unique(rank, return_inverse=True)
         order[~counts] = np.iinfo(np.int64).max if choose is np.minimum else -1
         best = choose.reduceat(order, groups.first)
@@ -206,14 +217,14 @@ def _best(choose: np.ufunc, kind: DataType) -> Callable[[pa.Array, Groups], RowI
 
 
 def concatenated(array: pa.ListArray, groups: Groups) -> pa.ListArray:
-    """The lists of each group one behind the other: they lie so already."""
+    """The lists of each group concatenated. In memory they follow each other already."""
     offsets = array.offsets.to_numpy()
     edges = np.append(offsets[groups.first], offsets[-1])
     return pa.ListArray.from_arrays(pa.array(edges, pa.int32()), array.values, type=array.type)
 
 
 def distinct_elements(array: pa.ListArray) -> pa.ListArray:
-    """Each list without repetitions, in the order of first appearance."""
+    """Each list without repeated elements, in the order of their first appearance."""
     offsets = array.offsets.to_numpy()
     elements = array.values.slice(offsets[0], offsets[-1] - offsets[0])
     lengths = np.diff(offsets)

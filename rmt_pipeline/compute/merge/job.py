@@ -1,4 +1,4 @@
-"""What is to be merged, and what became of it: plain values."""
+"""Jobs to merge parts, and their outcomes: plain values."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from rmt_pipeline.store.manifest import Manifest
 
 @dataclass(frozen=True, slots=True)
 class SourcePart:
-    """A part to merge: its name, absolute directory and manifest."""
+    """A part to merge; its name, absolute directory and manifest."""
 
     name: str
     directory: str
@@ -21,12 +21,12 @@ class SourcePart:
 
 @dataclass(frozen=True, slots=True)
 class MergeJob:
-    """One merge. `sources` in block order; `staging` is the absolute path of an empty directory
+    """One merge. `sources` are in block order; `staging` is the absolute path of an empty directory
     that the workers can write.
 
-    `create_time_s` is the log entry's: the only time that a merge knows (spec §16.9 E6). Whatever
-    its type, rows that have expired by then are dropped.
-    `cleanup` drops tombstones of ReplacingMergeTree (spec §17.2).
+    `create_time_s` is that of the log entry, the only time that a merge uses (spec §16.9 E6). Rows
+    that have expired by then are dropped, whatever the merge's type. `cleanup` drops the deleted
+    rows of ReplacingMergeTree (spec §17.2).
     """
 
     result: str
@@ -42,9 +42,9 @@ class MergeJob:
 
 @dataclass(frozen=True, slots=True)
 class MergeDone:
-    """The files of `job.staging` are the result; they are not synced yet.
+    """The files in `job.staging` are the result; they are not synced yet.
 
-    `manifest` is whole, but for the Dagster run. It may have no rows: then it has no file. A
+    `manifest` is complete but for the Dagster run. If the result has no rows, it has no file. The
     manifest is the same on every replica that makes the merge with the same library versions.
     """
 
@@ -53,7 +53,9 @@ class MergeDone:
     rows_in: int
     units: int
     seconds: float
-    """Of work, summed over the units: more than the time it took where they ran at once."""
+    """The time of work, summed over the units; more than the elapsed time if several
+    ran at once.
+    """
     warnings: tuple[str, ...] = ()
 
 
@@ -61,9 +63,9 @@ class MergeDone:
 class MergeFailure:
     """Nothing is to be published; the staging directory is to be removed.
 
-    `error` is Corruption with `part` (that part's bytes are not its manifest's: check it and
-    fetch it again), Corruption without (rows were not conserved), DiskFull, Unavailable (try
-    again), or a UserError about values that the engine refuses.
+    `error` is one of these: Corruption with a `part` (its bytes differ from its manifest: check it
+    and fetch it again), Corruption without one (rows were not conserved), DiskFull, Unavailable
+    (try again), or a UserError about values that the engine refuses.
     """
 
     job: MergeJob
@@ -75,12 +77,12 @@ MergeOutcome = MergeDone | MergeFailure
 
 
 class Merger(Protocol):
-    """Who merges parts: this process (LocalMerger) or Spark (SparkMerger)."""
+    """Merges parts: in this process (LocalMerger) or by Spark (SparkMerger)."""
 
     def merge(self, jobs: Sequence[MergeJob]) -> Iterator[MergeOutcome]:
-        """Carry out merges; each outcome as it comes, one per job, in any order.
+        """Run merges; yields the outcome of each job when it is known, in any order.
 
-        Raises Unavailable when there is nobody to compute: then no job has an outcome. Whoever
-        stops iterating cancels what is still running.
+        Raises Unavailable if Spark can't be reached: then there are no outcomes. Closing the
+        iterator cancels the jobs that still run.
         """
         ...

@@ -1,6 +1,6 @@
-"""Columns `…Map.key`, `…Map.value`: small maps that SummingMergeTree adds up (spec §17.3).
+"""Columns `…Map.key` and `…Map.value`: maps that SummingMergeTree adds up (spec §17.3).
 
-Rare and small, so this goes row by row.
+They are rare and small, so this is done row by row.
 """
 
 from collections import defaultdict
@@ -23,7 +23,9 @@ MapEntries = dict[tuple[Any, ...], tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class MapColumns:
-    """The columns of one map: keys first. `kinds` are the types of the arrays' elements."""
+    """The columns of one map, of which the first `keys` are its keys. `kinds` are the types of the
+    arrays' elements.
+    """
 
     names: tuple[str, ...]
     keys: int
@@ -33,10 +35,10 @@ class MapColumns:
 def map_columns(
     columns: Sequence[Column], kept: Collection[str], chosen: Collection[str]
 ) -> tuple[MapColumns, ...]:
-    """The maps among a table's columns that nothing speaks against.
+    """The maps among a table's columns that are added up.
 
-    `kept` are columns of the sorting and partition keys; `chosen` the engine's argument, empty
-    for all.
+    `kept` are the columns of the sorting and partition keys: a map with one of these is not added
+    up. `chosen` are the columns in the engine's arguments; empty for all.
     """
     tables: defaultdict[str, list[tuple[str, DataType]]] = defaultdict(list)
     for column in columns:
@@ -76,7 +78,9 @@ def _map_of(columns: Sequence[tuple[str, DataType]]) -> MapColumns | None:
 def add_maps(
     columns: MapColumns, arrays: Sequence[pa.Array], groups: Groups
 ) -> Iterator[pa.Array]:
-    """For each of the map's columns the added arrays, one per group."""
+    """Add up the maps of each group. Yields for each of the map's columns its arrays, one per
+    group.
+    """
     lists = [array.to_pylist() for array in arrays]
     results: list[list[list[Any]]] = [[] for _ in arrays]
     for first, last in zip(groups.first.tolist(), groups.last.tolist(), strict=True):
@@ -112,7 +116,7 @@ def _sum(
 
 
 def _columns_of(total: MapEntries, columns: MapColumns) -> list[list[Any]]:
-    """Sorted by key; keys all of whose values are zero (or NULL) are left out."""
+    """The map's columns, sorted by key, without the keys all of whose values are zero or NULL."""
     kept = sorted(
         ((key, values) for key, values in total.items() if any(values)),
         key=lambda each: each[0],

@@ -1,4 +1,4 @@
-"""From a merge job to units, and from units to tasks."""
+"""Plans merges: the units of a merge job, and the tasks for units."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -46,18 +46,18 @@ from rmt_pipeline.store import layout
 from rmt_pipeline.syntax.types import arrow_schema, parse_type
 from rmt_pipeline.types.escapes import quote_name
 
-# Small units share tasks: starting a task costs as much as merging a few thousand rows.
+# Small units share tasks, as starting a task costs as much as merging a few thousand rows.
 TASK_UNITS_MAX = 8
 TASK_BYTES_MAX = 8 << 20
 JOB_TASKS_MAX = 64
 
 
 def plan_merge(job: MergeJob, number: int) -> list[Unit]:
-    """The units of one merge; `number` is what they call it.
+    """The units of one merge; `number` is their `merge`.
 
-    Of large parts it reads the footers, and where these do not tell enough, some keys. Raises
-    BrokenSource for a footer that can't be read, UserError for a definition whose engine names
-    what the table does not have.
+    Of large parts the footers are read and, if these do not tell enough, some keys. Raises
+    BrokenSource for a file that can't be read, UserError if the engine names a column that the
+    table does not have.
     """
     return units_of(job, number, shape_of(job))
 
@@ -90,8 +90,8 @@ def units_of(job: MergeJob, number: int, shape: Shape) -> list[Unit]:
 
 
 def _has_key(source: UnitSource, shape: Shape) -> bool:
-    """Whether the part has the key's columns with their present types: else its bounds are no
-    bounds of theirs.
+    """Whether the part has the key's columns with their current types. If not, its bounds are not
+    those of the key.
     """
     if source.stored is None:
         return True
@@ -112,14 +112,14 @@ def _cuts(sources: Sequence[UnitSource], shape: Shape, count: int) -> list[KeyPr
 
 
 def has_statistics(shape: Shape) -> bool:
-    """Whether Parquet keeps the bounds of the leading key's values."""
+    """Whether Parquet has the bounds of the leading key's values."""
     leading = shape.key[0]
     kinds = {column.name: column.type for column in shape.columns}
     return not leading.is_computed and not parse_type(kinds[leading.name]).plain.elements
 
 
 def unit_source(source: SourcePart, definition: TableDefinition) -> UnitSource:
-    """The part as units read it: with the table's columns of now."""
+    """The part as units read it, with the table's current columns."""
     manifest = source.manifest
     directory = PurePosixPath(source.directory)
     files = sorted(manifest.files)  # data-00000, data-00001, …: key order
@@ -131,8 +131,8 @@ def unit_source(source: SourcePart, definition: TableDefinition) -> UnitSource:
 
 
 def tasks_of(merges: Sequence[Sequence[Unit]]) -> list[list[list[Unit]]]:
-    """Jobs of tasks of units. A merge of several units is a job of its own, one task each;
-    merges of one unit share jobs and tasks.
+    """Distribute units to the tasks of Spark jobs. A merge of several units is a job of its own,
+    with a task for each unit; merges of one unit share jobs and tasks.
     """
     jobs = [[[unit] for unit in units] for units in merges if len(units) > 1]
     tasks: list[list[Unit]] = []
@@ -149,7 +149,7 @@ def tasks_of(merges: Sequence[Sequence[Unit]]) -> list[list[list[Unit]]]:
 
 
 def shape_of(job: MergeJob) -> Shape:
-    """What the merge's result looks like and how its rows come about."""
+    """The shape of the merge's result: its columns and keys, and the rules for its rows."""
     definition = job.definition
     columns = stored_columns(definition)
     order_by = key_parts(sorting_key(definition), columns)
@@ -178,9 +178,10 @@ def _adds_up(definition: TableDefinition) -> bool:
 
 
 def nothing_is_left(job: MergeJob) -> bool:
-    """Whether the sources' manifests tell that every row has expired: then none is read.
+    """Whether every row has expired, as the sources' manifests say; then the rows need not be
+    merged.
 
-    Not of engines that add rows up: what a rule says of a sum, no row can tell.
+    Never for engines that add up rows: whether a sum has expired can't be told from the rows.
     """
     ttl = ttl_rules(job.definition)
     return not _adds_up(job.definition) and all(
@@ -194,8 +195,8 @@ def _own_order(part: KeyPart, columns: Sequence[Column]) -> bool:
 
 
 def key_parts(expressions: Sequence[str], columns: Sequence[Column]) -> tuple[KeyPart, ...]:
-    """The sorting key as rows are compared by it: columns of the parts, or what has to be computed
-    of them.
+    """The expressions of a key with the columns by which rows are compared: columns of the parts,
+    or computed ones.
     """
     plain = {quote_name(column.name): column for column in columns}
     found = []
@@ -208,7 +209,9 @@ def key_parts(expressions: Sequence[str], columns: Sequence[Column]) -> tuple[Ke
 
 
 def sorting_key(definition: TableDefinition) -> tuple[str, ...]:
-    """The expressions that order rows and tell which are the same (spec §17)."""
+    """The expressions by which rows are sorted and by which the engine takes them for the same key
+    (spec §17).
+    """
     version = quote_name(definition.engine.version_column)
     versioned = definition.engine.kind == "VersionedCollapsingMergeTree"
     if versioned and version not in definition.order_by:
@@ -217,8 +220,8 @@ def sorting_key(definition: TableDefinition) -> tuple[str, ...]:
 
 
 def engine_rules(definition: TableDefinition, *, cleanup: bool) -> Rules:
-    """The rules of a table's engine, with the columns that its parameters name. `cleanup`: rows
-    that ReplacingMergeTree has marked as deleted go for good.
+    """The rules of a table's engine, with the columns that its parameters name. With `cleanup`,
+    ReplacingMergeTree removes rows that are marked as deleted.
     """
     engine = definition.engine
     match engine.kind:
@@ -243,11 +246,11 @@ SAMPLES_PER_ROW_GROUP = 16
 
 
 class KeyReader:
-    """The keys of rows here and there, of large sources where Parquet's statistics do not tell
-    enough to cut a merge by: they know the least and greatest value of a column in a row group,
-    which is enough for numbers that lie about evenly. It is not for strings, for keys that are
-    computed, and where the key's first column has few values, so that the cut must be by its
-    second.
+    """Reads the keys of some rows of large sources, to cut a merge by them.
+
+    Parquet's statistics have the least and greatest value of a column in a row group. For numbers
+    that are spread about evenly this is enough. It is not enough for strings, for computed keys,
+    and if the key's first column has so few values that the merge must be cut by its second.
     """
 
     def __init__(self, shape: Shape) -> None:
@@ -257,8 +260,8 @@ class KeyReader:
         self._schema = arrow_schema([columns[name] for name in self._inputs])
 
     def samples(self, sources: Sequence[UnitSource]) -> list[Sample]:
-        """Keys at even distances in row groups at even distances. None of a source that lacks a
-        column of the key. Raises BrokenSource.
+        """Keys at even distances in row groups at even distances. Sources that lack a column of the
+        key give no samples. Raises BrokenSource.
         """
         groups = [
             (source.part, file, metadata, group)
@@ -281,7 +284,9 @@ class KeyReader:
         return found
 
     def with_firsts(self, source: UnitSource) -> UnitSource:
-        """The source, knowing the leading key value at the beginning of each row group."""
+        """The source with the leading key value of each row group's first row
+        (`UnitFile.firsts`).
+        """
         files = []
         for file in source.files:
             metadata = open_parquet(source.part, file.path).metadata
@@ -296,7 +301,9 @@ class KeyReader:
         return replace(source, files=tuple(files))
 
     def _read(self, part: str, file: UnitFile, group: int, rows: int) -> pa.Table | None:
-        """The first rows of a row group, the key's columns alone; None when it lacks one."""
+        """The first rows of a row group with the key's columns alone; None if it lacks one of
+        these.
+        """
         with open_parquet(part, file.path) as opened, naming_the_part(part, file.path):
             if not set(self._inputs) <= set(opened.schema_arrow.names):
                 return None

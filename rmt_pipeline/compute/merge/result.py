@@ -1,4 +1,4 @@
-"""From the results of a merge's units to its outcome: added up, and checked."""
+"""Adds up the results of a merge's units to its outcome, and checks that no row was lost."""
 
 import datetime as dt
 import decimal
@@ -25,13 +25,13 @@ from rmt_pipeline.protocol.ttl import NO_TTL, PartTtl, added
 from rmt_pipeline.store.manifest import KeyBound, KeyValue, Manifest, PartColumn, PartFile
 
 MODULUS = 1 << 128
-KERNEL_VERSION = 2  # bump when the same sources would give other bytes
+KERNEL_VERSION = 2  # bump it when the same sources would give other bytes
 ENGINE_VERSION = f"kernel {KERNEL_VERSION}, pyarrow {pa.__version__}"
-KEY_TEXT_MAX = 1000  # characters of a bound; longer ones are left out
+KEY_TEXT_MAX = 1000  # characters of a bound; longer bounds are left out
 
 
 def outcome_of(job: MergeJob, shape: Shape, results: Sequence[UnitResult]) -> MergeOutcome:
-    """The outcome of a merge all of whose units have ended."""
+    """The outcome of a merge, from the results of all its units."""
     failed = first_failure(results)
     if failed is not None:
         return MergeFailure(job, error_of(failed), failed.part)
@@ -46,8 +46,8 @@ def outcome_of(job: MergeJob, shape: Shape, results: Sequence[UnitResult]) -> Me
 
 
 def first_failure(results: Sequence[UnitResult]) -> UnitFailed | None:
-    """Which unit's failure is the job's: a broken source explains the failures of the other units,
-    not the other way round. None when all went well.
+    """The failure to report for the job; None if no unit failed. A failure that names a broken
+    source comes first, since it explains those of other units.
     """
     failures = (result for result in results if isinstance(result, UnitFailed))
     return min(failures, key=lambda failed: (not failed.part, failed.ordinal), default=None)
@@ -61,7 +61,7 @@ def error_of(failed: UnitFailed) -> RmtError:
 
 
 def added_up(job: MergeJob, shape: Shape, units: Sequence[UnitDone]) -> MergeDone:
-    """What the units of one job made together. Not checked yet."""
+    """The sum of the units' results. It is not checked yet."""
     columns = dict.fromkeys((column.name for column in shape.columns), 0)
     for unit in units:
         for name, value in unit.column_hashes:
@@ -119,10 +119,11 @@ def _file(unit: UnitDone) -> tuple[str, int, str]:
 
 
 def not_conserved(shape: Shape, made: MergeDone) -> str | None:
-    """What a merge that keeps every row lost or changed; None when nothing.
+    """What the merge lost or changed that should have stayed, in words; None if nothing.
 
-    Other merges must at least have read every row. Columns that a source has with another type,
-    or not at all, have no sum to compare with.
+    A merge that keeps every row must conserve the rows and the sum of each column; any other merge
+    must at least have read every row. Columns that a source has with another type, or not at all,
+    have no sum to compare with.
     """
     manifests = [source.manifest for source in made.job.sources]
     result = made.manifest
@@ -152,8 +153,8 @@ def not_conserved(shape: Shape, made: MergeDone) -> str | None:
 
 
 def column_sums(definition: TableDefinition, manifest: Manifest) -> dict[str, int]:
-    """The sums of a part's columns, by their present names; not of those that the part has with
-    another type, or not at all.
+    """The hash sums of a part's columns, by their current names, without columns that the part has
+    with another type or not at all.
     """
     types = {column.name: column.type for column in definition.columns}
     return {
@@ -173,7 +174,9 @@ def _key_bounds(units: Sequence[UnitDone]) -> tuple[KeyBound, ...]:
 
 
 def json_bounds(bounds: tuple[Any, Any]) -> tuple[KeyValue, KeyValue]:
-    """Two values as a manifest keeps them: none when one is too long or has no text."""
+    """Two bounds as they stand in a manifest. None and None if one is too long or can't stand
+    there.
+    """
     least, greatest = (_json_value(value) for value in bounds)
     return (None, None) if least is None or greatest is None else (least, greatest)
 

@@ -1,6 +1,6 @@
-"""What each engine keeps of the rows of one key (spec §17), for many keys at once.
+"""The rules by which each engine merges the rows of a key (spec §17), applied to many keys at once.
 
-The obvious form, row by row, is `tests.oracle.rows`; tests compare the two.
+The obvious form of these, row by row, is `tests.oracle.rows`; tests compare the two.
 """
 
 from typing import Any, Protocol, assert_never
@@ -26,27 +26,33 @@ from rmt_pipeline.compute.units import (
 )
 from rmt_pipeline.protocol.errors import IncorrectData, UserError
 
-CARRIED_ROWS_MAX = 64  # of one key that are carried on without trying to make them fewer
+CARRIED_ROWS_MAX = 64  # so many rows of a key are carried over as they are
 
 
 class GroupRules(Protocol):
-    """What a table's engine makes of the rows of each key when parts are merged (spec §17)."""
+    """How a table's engine merges the rows of each key (spec §17)."""
 
     def merge(self, rows: Sorted) -> pa.Table:
-        """The result's rows for these; each key's rows are complete. There may be none."""
+        """The rows of the result for these, which are all rows of their keys. Either
+        may be none.
+        """
         ...
 
     def carry(self, rows: Sorted) -> pa.Table:
-        """Rows that stand for these, all of one key, when more rows of that key follow them."""
+        """Rows, as few as possible, that can replace these rows of one key when more rows of that
+        key follow.
+        """
         ...
 
     def warnings(self) -> tuple[str, ...]:
-        """What was odd in the rows so far, for people."""
+        """What was wrong with the rows so far, for people."""
         ...
 
 
 def rules_for(shape: Shape) -> GroupRules | None:
-    """None: every row of the sources is kept. Raises UserError for rules that don't fit."""
+    """The rules for a merge; None if every row of the sources is kept. Raises UserError for rules
+    that do not fit the columns.
+    """
     if shape.keeps_rows:
         return None
     rules = _engine_rules(shape.rules, shape)
@@ -84,9 +90,9 @@ class KeepAll:
 
 
 class KeepNewest:
-    """Of each key the last row among those of the greatest version (spec §17.2).
+    """ReplacingMergeTree: the last row of each key with the greatest version stays (spec §17.2).
 
-    Without a version column, the last row. A NaN is the greatest version.
+    Without a version column, the last row. NaN is the greatest version.
     """
 
     def __init__(self, rules: Replacing) -> None:
@@ -102,7 +108,7 @@ class KeepNewest:
 
     def carry(self, rows: Sorted) -> pa.Table:
         if self._rules.is_deleted:
-            self._deleted(rows)  # every row is looked at, also those that don't survive
+            self._deleted(rows)  # raises for wrong values, also in rows that do not stay
         return rows.at(self._newest(rows))
 
     def warnings(self) -> tuple[str, ...]:
@@ -130,8 +136,8 @@ class KeepNewest:
 
 
 class Collapse:
-    """Rows of opposite sign cancel each other (spec §17.5): of each key at most its first
-    negative and its last positive row are left.
+    """CollapsingMergeTree: rows of opposite sign cancel each other (spec §17.5). At most the first
+    negative and the last positive row of each key are left.
     """
 
     def __init__(self, rules: Collapsing) -> None:
@@ -150,7 +156,7 @@ class Collapse:
         keeps_negative = something & (surplus <= 0) & (not self._final)
         negatives = groups.first_where(~positive)[keeps_negative]
         positives = groups.last_where(positive)[something & (surplus >= 0)]
-        # Where a key keeps both rows, the last row is positive, and so behind the first negative.
+        # If a key keeps both rows, its last row is positive, and so comes after the first negative.
         return rows.at(np.sort(np.concatenate([negatives, positives])))
 
     def carry(self, rows: Sorted) -> pa.Table:
@@ -159,8 +165,8 @@ class Collapse:
         positive = signs_of(rows, self._sign) > 0
         if positive.all() or not positive.any():
             return rows.all()
-        # What counts of a key so far: its first negative row, its last positive row, the sign of
-        # the last row, and how many more there are of one sign.
+        # The result depends on the key's first negative row, its last positive row, the sign of its
+        # last row, and how many more rows there are of one sign. Keep rows that agree in these.
         first_negative, last_positive = np.argmin(positive), np.flatnonzero(positive)[-1]
         surplus = 2 * int(np.count_nonzero(positive)) - len(rows)
         end = [] if positive[-1] else [first_negative]
@@ -179,8 +185,9 @@ class Collapse:
 
 
 class CollapseVersions:
-    """Each row cancels the newest row before it of the same key and version and of the opposite
-    sign (spec §17.6). What is left of a key has one sign.
+    """VersionedCollapsingMergeTree: each row cancels the last uncancelled row before it with the
+    same key and version and the opposite sign (spec §17.6). The rows that are left of these have
+    one sign.
 
     The original gives rows out early when a key has more than some thousands of them; here
     they wait, so that the result does not depend on the sizes of blocks.
@@ -196,22 +203,24 @@ class CollapseVersions:
         return rows.at(np.flatnonzero(_uncancelled(Groups(rows.starts), sign)))
 
     def carry(self, rows: Sorted) -> pa.Table:
-        return self.merge(rows)  # rows that cancelled each other cancel nothing that follows
+        return self.merge(rows)  # rows that have cancelled each other do not affect later rows
 
     def warnings(self) -> tuple[str, ...]:
         return ()
 
 
 def _uncancelled(groups: Groups, sign: npt.NDArray[Any]) -> Flags:
-    """Which rows remain when each row cancels the last uncancelled one of the opposite sign.
+    """Which rows remain if each row cancels the last uncancelled one of the opposite sign.
 
-    Let the balance be the sum of the signs up to a row. A row that brings the balance to k > 0
-    remains when the balance never falls below k again within its group; for k < 0 likewise.
+    Let the balance be the sum of the group's signs up to a row. A row of sign 1 that brings the
+    balance to k > 0 remains if the balance does not fall below k again within its group; likewise
+    for sign -1 and k < 0.
     """
     total = np.cumsum(sign.astype(np.int64))
     before = np.where(groups.first > 0, total[groups.first - 1], 0)
     balance = total - before[groups.number]
-    # Groups are moved apart, so that one pass from the end stays within each of them.
+    # Balances of different groups are moved apart, so that one pass from the end over all rows
+    # finds the extremes within each group.
     apart = groups.number.astype(np.int64) * (2 * groups.rows + 2)
     least = np.minimum.accumulate((balance + apart)[::-1])[::-1] - apart
     most = apart - np.minimum.accumulate((apart - balance)[::-1])[::-1]
@@ -233,7 +242,9 @@ def signs_of(rows: Sorted, name: str) -> npt.NDArray[Any]:
 
 
 class AggregateRule:
-    """One row per key: sums and other aggregates, the rest from the key's first row."""
+    """SummingMergeTree and AggregatingMergeTree: one row per key, with sums and other aggregates;
+    other columns are those of the key's first row.
+    """
 
     def __init__(self, aggregation: Aggregation) -> None:
         self._aggregation = aggregation
@@ -254,8 +265,8 @@ class AggregateRule:
 
 
 class Distinct:
-    """OPTIMIZE … DEDUPLICATE (spec §17.1): of the result's rows that are equal in all columns,
-    or in those listed, the first. Rows can only be equal when their keys are.
+    """OPTIMIZE … DEDUPLICATE (spec §17.1): of the result's rows that are equal in all columns, or
+    in those listed, the first stays. Rows are only equal if their keys are.
     """
 
     def __init__(self, rules: GroupRules, shape: Shape) -> None:

@@ -1,4 +1,4 @@
-"""Sums per group, in the type of the column and with its overflow (spec §17.3)."""
+"""Sums of groups of values, in the type of the column and with its overflow (spec §17.3)."""
 
 from typing import Any
 
@@ -12,15 +12,17 @@ from rmt_pipeline.compute.rows.order import Flags
 from rmt_pipeline.types.data_type import DataType
 
 Limbs = npt.NDArray[np.uint64]
-"""Numbers of 128 or 256 bits, shape (n, bits / 32): 32 bits each, least significant first."""
+"""n numbers of 128 or 256 bits, as an array of shape (n, bits / 32) with 32 bits in each element,
+least significant first.
+"""
 
 LIMB_BITS = 32
 LIMB_MASK = np.uint64((1 << LIMB_BITS) - 1)
 
 
 def sums(array: pa.Array, kind: DataType, groups: Groups) -> pa.Array:
-    """The sum of each group's values, modulo the width of the type; NULLs do not count, and a
-    group of nothing but NULLs is NULL. Floats are added in the order of the rows.
+    """The sum of each group's values, modulo the width of the type. NULLs do not count; the sum of
+    a group with only NULLs is NULL. Floats are added in the order of the rows.
     """
     present = validity(array)
     some = None if present is None else groups.count_where(present) > 0
@@ -42,7 +44,7 @@ def sums(array: pa.Array, kind: DataType, groups: Groups) -> pa.Array:
 
 
 def wrapped(number: Any, kind: DataType) -> Any:
-    """One sum, modulo the width of its type, as `sums` has it."""
+    """One sum of Python numbers, modulo the width of its type, as `sums` computes it."""
     if kind.is_integer and not kind.wide_bytes:
         least, width = kind.integer_min, 1 << kind.bits
         return (number - least) % width + least
@@ -53,7 +55,7 @@ def wrapped(number: Any, kind: DataType) -> Any:
 
 
 def is_zero(array: pa.Array, kind: DataType) -> Flags:
-    """Which values count as nothing: zero, and for a Nullable column NULL alone."""
+    """Which values count as zero. In a Nullable column only NULL does."""
     if kind.nullable:
         return np.asarray(array.is_null().to_numpy(zero_copy_only=False))
     if kind.wide_bytes or kind.is_decimal:
@@ -64,7 +66,9 @@ def is_zero(array: pa.Array, kind: DataType) -> Flags:
 def bitwise_sums(
     function: np.ufunc, array: pa.Array, kind: DataType, groups: Groups
 ) -> pa.Array:
-    """The integers of each group combined by `function` (AND, OR, XOR); NULLs do not count."""
+    """The integers of each group combined by `function` (AND, OR, XOR). NULLs do not count; a group
+    with only NULLs is NULL.
+    """
     present = validity(array)
     some = None if present is None else groups.count_where(present) > 0
     if kind.wide_bytes:
@@ -82,14 +86,14 @@ def bitwise_sums(
 
 
 def validity(array: pa.Array) -> Flags | None:
-    """Which values are not NULL; None when none is."""
+    """Which values are not NULL; None if no value is NULL."""
     if not array.null_count:
         return None
     return np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
 
 
 def limbs_of(array: pa.Array, kind: DataType) -> Limbs:
-    """Two's complement. What is under a NULL is undefined."""
+    """The values as limbs in two's complement. For a NULL they are undefined."""
     width = array.type.byte_width if not kind.is_decimal or kind.wide_bytes else 16
     data = np.frombuffer(array.buffers()[1], dtype=np.uint8)
     stored = data[array.offset * width : (array.offset + len(array)) * width]
@@ -102,7 +106,7 @@ def limbs_of(array: pa.Array, kind: DataType) -> Limbs:
 def from_limbs(
     limbs: Limbs, some: Flags | None, arrow: pa.DataType, kind: DataType
 ) -> pa.Array:
-    """The inverse of `limbs_of`; `some` says which are not NULL."""
+    """The inverse of `limbs_of`. `some` says which values are not NULL; None if none is NULL."""
     rows = np.ascontiguousarray(limbs.astype("<u4")).view(np.uint8)
     if kind.wide_bytes:
         rows = _without_offset(rows[:, ::-1], kind)
@@ -116,7 +120,9 @@ def from_limbs(
 
 
 def _without_offset(rows: npt.NDArray[np.uint8], kind: DataType) -> npt.NDArray[np.uint8]:
-    """The stored form has the sign bit of signed numbers flipped; this flips it, either way."""
+    """Flip the sign bit of signed numbers, which is flipped in the stored form. Converts either
+    way.
+    """
     if kind.is_integer and not kind.is_signed:
         return rows
     flipped = rows.copy()
@@ -125,7 +131,7 @@ def _without_offset(rows: npt.NDArray[np.uint8], kind: DataType) -> npt.NDArray[
 
 
 def _carried(totals: Limbs) -> Limbs:
-    """Limbs of up to 64 bits, as sums have them, brought back to 32 bits modulo the width."""
+    """Bring limbs of up to 64 bits, as sums have them, back to 32 bits, modulo the width."""
     limbs = totals.copy()
     carry = np.zeros(len(limbs), dtype=np.uint64)
     for at in range(limbs.shape[1]):
@@ -136,9 +142,9 @@ def _carried(totals: Limbs) -> Limbs:
 
 
 def _within_digits(rows: npt.NDArray[np.uint8], kind: DataType) -> npt.NDArray[np.uint8]:
-    """Decimals that overflowed: as the original in the integer that holds them (32, 64 or 128
-    bits); and where that has more digits than the type, which Arrow and Parquet cannot keep, the
-    lowest digits of the type.
+    """Bring decimals that have overflowed back into their type: first modulo the width of the
+    integer that holds them (32, 64 or 128 bits), as in the original. If the result has more digits
+    than the type, which Arrow and Parquet can't store, only its lowest digits stay.
     """
     precision = kind.plain.numbers[0]
     bits = 32 if precision <= 9 else 64 if precision <= 18 else 128

@@ -1,4 +1,4 @@
-"""Runs one unit from files to file. Knows no Spark and no replica."""
+"""Runs one unit of a merge: from files of the sources to a file of the result."""
 
 from collections.abc import Iterator, Sequence
 
@@ -25,8 +25,8 @@ from rmt_pipeline.system import Clock
 
 def run_unit(unit: Unit, clock: Clock) -> UnitDone:
     """Make the unit's file. Raises BrokenSource, DiskFull, UserError (values that the engine
-    refuses), Conflict (it was asked to stop); whatever is raised, the file is to be thrown away
-    with its directory.
+    refuses), Conflict (the job was asked to stop). After any error the file is to be removed with
+    its directory.
     """
     started_s = clock.monotonic_s()
     for part, file in unit.verify:
@@ -61,10 +61,10 @@ def merged_rows(
     key: Sequence[str],
     rules: GroupRules | None,
 ) -> Iterator[pa.Table]:
-    """The rows of the result, in order. Without rules: every row of the sources.
+    """The rows of the result, in order. Without rules these are all rows of the sources.
 
-    With rules, rows of one key may still follow in the next window: the last key of each window
-    is carried over, as few rows as the rules can make of them.
+    More rows of a window's last key may follow in the next window. So with rules the rows of that
+    key are carried over, as few as the rules can make of them.
     """
     carried: list[pa.Table] = []
     for tables in windows(cursors, batch_rows):
@@ -80,7 +80,7 @@ def merged_rows(
 
 
 class _Sources:
-    """The unit's sources, opened; and how many rows came from them."""
+    """Reads the unit's sources, and counts the rows and bytes that were read."""
 
     def __init__(self, unit: Unit) -> None:
         self._unit = unit
@@ -130,7 +130,7 @@ class _Sources:
 
 def verify_file(part: str, file: UnitFile, output: str) -> None:
     """Compare a file's bytes with its manifest, for the unit that makes the file `output`. Raises
-    BrokenSource, Conflict (it was asked to stop).
+    BrokenSource, Conflict (the job was asked to stop).
     """
 
     def chunk() -> bytes:
