@@ -131,8 +131,8 @@ def twice(
 
     A block that is known to have been promised is not from a try that died, and never given up: the
     same rows may have been inserted again after a while. `tries` has, for blocks of inserts that
-    may have equal blocks in one try, the second at which the try began; two blocks of the same
-    second are not the same block twice.
+    may have equal blocks in one try, the second at which the try began; equal
+    blocks of the same second are taken for two blocks of one try.
     """
     unseen, known = frozenset(unseen), dict[Hashable, PartName]()
     found: list[tuple[PartName, PartName]] = []

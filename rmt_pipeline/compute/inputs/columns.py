@@ -75,8 +75,8 @@ class InsertColumns:
 
     @property
     def names(self) -> list[str]:
-        """Every column that the data may name. Without a list of columns in the statement these are
-        the `accepted` and the EPHEMERAL ones.
+        """Every column that the data may name. These are the `accepted` ones; if the statement has
+        no list of columns, also the EPHEMERAL ones.
         """
         return [name for name in self._columns if name in self._insertable]
 

@@ -107,7 +107,7 @@ def _array(
 
 
 class _Taken:
-    """Takes exact numbers of bytes from a stream. Raises EOFError if it ends before."""
+    """Takes given numbers of bytes from a stream."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -115,6 +115,7 @@ class _Taken:
         self._at = 0
 
     def take(self, count: int) -> bytes:
+        """The next `count` bytes. Raises EOFError if there are fewer."""
         stop = self._at + count
         if stop > len(self._chunk):
             self._fill(count)

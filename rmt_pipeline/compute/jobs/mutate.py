@@ -131,7 +131,9 @@ def try_first_rows(job: MutateJob) -> None:
 
 
 def rows_touched(job: MutateJob) -> int:
-    """To how many rows of the source, as they are now, some command applies. Nothing is written."""
+    """The number of rows of the source to which some command applies, each row as it is now.
+    Nothing is written.
+    """
     from rmt_pipeline.compute.mutate.unit import count_rows  # noqa: PLC0415  DuckDB
 
     return sum(count_rows(unit) for unit in _plan(job, 0))

@@ -197,11 +197,13 @@ class _OwnJvm:
             raise Unavailable(f"{self._why}; it is tried again in {left_s:.0f} s")
 
     def failed(self, error: Exception) -> None:
+        """Begin the pause after a failed attempt."""
         self._pause_s = min(max(2 * self._pause_s, PAUSE_FIRST_S), PAUSE_MAX_S)
         self._not_before_s = self._clock.monotonic_s() + self._pause_s
         self._why = _brief(error)
 
     def started(self, jvm: SessionJvm) -> None:
+        """Note that the JVM runs, so that the next pause is a short one again."""
         self.running = jvm
         self._pause_s = 0.0
 

@@ -107,7 +107,9 @@ def _done(
 
 
 def count_rows(unit: MutateUnit) -> int:
-    """To how many rows of the file some command applies. Raises as `run_mutation` does."""
+    """The number of rows of the file to which some command applies. Raises as
+    `run_mutation` does.
+    """
     commands = commands_of(unit.commands, unit.shape.columns, unit.partition)
     return sum(int(commands.touched(table).sum()) for table in condition_rows(unit, commands))
 

@@ -93,11 +93,13 @@ class _Refinement:
         return self.tied is None or len(self.tied) > 0
 
     def tied_rows(self) -> RowIndexes | None:
+        """The input rows at the tied places; None for all rows in input order."""
         if self.tied is None:
             return None
         return self.tied if self._rows is None else self._rows[self.tied]
 
     def add(self, word: _Word) -> None:
+        """Take the next bits of the tied rows, and sort by the collected word if it is full."""
         if word.bits == 0:
             return
         if self._pending is None:
@@ -120,6 +122,7 @@ class _Refinement:
             self.add(_Word(rest, rest_bits))
 
     def flush(self) -> None:
+        """Sort by the bits that are still waiting."""
         if self._pending is not None:
             self._sort_pending()
 

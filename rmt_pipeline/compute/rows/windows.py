@@ -61,6 +61,7 @@ class SourceCursor:
                 self._rows += table.num_rows
 
     def last_key(self) -> SortKey:
+        """The key of the last row in memory."""
         table = self._tables[-1]
         return _key_at(table, self._key, table.num_rows - 1)
 
@@ -80,6 +81,7 @@ class SourceCursor:
         return taken
 
     def take_all(self) -> list[pa.Table]:
+        """Take all rows in memory."""
         taken, self._tables, self._rows = self._tables, [], 0
         return taken
 
@@ -152,10 +154,12 @@ class Sorted:
         return len(self.starts)
 
     def column(self, name: str) -> pa.Array:
+        """The values of a column, in the order of the rows."""
         array = one_array(self.table.column(name))
         return array if self.rows is None else array.take(pa.array(self.rows))
 
     def all(self) -> pa.Table:
+        """All rows, in order."""
         return self.table if self.rows is None else gather(self.table, self.rows)
 
     def at(self, places: RowIndexes) -> pa.Table:

@@ -125,6 +125,7 @@ class Altered:
     is_local: bool
 
     def changes_nothing(self, before: TableDefinition) -> bool:
+        """Whether the definition is the one `before` and no part has to be rewritten."""
         return self.definition == before and not self.mutation
 
 
@@ -423,8 +424,9 @@ class _Alter:
 
     def _order_by(self, command: ModifyOrderBy) -> None:
         """MODIFY ORDER BY. Rows are not sorted again, so they must be in the new order already: the
-        primary key stays, expressions behind it may be left out, and expressions may be added
-        only if they use new columns alone, which have no values yet.
+        primary key stays, expressions may be left out from the end, and others may be added
+        behind the primary key if they only use columns that the same ALTER adds without a
+        default: all rows have the same values of these.
         """
         now, wanted = self._now, command.order_by
         if wanted == now.order_by:

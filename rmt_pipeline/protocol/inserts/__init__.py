@@ -1,1 +1,1 @@
-"""What makes a second try of an insert harmless (spec §2)."""
+"""Inserts: their ids, records and outcomes, by which a retry is recognised (spec §2)."""

@@ -148,9 +148,9 @@ class Moved:
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[str, PartName]]) -> "Moved":
-        """From pairs of the name of a part that is gone and a part that has rows of it now. The
-        name '' stands for rows that were in no part. A part may be in several pairs: then its rows
-        are in all of their second parts.
+        """Made from pairs of the name of a part that is gone and a part that has rows of it now.
+        The name '' stands for rows that were in no part. A part may be in several pairs: then its
+        rows are in all of their second parts.
         """
         found: dict[PartName, tuple[int, int]] = {}
         for name, part in pairs:

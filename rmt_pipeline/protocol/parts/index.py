@@ -77,9 +77,11 @@ class PartIndex:
         }
 
     def has_any_in(self, partition: str) -> bool:
+        """Whether some part of the partition is in the index."""
         return partition in self._classes
 
     def copy(self) -> "PartIndex":
+        """A copy, which shares the partitions' lists until either changes one."""
         twin = PartIndex()
         twin._classes, twin._owners = dict(self._classes), dict(self._owners)
         self._own = set()
@@ -87,6 +89,7 @@ class PartIndex:
 
     @property
     def owners(self) -> Mapping[PartName, tuple[str, ...]]:
+        """Every part, with the queue nodes that it belongs to."""
         return self._owners
 
     def _owned(self, partition: str) -> dict[int, _Members]:

@@ -76,6 +76,7 @@ class PartName:
 
     @property
     def is_drop_range(self) -> bool:
+        """Whether this is a fake part for a range of blocks, by its level (spec §1.6)."""
         return self.level in (LEVEL_MAX, LEVEL_MAX_LEGACY)
 
     def contains(self, other: "PartName") -> bool:

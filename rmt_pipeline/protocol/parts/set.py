@@ -165,6 +165,7 @@ class PartSet:
         return sorted(self._members)
 
     def copy(self) -> "PartSet":
+        """A copy, which shares the partitions' lists until either changes one."""
         twin = PartSet()
         twin._members, twin._firsts = dict(self._members), dict(self._firsts)
         twin._size = self._size

@@ -1,1 +1,1 @@
-"""What a replica's queue may do now, and why the rest waits (spec §4)."""
+"""A replica's queue: which entries may run now, and why the others wait (spec §4)."""

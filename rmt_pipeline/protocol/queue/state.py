@@ -1,4 +1,4 @@
-"""What a replica's queue is at one moment (spec §4.1 to §4.4, design §4).
+"""The state of a replica's queue at one moment (spec §4.1 to §4.4, design §4).
 
 A state is built from what ZooKeeper says, read in the order queue, claims, parts. An entry moves
 from the queue to the parts in one multi, so this order can see it twice but never not at all (claim

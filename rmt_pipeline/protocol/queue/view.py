@@ -1,4 +1,4 @@
-"""What a replica's queue may do now (spec §4; design §4).
+"""Decides which entries of a replica's queue may run now (spec §4; design §4).
 
 The original keeps its queue in the memory of one server process. Ours is a value that any worker
 builds from what it read in ZooKeeper. If two workers decide from the same reads to run the same
