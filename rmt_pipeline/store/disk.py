@@ -79,6 +79,13 @@ class Disk(Protocol):
         """
         ...
 
+    def replace(self, path: str, data: bytes, *, durable: bool = False) -> None:
+        """Make or replace a file in a directory that exists, at once: readers find the old bytes or
+        the new ones, and the old ones stay if this fails. With `durable` the same is true after a
+        crash of the host. Raises DiskFull.
+        """
+        ...
+
     def append(self, path: str, data: bytes) -> None:
         """Add to the end of a file, which is made if there is none. What other processes append at
         the same time comes before or after `data`, not in between. Raises DiskFull.
@@ -190,6 +197,32 @@ def naming_a_full_disk(path: str, needed_bytes: int | None = None) -> Iterator[N
         ) from error
 
 
+_NEW = ".new"  # behind the name of a file that is about to be replaced
+
+
+@contextlib.contextmanager
+def _locked_beside(target: str) -> Iterator[int]:
+    """The file `<target>.new`, open and locked, so that only one process at a time replaces
+    `target` by it. A process that dies leaves the file to the next one.
+    """
+    while True:
+        descriptor = os.open(f"{target}{_NEW}", os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _is_at(descriptor, f"{target}{_NEW}"):  # else it has become the target meanwhile
+                yield descriptor
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
 class FileLock:
     """A flock on an open file; the kernel releases it when the process ends."""
 
@@ -240,6 +273,20 @@ class LocalDisk:
         finally:
             os.close(descriptor)
         return size
+
+    def replace(self, path: str, data: bytes, *, durable: bool = False) -> None:
+        target = self.local_path(path)
+        with (
+            naming_a_full_disk(os.path.dirname(target), len(data)),
+            _locked_beside(target) as new,
+        ):
+            os.ftruncate(new, 0)
+            _write_all(new, data)
+            if durable:
+                os.fsync(new)
+            Path(f"{target}{_NEW}").replace(target)
+        if durable:
+            _sync(os.path.dirname(target), os.O_RDONLY | os.O_DIRECTORY)
 
     def append(self, path: str, data: bytes) -> None:
         target = self.local_path(path)

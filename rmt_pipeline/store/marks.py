@@ -147,7 +147,7 @@ class Marks:
     def note_log_seen(self, entries: int) -> None:
         """Note how many entries the log has ever had. No error is raised if that fails."""
         with suppress(OSError, DiskFull):
-            self._disk.write(self._path(layout.LOG_SEEN), [str(entries).encode()])
+            self._disk.replace(self._path(layout.LOG_SEEN), str(entries).encode())
 
     def active_seen(self) -> ActiveSeen | None:
         """What `note_active` noted last; None if there is no whole note."""
@@ -167,7 +167,7 @@ class Marks:
         names = "".join(f"{part}\n" for part in parts).encode()
         text = names + b"check " + hash_hex(names).encode()
         with suppress(OSError, DiskFull):
-            self._disk.write(self._path(layout.ACTIVE_SEEN), [text])
+            self._disk.replace(self._path(layout.ACTIVE_SEEN), text)
             return True
         return False
 
@@ -188,10 +188,8 @@ class Marks:
         text = "".join(f"{name}\n" for name in sorted(names)).encode()
         path = self._path(layout.REPLICAS_SEEN)
         with suppress(OSError, DiskFull):
-            self._disk.write(path, [text + b"check " + hash_hex(text).encode()])
-            if self._durable:
-                self._disk.fsync(path)
-                self._disk.fsync_directory(self._root)
+            noted = text + b"check " + hash_hex(text).encode()
+            self._disk.replace(path, noted, durable=self._durable)
 
     def note_commit(self, insert_id: str, note: "CommitNote") -> None:
         """Note a commit of a large insert. It survives a crash of the host. Raises DiskFull."""

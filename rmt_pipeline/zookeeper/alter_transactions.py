@@ -87,9 +87,10 @@ def as_of_one_moment(keeper: Keeper, paths: Sequence[str]) -> list[tuple[bytes, 
 def log_end(keeper: Keeper, table: TablePaths, replica: ReplicaPaths) -> LogEnd:
     """Read where the log ends; to be called before reading what the table contains.
 
-    Raises ReplicaDropped.
+    The pointer is read first. If an entry is written and copied between the two reads, its version
+    is an old one, and a multi that asserts it is refused. Raises ReplicaDropped.
     """
-    log, pointer = keeper.exists_many([table.log, replica.log_pointer])
+    pointer, log = keeper.exists_many([replica.log_pointer, table.log])
     if log is None or pointer is None:
         raise gone(replica)
     return LogEnd(log.next_sequence, pointer.version)

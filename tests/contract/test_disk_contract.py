@@ -1,12 +1,17 @@
 """What the store relies on a disk for: the same tests on a real directory and on the fake."""
 
+import errno
+import os
 import random
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rmt_pipeline.protocol.errors import DiskFull
 from rmt_pipeline.store.disk import Disk, LocalDisk
 from tests.support.fake_disk import FakeDisk
 
@@ -153,6 +158,54 @@ def test_of_a_directory_that_somebody_removed_the_free_space_is_still_known(
 ) -> None:
     """Its parts are fetched again. The worker that looks how large a merge may be ended with it."""
     assert LocalDisk(tmp_path / "table" / "gone").free_bytes() > 0
+
+
+def test_a_file_is_replaced_at_once(disk: Disk) -> None:
+    disk.make_directory("d")
+    for data in (b"a first one", b"second", b""):
+        disk.replace("d/f", data)
+        assert disk.read("d/f") == data
+    disk.replace("d/f", b"third", durable=True)
+    assert (disk.list("d"), disk.read("d/f")) == (["f"], b"third")
+    with pytest.raises(FileNotFoundError):
+        disk.replace("no/f", b"")
+
+
+def test_of_a_file_that_can_not_be_replaced_the_old_bytes_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full. The next one goes on from the file that the failed try has left."""
+    disk, right = LocalDisk(tmp_path), os.write
+
+    def half(descriptor: int, data: Any) -> int:
+        if len(data) > 3:
+            return right(descriptor, data[:3])
+        raise OSError(errno.ENOSPC, "no space left")
+
+    disk.replace("f", b"what was there")
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", half)
+        with pytest.raises(DiskFull):
+            disk.replace("f", b"what comes")
+    assert disk.read("f") == b"what was there"
+    disk.replace("f", b"new")
+    assert (disk.list(""), disk.read("f")) == (["f"], b"new")
+
+
+def test_many_who_replace_a_file_at_once_leave_one_of_theirs(tmp_path: Path) -> None:
+    disk = LocalDisk(tmp_path)
+    disk.replace("f", b"0" * 100)
+    seen: set[bytes | None] = set()
+
+    def replace(digit: int) -> None:
+        for _ in range(50):
+            disk.replace("f", str(digit).encode() * 100)
+            seen.add(disk.read("f"))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(replace, range(4)))
+    assert seen <= {str(digit).encode() * 100 for digit in range(4)}
+    assert disk.list("") == ["f"]
 
 
 # What a crash of the host takes; only the fake can be asked.

@@ -155,6 +155,15 @@ class FakeDisk:
             file.modified_s = self.now_s()
         return len(file.data)
 
+    def replace(self, path: str, data: bytes, *, durable: bool = False) -> None:
+        directory, name = self._parent(path)
+        self._require_space(path)
+        file = _File(self.now_s())
+        file.data, file.is_synced = data, durable
+        self._put(directory, name, file)
+        if durable:
+            self._keep_changes_of(directory)
+
     def read(self, path: str) -> bytes | None:
         node = self._find(path)
         return self._bytes_of(path, node) if isinstance(node, _File) else None

@@ -40,6 +40,14 @@ class SimDisk:
             kind=Kind.SPACE,
         )
 
+    def replace(self, path: str, data: bytes, *, durable: bool = False) -> None:
+        self._change(
+            "write",
+            path,
+            lambda: self._disk.replace(path, data, durable=durable),
+            kind=Kind.SPACE,
+        )
+
     def append(self, path: str, data: bytes) -> None:
         """What is for people to read no world depends on, and it is no effect. Nothing is appended
         to a file that is to be locked.
