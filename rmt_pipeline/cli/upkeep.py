@@ -11,7 +11,6 @@ from rmt_pipeline.protocol.errors import RmtError, UserError
 from rmt_pipeline.protocol.retention import HYSTERESIS
 from rmt_pipeline.replica.assign.explain import ExplainedRange, explain_merges
 from rmt_pipeline.replica.life.restore import NothingToRestore
-from rmt_pipeline.replica.mutations.mutations import clean_mutations
 from rmt_pipeline.replica.upkeep.clean_up import CleanUpPlan, carry_out, plan_clean_up
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.keeper import Create, Refused
@@ -80,9 +79,6 @@ def _clean(table: Table, *, dry_run: bool) -> None:
     if dry_run:
         return
     print(f"{name}: {carry_out(replica, plan).words()}")
-    mutations = clean_mutations(replica)
-    if mutations:
-        print(f"{name}: removed mutations {', '.join(mutations)}")
 
 
 def _words(plan: CleanUpPlan) -> list[str]:

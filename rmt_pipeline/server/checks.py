@@ -123,7 +123,7 @@ class PartChecks:
 
     def _look(self, replica: Replica, known: _Listing | None) -> _Listing:
         changed_s = replica.store.names_changed_s()
-        if known is not None and changed_s == known.changed_s:
+        if known is not None and changed_s is not None and changed_s == known.changed_s:
             return known
         names = replica.store.names()
         before = frozenset[str]() if known is None else known.names

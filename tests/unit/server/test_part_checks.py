@@ -45,6 +45,19 @@ def test_it_is_given_up_and_fetched_again_though_nobody_reads_it(replicas, runni
     store.verify(part)
 
 
+def test_a_whole_directory_that_goes_just_after_it_has_changed_is_noticed(replicas):
+    """Its listing is not settled yet, and then there is none: that is not the same."""
+    store = replicas.stores["r2"]
+    changed_s = store.names_changed_s()
+    replicas.clock.passed_s += changed_s - replicas.clock.now_s()
+    found = PartChecks({}.get, lambda: [replicas["r2"]])
+    found.look_at_disks()
+    parts = store.parts()
+    shutil.rmtree(store.disk.local_path(""))
+    found.look_at_disks()
+    assert sorted(part for _, part in found._waiting) == parts
+
+
 def test_what_is_merged_away_is_no_loss(replicas):
     """Its promise goes before its directory does."""
     replica = replicas["r2"]
@@ -114,10 +127,10 @@ def test_what_a_full_disk_did_not_take_is_noted_at_the_next_look(replicas, monke
     found = PartChecks({}.get, lambda: [replica])
     with monkeypatch.context() as full:
 
-        def refuse(*_: object) -> int:
+        def refuse(*_: object) -> None:
             raise DiskFull("no space left")
 
-        full.setattr(LocalDisk, "write", refuse)
+        full.setattr(LocalDisk, "replace", refuse)
         found.look_at_disks()
     assert replica.store.marks.active_seen() is None
     found.look_at_disks()
