@@ -56,8 +56,13 @@ def constant_value(node: Node, data_type: DataType) -> object:
 
 def number_text(text: str, plain: DataType) -> str:
     """Return a number's text in a form that the type parses: 1e3 becomes 1000 for an integer. 1.5
-    is left, and the type will refuse it.
+    is left, and the type will refuse it. For a time, a number is seconds since 1970: zeros in front
+    keep it from being read as a year.
     """
+    if plain.family in {"DateTime", "DateTime64"}:
+        whole, point, fraction = text.partition(".")
+        if whole.isdigit():
+            return whole.zfill(10) + point + fraction
     if plain.is_integer and not text.lstrip("+-").isdigit():
         try:
             number = decimal.Decimal(text)
