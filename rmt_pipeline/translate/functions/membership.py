@@ -77,14 +77,26 @@ def member_of_query(value: Typed, sql: str, types: list[DataType]) -> Typed:
     wanted = list(value.plain.elements) if value.plain.family == "Tuple" else [value.type]
     if len(types) != len(wanted):
         raise WrongArguments(f"IN compares {len(wanted)} values with {len(types)} columns")
-    columns = [f"m.c{place}" for place in range(len(types))]
-    converted = [
-        to_stored(convert(from_stored(name, data_type), target))
-        for name, data_type, target in zip(columns, types, wanted, strict=True)
-    ]
-    row = converted[0]
+    found = [from_stored(f"m.c{place}", each) for place, each in enumerate(types)]
+    converted = [convert(one, target) for one, target in zip(found, wanted, strict=True)]
+    row = to_stored(converted[0])
     if value.plain.family == "Tuple":
-        row = struct_sql(zip(value.plain.element_names, converted, strict=True))
-    present = " AND ".join(f"{name} IS NOT NULL" for name in columns)
-    inner = f"SELECT {row} FROM ({sql}) AS m WHERE {present}"  # noqa: S608 - compiled parts
+        stored = map(to_stored, converted)
+        row = struct_sql(zip(value.plain.element_names, stored, strict=True))
+    members = [f"m.c{place} IS NOT NULL" for place in range(len(types))]
+    for one, other in zip(found, converted, strict=True):
+        if _may_lose(one.plain, other.plain):
+            members.append(compare("equals", one, other).sql)
+    inner = f"SELECT {row} FROM ({sql}) AS m WHERE {' AND '.join(members)}"  # noqa: S608 - compiled parts
     return true_or_false(f"({to_stored(value)} IN ({inner}))", value)
+
+
+def _may_lose(kind: DataType, target: DataType) -> bool:
+    """Return whether a value may become another one when it is converted: 257 becomes 1 as a UInt8,
+    and 1.5 as an Int64. The converted value must be equal then.
+    """
+    if kind == target:
+        return False
+    if kind.is_computable and target.is_computable:
+        return True
+    return (kind.is_date or kind.is_time) and (target.is_date or target.is_time)
