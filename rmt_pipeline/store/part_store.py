@@ -292,8 +292,8 @@ class PartStore:
             cached = self._cache.get(part)
             if cached is not None:
                 self._cache.move_to_end(part)
-        # A part that was removed and fetched again has another manifest: its mtime differs.
-        if cached is not None and cached[0] == modified_s:
+        # A part that was removed and fetched again has another mtime; None is no mtime to compare.
+        if cached is not None and modified_s is not None and cached[0] == modified_s:
             return cached[1]
         with self._reading(part):
             data = self._disk.read(path)

@@ -585,3 +585,25 @@ def test_what_was_just_published_is_not_read_to_know_what_is_in_it(
     monkeypatch.setattr(type(disk), "modified_s", lambda *_: 2000.0)
     assert store.manifest(PART) == staged.manifest
     assert len(read) == 1
+
+
+def test_a_part_that_another_process_removed_is_not_answered_from_memory(
+    store: PartStore, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. The manifest's mtime is read: there is no such part yet. 2. Another process publishes the
+    part, and its manifest is read. 3. Another process removes it: again there is no mtime.
+    """
+    other = PartStore(disk, store.root, ids=CountedIds())
+    right = type(disk).modified_s
+
+    def publish_after_look(self: Disk, path: str) -> float | None:
+        found = right(self, path)
+        monkeypatch.setattr(type(disk), "modified_s", right)
+        other.publish(stage_bytes(other), PART)
+        return found
+
+    monkeypatch.setattr(type(disk), "modified_s", publish_after_look)
+    assert store.manifest(PART).rows
+    assert other.remove(PART)
+    with pytest.raises(MissingPart):
+        store.manifest(PART)
