@@ -215,6 +215,7 @@ class Select:
     group_by: tuple[Node, ...] = ()
     group_all: bool = False
     group_modifier: Choice["", "ROLLUP", "CUBE"] = ""
+    totals: bool = False
     having: Node | None = None
     windows: tuple[tuple[str, WindowSpec], ...] = ()
     qualify: Node | None = None

@@ -104,6 +104,7 @@ def _select(c: Cursor) -> Select:
     prewhere = expression(c) if c.take_words("PREWHERE") else None
     where = expression(c) if c.take_words("WHERE") else None
     group_by, group_all, modifier = _group_by(c)
+    totals = c.take_words("WITH", "TOTALS")
     having = expression(c) if c.take_words("HAVING") else None
     windows = _windows(c)
     qualify = expression(c) if c.take_words("QUALIFY") else None
@@ -121,6 +122,7 @@ def _select(c: Cursor) -> Select:
         group_by=group_by,
         group_all=group_all,
         group_modifier=modifier,
+        totals=totals,
         having=having,
         windows=windows,
         qualify=qualify,
@@ -198,8 +200,6 @@ def _group_by(c: Cursor) -> tuple[tuple[Node, ...], bool, Choice["", "ROLLUP", "
         return nodes, group_all, "ROLLUP"
     if c.take_words("WITH", "CUBE"):
         return nodes, group_all, "CUBE"
-    if c.at_word("WITH") and c.ahead().upper == "TOTALS":
-        c.not_supported("WITH TOTALS")
     return nodes, group_all, ""
 
 

@@ -90,6 +90,55 @@ def test_a_flat_answer_is_written_as_by_clickhouse(session, format_name, query):
     assert ours(session, query, format_name) == wanted
 
 
+@pytest.mark.parametrize(
+    "format_name", [*FORMATS, "JSON", "Pretty", "PrettyCompact", "Vertical"]
+)
+def test_totals_are_written_as_by_clickhouse(session, format_name):
+    query = (
+        "SELECT toString(number % 2) AS k, toInt32(sum(number)) AS n FROM numbers(5) GROUP BY k"
+        " WITH TOTALS ORDER BY k"
+    )
+    wanted = _STATISTICS.sub("", ask(query, format_name)).rstrip("\n")
+    assert ours(session, query, format_name).rstrip("\n") == wanted
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT * FROM (SELECT count() FROM numbers(3) WITH TOTALS)", "in a subquery"),
+        ("SELECT count() FROM numbers(3) WITH TOTALS UNION ALL SELECT 1", "and UNION"),
+        ("SELECT number FROM numbers(3) WITH TOTALS", "WITH TOTALS without GROUP BY"),
+    ],
+)
+def test_totals_where_there_can_be_none_are_refused(session, query, message):
+    with pytest.raises(UserError, match=message):
+        session.execute(query)
+
+
+@pytest.mark.parametrize(
+    ("columns", "clauses"),
+    [
+        ("number % 3 AS k, count() AS c", "GROUP BY k WITH TOTALS HAVING c > 3"),
+        (
+            "nullIf(number % 3, 1) AS k, sum(number)",
+            "GROUP BY k WITH TOTALS HAVING sum(number) < 15 ORDER BY k",
+        ),
+        ("number % 3 AS k, count()", "WHERE 0 GROUP BY k WITH TOTALS"),
+        (
+            "number % 2 AS k, number % 3 AS j, count()",
+            "GROUP BY k, j WITH ROLLUP WITH TOTALS ORDER BY k, j, count()",
+        ),
+        (
+            "DISTINCT toString(number % 3) AS k, k = '', max(number) + 1 AS m",
+            "GROUP BY k WITH TOTALS ORDER BY m LIMIT 1",
+        ),
+    ],
+)
+def test_totals_are_of_the_groups_that_having_leaves(session, columns, clauses):
+    query = f"SELECT {columns} FROM numbers(10) {clauses}"
+    assert ours(session, query, "TSV") == ask(query, "TSV").removesuffix("\n")
+
+
 def test_raw_blob_refuses_what_is_no_string(session):
     with pytest.raises(UserError, match="n is UInt8"):
         ours(session, SEVERAL, "RawBLOB")

@@ -5,7 +5,7 @@ be known before the first line is written.
 """
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.sql.formats.rows import ResultColumn, Rows, small_batches
@@ -30,6 +30,23 @@ class _Table:
 
 def pretty(rows: Rows) -> Iterator[str]:
     """Yield the pieces of Pretty: a heavy head, and a line between rows."""
+    yield from _with_totals(_pretty, rows)
+
+
+def pretty_compact(rows: Rows) -> Iterator[str]:
+    """Yield the pieces of PrettyCompact: the names are in the upper border."""
+    yield from _with_totals(_pretty_compact, rows)
+
+
+def _with_totals(draw: Callable[[Rows], Iterator[str]], rows: Rows) -> Iterator[str]:
+    yield from draw(rows)
+    totals = rows.of_totals()
+    if totals is not None:
+        yield "\nTotals:\n"
+        yield from draw(totals)
+
+
+def _pretty(rows: Rows) -> Iterator[str]:
     table = _table(rows)
     if not table.rows:
         return
@@ -44,8 +61,7 @@ def pretty(rows: Rows) -> Iterator[str]:
     yield pad + _line("└┴┘", "─", table.widths) + "\n" + _more(table)
 
 
-def pretty_compact(rows: Rows) -> Iterator[str]:
-    """Yield the pieces of PrettyCompact: the names are in the upper border."""
+def _pretty_compact(rows: Rows) -> Iterator[str]:
     table = _table(rows)
     if not table.rows:
         return
@@ -70,10 +86,17 @@ def vertical(rows: Rows) -> Iterator[str]:
     width = max(map(display_width, names), default=0)
     labels = [name + " " * (width - display_width(name)) for name in names]
     for number, texts in enumerate(_texts(rows), 1):
-        head = f"Row {number}:"
-        yield ("\n" if number > 1 else "") + head + "\n" + "─" * len(head) + "\n"
-        for label, text in zip(labels, texts, strict=True):
-            yield label + text + "\n"
+        yield "\n" if number > 1 else ""
+        yield _upright(f"Row {number}:", labels, texts)
+    totals = rows.of_totals()
+    if totals is not None:
+        for texts in _texts(totals):
+            yield "\n\n" + _upright("Totals:", labels, texts)
+
+
+def _upright(head: str, labels: Sequence[str], texts: Sequence[str]) -> str:
+    lines = (label + text for label, text in zip(labels, texts, strict=True))
+    return "\n".join([head, "─" * len(head), *lines]) + "\n"
 
 
 def _visible(text: str) -> str:

@@ -1,7 +1,7 @@
 """The answer of a statement: rows in batches, or none."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import pyarrow as pa
@@ -53,13 +53,20 @@ class Rows:
     """An answer with rows. Batches have stored forms (see types.data_type) and can be read only
     once.
 
-    `format` is the FORMAT of the statement, None without one.
+    `format` is the FORMAT of the statement, None without one. `totals` is the row of WITH TOTALS.
     """
 
     columns: tuple[ResultColumn, ...]
     batches: Iterable[pa.RecordBatch] = field(repr=False)
     format: str | None = None
     options: OutputOptions = field(default=OutputOptions())
+    totals: pa.RecordBatch | None = None
+
+    def of_totals(self) -> "Rows | None":
+        """Return the row of WITH TOTALS as an answer of its own; None without it."""
+        if self.totals is None:
+            return None
+        return replace(self, batches=[self.totals], totals=None)
 
 
 @dataclass(frozen=True, slots=True)

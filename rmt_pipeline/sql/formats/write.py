@@ -171,6 +171,10 @@ def _short(data_type: DataType) -> DataType:
 def _lines(rows: Rows, make: ColumnTexts, separator: str) -> Iterator[str]:
     for texts in _row_texts(rows, make):
         yield separator.join(texts) + "\n"
+    totals = rows.of_totals()
+    if totals is not None:
+        yield "\n"
+        yield from _lines(totals, make, separator)
 
 
 def _tsv(rows: Rows) -> Iterator[str]:
@@ -366,7 +370,14 @@ def _json_document(
     for texts in _row_texts(rows, make(rows)):
         yield (",\n" if count else "") + row(texts)
         count += 1
-    yield f'\n\t],\n\n\t"rows": {count}\n}}\n'
+    yield "\n\t],\n\n"
+    totals = rows.of_totals()
+    if totals is not None:
+        for texts in _row_texts(totals, make(rows)):
+            inner = row(texts).replace("\n\t", "\n")[1:]  # one tab less than a row of "data"
+            shown = f"\n{inner}" if inner.startswith("\t{") else f" {inner.strip()}"
+            yield f'\t"totals":{shown},\n\n'
+    yield f'\t"rows": {count}\n}}\n'
 
 
 def _json_meta(rows: Rows) -> str:
@@ -410,7 +421,14 @@ def _json_columns_with_metadata(rows: Rows) -> Iterator[str]:
     columns, count = _json_by_column(rows)
     yield "{\n" + _json_meta(rows) + ',\n\n\t"data":\n\t{\n'
     named = _named_columns(rows, columns, "\t\t") if count else ""
-    yield named + f'\n\t}},\n\n\t"rows": {count}\n}}\n'
+    yield named + "\n\t},\n\n"
+    totals = rows.of_totals()
+    if totals is not None:
+        columns, _ = _json_by_column(totals)
+        pairs = zip(rows.columns, columns, strict=True)
+        named = ",\n".join(f"\t\t{json_string(one.name)}: {text}" for one, (text,) in pairs)
+        yield f'\t"totals":\n\t{{\n{named}\n\t}},\n\n'
+    yield f'\t"rows": {count}\n}}\n'
 
 
 def _values(rows: Rows) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Writes answers as XML in the original's form, but without `statistics`, as for JSON."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rmt_pipeline.sql.formats.rows import Rows, small_batches
@@ -24,20 +24,28 @@ def xml(rows: Rows) -> Iterator[str]:
         yield f"\t\t\t<column>\n\t\t\t\t<name>{name}</name>\n"
         yield f"\t\t\t\t<type>{type_name}</type>\n\t\t\t</column>\n"
     yield "\t\t</columns>\n\t</meta>\n\t<data>\n"
-    texts = [_text(column.type) for column in rows.columns]
     count = 0
+    for row in _rows(rows, tags, "\t\t\t"):
+        count += 1
+        yield f"\t\t<row>\n{row}\t\t</row>\n"
+    yield "\t</data>\n"
+    totals = rows.of_totals()
+    if totals is not None:
+        for row in _rows(totals, tags, "\t\t"):
+            yield f"\t<totals>\n{row}\t</totals>\n"
+    yield f"\t<rows>{count}</rows>\n</result>\n"
+
+
+def _rows(rows: Rows, tags: Sequence[str], indent: str) -> Iterator[str]:
+    texts = [_text(column.type) for column in rows.columns]
     for batch in small_batches(rows.batches):
         columns = [
             map(text, column_values(array))
             for text, array in zip(texts, batch.columns, strict=True)
         ]
         for values in zip(*columns, strict=True):
-            count += 1
-            yield "\t\t<row>\n"
-            for tag, value in zip(tags, values, strict=True):
-                yield f"\t\t\t<{tag}>{value}</{tag}>\n"
-            yield "\t\t</row>\n"
-    yield f"\t</data>\n\t<rows>{count}</rows>\n</result>\n"
+            pairs = zip(tags, values, strict=True)
+            yield "".join(f"{indent}<{tag}>{value}</{tag}>\n" for tag, value in pairs)
 
 
 def _escape(text: str) -> str:

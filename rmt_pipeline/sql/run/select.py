@@ -81,14 +81,18 @@ def select(session: SessionContext, statement: SelectStatement) -> Rows:
         if statement.shows == "plan":
             with sources.pinned:
                 return _plan(connection, translated.sql, statement)
+        totals = None
+        types = [column.type for column in translated.columns]
+        if translated.totals:
+            reader = _run(connection, translated.totals, statement.text, sources)
+            (totals,) = _read(reader, types, statement.text, sources)
         reader = _run(connection, translated.sql, statement.text, sources)
     except BaseException:
         sources.pinned.close()
         raise
     columns = tuple(ResultColumn(column.name, column.type) for column in translated.columns)
-    types = [column.type for column in columns]
     batches = _batches(reader, types, statement.text, sources)
-    return Rows(columns, batches, statement.answer.format)
+    return Rows(columns, batches, statement.answer.format, totals=totals)
 
 
 def _share_done(connection: duckdb.DuckDBPyConnection) -> float:
@@ -126,24 +130,30 @@ def _run(
 def _batches(
     reader: pa.RecordBatchReader, types: list[DataType], query: str, sources: "_Sources"
 ) -> Iterator[pa.RecordBatch]:
-    names = [str(place) for place in range(len(types))]
     with sources.pinned:
-        while True:
-            try:
-                batch = reader.read_next_batch()
-            except StopIteration:
-                sources.require_whole()
-                return
-            except (duckdb.Error, pa.ArrowException, OSError) as error:
-                sources.require_in_time(query)
-                sources.require_whole()
-                raise user_error(duckdb.Error(str(error)), query) from error
+        yield from _read(reader, types, query, sources)
+
+
+def _read(
+    reader: pa.RecordBatchReader, types: list[DataType], query: str, sources: "_Sources"
+) -> Iterator[pa.RecordBatch]:
+    names = [str(place) for place in range(len(types))]
+    while True:
+        try:
+            batch = reader.read_next_batch()
+        except StopIteration:
+            sources.require_whole()
+            return
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
             sources.require_in_time(query)
-            arrays = [
-                in_stored_form(array, data_type)
-                for array, data_type in zip(batch.columns, types, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, names=names)
+            sources.require_whole()
+            raise user_error(duckdb.Error(str(error)), query) from error
+        sources.require_in_time(query)
+        arrays = [
+            in_stored_form(array, data_type)
+            for array, data_type in zip(batch.columns, types, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, names=names)
 
 
 class _TimeLimit:

@@ -117,13 +117,14 @@ def after_grouping(
     name_of: Callable[[tuple[str, ...]], str],
     *,
     summed: bool,
+    totals: bool = False,
 ) -> Compiler:
     """Return a compiler for expressions after grouping: they may use the keys, and other columns
     only inside aggregate functions.
 
     `alias` compiles an alias with a given compiler, and returns None for a name that is no alias.
     `name_of` gives the name of a column for messages. `summed` is True for ROLLUP and CUBE, which
-    add rows in which a key is summed up.
+    add rows in which a key is summed up; `totals` for the row of WITH TOTALS, in which all are.
     """
     grouped = {to_stored(value) for _, value in keys}
 
@@ -137,10 +138,12 @@ def after_grouping(
                 f"the column {name_of(parts)!r} is neither in GROUP BY nor under an aggregate "
                 "function"
             )
-        return _grouped(value, summed=summed)
+        return _grouped(value, summed=summed, totals=totals)
 
     known = {
-        node: _grouped(value, summed=summed) for node, value in keys if value.constant is None
+        node: _grouped(value, summed=summed, totals=totals)
+        for node, value in keys
+        if value.constant is None
     }
     compiler = replace(
         plain,
@@ -153,11 +156,16 @@ def after_grouping(
     return compiler
 
 
-def _grouped(value: Typed, *, summed: bool) -> Typed:
+def _grouped(value: Typed, *, summed: bool, totals: bool) -> Typed:
     """Return the value of a key after grouping. In rows in which ROLLUP or CUBE sums it up, a key
     that can't be NULL has its type's default.
     """
     stored = to_stored(value)
+    if totals:
+        nothing = f"CAST(NULL AS {value.type.duckdb})"
+        return from_stored(
+            nothing if value.nullable else stored_default(value.type), value.type
+        )
     if summed and not value.nullable:
         default = stored_default(value.type)
         stored = f"(CASE WHEN GROUPING({stored}) = 1 THEN {default} ELSE {stored} END)"

@@ -234,7 +234,41 @@ class SelectCompiler:
         values = [self._item(each, compiler) for each in items]
         names = titles_of(items)
         columns = [(name, value.type) for name, value in zip(names, values, strict=True)]
-        return Compiled(self._sql(items, values, keys, compiler), columns)
+        totals = self._totals(items, keys, plain) if select.totals else ""
+        return Compiled(self._sql(items, values, keys, compiler), columns, totals)
+
+    def _totals(self, items: Sequence[Node], keys: GroupKeys | None, plain: Compiler) -> str:
+        """Return the SQL of the row of WITH TOTALS: the list over all rows of the groups that
+        HAVING leaves, whatever LIMIT says.
+        """
+        if self._scope.depth:
+            raise NotImplementedStatement(
+                "WITH TOTALS is not supported in a subquery and UNION"
+            )
+        if keys is None:
+            raise UserError("WITH TOTALS without GROUP BY and aggregate functions")
+        compiler = after_grouping(
+            plain, keys, self._alias, self._name_of, summed=False, totals=True
+        )
+        values = [self._item(each, compiler) for each in items]
+        listed = ", ".join(f"{to_stored(value)} AS c{n}" for n, value in enumerate(values))
+        where = self._where()
+        if self._select.having is not None and keys:
+            groups = after_grouping(plain, keys, self._alias, self._name_of, summed=False)
+            having = condition(groups.compile(self._select.having))
+            pairs = (f"k{n} := {to_stored(value)}" for n, (_, value) in enumerate(keys))
+            key = f"struct_pack({', '.join(pairs)})"
+            left = " ".join([*self._from(where), group_by_sql(keys, ""), f"HAVING {having}"])
+            where = [*where, f"{key} IN (SELECT {key} {left})"]
+        return " ".join([f"SELECT {listed}", *self._from(where)])
+
+    def _where(self) -> list[str]:
+        nodes = present(self._select.prewhere, self._select.where)
+        return [self.condition(node, self._source.fields) for node in nodes]
+
+    def _from(self, where: Sequence[str]) -> list[str]:
+        pieces = [f"FROM {self._source.sql}"] if self._source.sql else []
+        return [*pieces, *([f"WHERE {' AND '.join(where)}"] if where else [])]
 
     def _is_aggregated(self, items: Sequence[Node]) -> bool:
         select = self._select
@@ -290,15 +324,8 @@ class SelectCompiler:
         select = self._select
         order = order_by(select, items, compiler)
         listed = ", ".join(f"{to_stored(value)} AS c{n}" for n, value in enumerate(values))
-        pieces = [f"SELECT {distinct_sql(select, compiler)}{listed}"]
-        if self._source.sql:
-            pieces.append(f"FROM {self._source.sql}")
-        where = [
-            self.condition(node, self._source.fields)
-            for node in present(select.prewhere, select.where)
-        ]
-        if where:
-            pieces.append(f"WHERE {' AND '.join(where)}")
+        head = f"SELECT {distinct_sql(select, compiler)}{listed}"
+        pieces = [head, *self._from(self._where())]
         if keys is not None and (select.group_by or select.group_all):
             pieces.append(group_by_sql(keys, select.group_modifier))
         if select.having is not None:

@@ -79,10 +79,13 @@ class OutputColumn:
 
 @dataclass(frozen=True, slots=True)
 class TranslatedQuery:
-    """A SELECT as DuckDB SQL, which gives the stored forms of `columns`, named c0, c1, ..."""
+    """A SELECT as DuckDB SQL, which gives the stored forms of `columns`, named c0, c1, ...
+    `totals` gives the row of WITH TOTALS, and is empty without it.
+    """
 
     sql: str
     columns: tuple[OutputColumn, ...]
+    totals: str = ""
 
 
 def translate_query(
@@ -98,4 +101,4 @@ def translate_query(
     except RecursionError:
         raise SyntaxProblem("the query is nested too deeply") from None
     columns = tuple(OutputColumn(name, data_type) for name, data_type in found.columns)
-    return TranslatedQuery(found.sql, columns)
+    return TranslatedQuery(found.sql, columns, found.totals)

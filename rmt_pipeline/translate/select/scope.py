@@ -10,11 +10,12 @@ from rmt_pipeline.types.data_type import DataType
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """A query's SQL, whose columns are named c0, c1, ..., and the titles and types of these
-    columns.
+    columns. `totals` is the SQL of the row that WITH TOTALS adds, or empty.
     """
 
     sql: str
     columns: list[tuple[str, DataType]]
+    totals: str = ""
 
 
 @dataclass(frozen=True)
