@@ -2227,6 +2227,27 @@ MUTANTS: tuple[LineMutant, ...] = (
         DIRECT,
     ),
     LineMutant(
+        "store: a part that is gone is answered from memory",
+        "rmt_pipeline/store/part_store.py",
+        "if cached is not None and modified_s is not None and cached[0]",
+        "if cached is not None and cached[0]",
+        "tests/unit/store/test_part_store.py",
+    ),
+    LineMutant(
+        "IN: what only a conversion makes equal is a member",
+        "rmt_pipeline/translate/functions/membership.py",
+        "        if _may_lose(one.plain, other.plain):\n",
+        "        if False:\n",
+        "tests/unit/sql/run/test_in_query.py",
+    ),
+    LineMutant(
+        "mutation: a text is a time in the zone of the other side",
+        "rmt_pipeline/sql/run/alter.py",
+        'exact = replace(exact, zone="UTC")',
+        "pass",
+        "tests/unit/sql/run/test_mutation_subqueries.py",
+    ),
+    LineMutant(
         "store: what was published is known with the time of something else",
         "rmt_pipeline/store/part_store.py",
         "modified_s = self._disk.modified_s(self._path(staged.directory, layout.MANIFEST))",
