@@ -33,7 +33,10 @@ from tests.golden.scenario import (
 from tests.support.waiting import LIMIT_S, until
 
 REPLICAS = ("r1", "r2")
-AS_RECORDED = (("optimize_on_insert", "0"),)  # 18.16 stored blocks as they came
+AS_RECORDED = (  # 18.16 stored blocks as they came, and waited for one quorum after the other
+    ("optimize_on_insert", "0"),
+    ("insert_quorum_parallel", "0"),
+)
 
 CONFIG = """
 [zookeeper]

@@ -43,7 +43,9 @@ DATABASES: Columns = (
 
 
 def databases(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    """Rows of system.databases: the databases of this server, with their directories."""
+    """Rows of system.databases: the databases of this server, with their directories, and `system`,
+    which has none.
+    """
     data = scope.server.catalog.data
     for name in scope.server.catalog.databases():
         replicated = replicated_database(scope.server.catalog, name)
@@ -51,6 +53,7 @@ def databases(scope: SystemScope) -> Iterator[tuple[object, ...]]:
             ("Atomic", "Atomic") if replicated is None else ("Replicated", replicated.typed)
         )
         yield name, engine[0], f"{data}/data/{name}/", f"{data}/metadata/{name}/", engine[1]
+    yield SYSTEM_DATABASE, "Atomic", "", "", "Atomic"
 
 
 TABLES: Columns = (
@@ -58,6 +61,7 @@ TABLES: Columns = (
     ("name", "String"),
     ("uuid", "UUID"),
     ("engine", "String"),
+    ("is_temporary", "UInt8"),
     ("data_paths", "Array(String)"),
     ("metadata_version", "Int32"),
     ("create_table_query", "String"),
@@ -98,6 +102,7 @@ def tables(scope: SystemScope, *, counted: bool = False) -> Iterator[tuple[objec
             definition.name,
             uuid_text(definition.uuid),
             definition.engine.name,
+            0,
             [f"{scope.server.catalog.table_directory(definition)}/"],
             definition.metadata_version,
             create_query(definition),
@@ -111,7 +116,7 @@ def tables(scope: SystemScope, *, counted: bool = False) -> Iterator[tuple[objec
         )
     for name in scope.system:
         yield (
-            *(SYSTEM_DATABASE, name, uuid_text(""), "System", list[str](), 0),
+            *(SYSTEM_DATABASE, name, uuid_text(""), "System", 0, list[str](), 0),
             *("", "", "", "", "", "", *(None for _ in _COUNTED), ""),
         )
 

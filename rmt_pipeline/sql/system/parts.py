@@ -10,6 +10,7 @@ from typing import NamedTuple
 from rmt_pipeline.compute.insert.partition import shown_partition
 from rmt_pipeline.compute.rows.computed import ttl_rules
 from rmt_pipeline.protocol.errors import MissingPart
+from rmt_pipeline.protocol.nodes.metadata import INDEX_GRANULARITY
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.partitions.detached import detached_directories
@@ -29,6 +30,7 @@ PARTS: Columns = (
     ("part_type", "String"),
     ("active", "UInt8"),
     ("visible", "UInt8"),
+    ("marks", "UInt64"),
     ("rows", "UInt64"),
     ("bytes_on_disk", "UInt64"),
     ("data_compressed_bytes", "UInt64"),
@@ -222,12 +224,14 @@ def _row(part: _Part) -> tuple[object, ...]:
     header = manifest.header()
     directory = table.store.disk.local_path(str(name))
     modified_s = table.store.disk.modified_s(str(name))
+    granularity = int(dict(definition.settings).get("index_granularity", INDEX_GRANULARITY))
     return (
         shown_partition(manifest, definition),
         str(name),
         PART_TYPE,
         int(is_active),
         int(is_active),  # queries read the active parts
+        -(-manifest.rows // granularity),  # as the original counts them; there are none here
         manifest.rows,
         manifest.bytes_on_disk,
         manifest.bytes_on_disk,

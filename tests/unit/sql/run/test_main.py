@@ -128,7 +128,7 @@ def test_a_database_is_used_until_another_one(config, standard):
 def test_without_zookeeper_the_error_says_so_and_catalog_statements_go_on(config, standard):
     text = "SELECT * FROM system.zookeeper WHERE path = '/'; SELECT name FROM system.databases"
     assert run(config, "r1", {}, None, True, text) == 1
-    assert standard.answer == "default\n"
+    assert standard.answer == "default\nsystem\n"
     assert standard.error.startswith("Code: NO_ZOOKEEPER. ")
 
 
