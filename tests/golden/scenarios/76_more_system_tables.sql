@@ -2,6 +2,7 @@
 CREATE TABLE sy (d Date, id UInt32) ENGINE = ReplicatedMergeTree('{zk}/sy', '{r}') PARTITION BY toYYYYMM(d) ORDER BY id SETTINGS index_granularity = 10;
 INSERT INTO sy SELECT toDate('2018-01-01'), number FROM numbers(25);
 INSERT INTO sy SELECT toDate('2018-02-01'), number FROM numbers(10);
+SYSTEM SYNC REPLICA sy;
 SELECT name, rows, marks, level, min_block_number, max_block_number, min_date, max_date, active FROM system.parts WHERE table = 'sy' ORDER BY name;
 SELECT partition, partition_id, database, table, engine FROM system.parts WHERE table = 'sy' ORDER BY name;
 SELECT database, name, engine, is_temporary FROM system.tables WHERE name = 'sy';
