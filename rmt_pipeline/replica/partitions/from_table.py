@@ -130,8 +130,6 @@ class Between:
             already[:] = map(PartName.parse, self._known(parts))
             known = frozenset(map(str, already))
             new = [one for one in self._named(parts) if one.source not in known]
-            if not new:
-                return None
             apart = Change(self.partition, tuple(new), replaces=False, is_apart=True)
             relied_on = [id_ for source, id_ in self._ids_of(parts).items() if source in known]
             also = partial(_still_there, relied_on)
