@@ -108,7 +108,7 @@ def test_an_insert_on_one_server_becomes_a_fetch_run_on_the_other(
 def test_a_tick_without_work_says_so(site: Site, instance: dg.DagsterInstance) -> None:
     result = tick(site, instance, "log_r1")
     assert requested(result) == []
-    assert "the queue is empty" in str(result.skip_reason)
+    assert "its queue is empty" in str(result.skip_reason)
 
 
 def test_a_server_s_own_inserts_need_no_worker(
@@ -298,7 +298,7 @@ def test_tables_at_rest_cost_no_request(site: Site) -> None:
             patch.setattr(keeper, name, lambda *_, name=name, **__: asked.append(name))
         seen = watch.look({})
     assert asked == []
-    assert "the queue is empty" in seen.words()
+    assert "its queue is empty" in seen.words()
 
 
 def test_a_waiting_tick_ends_as_soon_as_there_is_work(

@@ -2234,7 +2234,7 @@ MUTANTS: tuple[LineMutant, ...] = (
         "tests/unit/store/test_part_store.py",
     ),
     LineMutant(
-        "IN: what only a conversion makes equal is a member",
+        "select: what only a conversion makes equal is a member of IN",
         "rmt_pipeline/translate/functions/membership.py",
         "        if _may_lose(one.plain, other.plain):\n",
         "        if False:\n",
