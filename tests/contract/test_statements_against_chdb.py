@@ -166,6 +166,8 @@ def _lines(text: str) -> list[list[object]]:
         "INSERT INTO texts VALUES ({deep})",
         "ALTER TABLE texts DELETE WHERE {deep}",
         "ALTER TABLE texts UPDATE s = {deep} WHERE 1",
+        "DELETE FROM texts WHERE {deep}",
+        "ALTER TABLE texts ADD COLUMN deep Int64 DEFAULT {deep}",
         "KILL MUTATION WHERE {deep}",
         "SELECT {deep}",
         "OPTIMIZE TABLE texts PARTITION {deep}",

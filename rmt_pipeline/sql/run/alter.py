@@ -9,7 +9,13 @@ from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from rmt_pipeline.protocol.alter.commands import AddDeclared, ClearColumn, LeaveDeclared
-from rmt_pipeline.protocol.errors import BadValue, IncorrectQuery, UnknownTable, UserError
+from rmt_pipeline.protocol.errors import (
+    BadValue,
+    IncorrectQuery,
+    SyntaxProblem,
+    UnknownTable,
+    UserError,
+)
 from rmt_pipeline.protocol.limits import NODE_BYTES_MAX
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
@@ -186,7 +192,10 @@ def mutate_rows(session: SessionContext, statement: MutateRows) -> Result:
         query = replace(query, mutations_sync=query.lightweight_deletes_sync)
     definition, now_s = table.definition, session.server.clock.now_s()
     given = [one for typed in statement.commands for one in on_rows(typed, definition, now_s)]
-    answered = [_with_answers(session, one, definition) for one in given]
+    try:
+        answered = [_with_answers(session, one, definition) for one in given]
+    except RecursionError:
+        raise SyntaxProblem("an expression of the mutation is nested too deeply") from None
     commands = commands_for(answered, definition)
     if query.dry_run:
         plans = plan_mutation(table.replica, commands, query)
