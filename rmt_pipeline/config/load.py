@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import tomllib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING, Field, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -62,16 +62,14 @@ def load_config(path: Path | str | None = None) -> Config:
 
 class RenewedConfig:
     """The current rmt.toml, for what may change without a restart: the file is read again when it
-    has changed. While the new one can't be used, lacks `server`, or `objection` returns a reason
-    against it, the last good one stays in force. Safe for threads.
+    has changed. While the new one can't be used, or lacks `server` or the secrets that the first
+    one had, the last good one stays in force. Safe for threads.
     """
 
-    def __init__(
-        self, config: Config, server: str, objection: Callable[[Config], str] = lambda _: ""
-    ) -> None:
+    def __init__(self, config: Config, server: str) -> None:
+        self._first = config
         self._config = config
         self._server = server
-        self._objection = objection
         self._stamp = self._looked()
         self._lock = threading.Lock()
 
@@ -86,7 +84,7 @@ class RenewedConfig:
     def _take(self) -> None:
         try:
             found = load_config(self._config.path)
-            found.server(self._server)
+            found.require_guarded(self._server)
             reason = self._objection(found)
         except (RmtError, OSError) as error:
             reason = str(error)
@@ -94,6 +92,20 @@ class RenewedConfig:
             _log.warning("the new rmt.toml is not taken, the old one stays: %s", reason)
         else:
             self._config = found
+
+    def _objection(self, found: Config) -> str:
+        """The reason not to take `found`, or "". A file without [servers], such as one that is
+        being written, has the servers of the embedded default instead of ours.
+        """
+        first, new = self._first.server(self._server), found.server(self._server)
+        if (first.data, first.listen) != (new.data, new.listen):
+            return (
+                f"servers.{self._server} has another `data` or `listen` in it, which needs a "
+                "restart of the server"
+            )
+        if self._first.secrets_of(self._server) and not found.secrets_of(self._server):
+            return "the exchange secret is gone from it, and this process began with one"
+        return ""
 
     def _looked(self) -> tuple[int, ...]:
         """A stamp that differs when the file was written or replaced."""

@@ -58,7 +58,7 @@ class RenewedGuard:
     def __init__(self, config: Config, name: str, shared: str = "") -> None:
         self._name = name
         self._shared = shared
-        self._renewed = RenewedConfig(config, name, self._objection)
+        self._renewed = RenewedConfig(config, name)
         self._known = config, self._guard(config)
 
     def admits(self, path: str, shown: bytes) -> bool:
@@ -69,12 +69,6 @@ class RenewedGuard:
 
     def _guard(self, config: Config) -> Guard:
         return Guard.of(config, config.secrets_of(self._name) or (self._shared,))
-
-    def _objection(self, config: Config) -> str:
-        config.require_guarded(self._name)
-        if config.secrets_of(self._name) or self._shared:
-            return ""
-        return "the exchange secret is gone from it, and this server began with one"
 
 
 def guarded(app: ASGIApp, guard: Admits, on_stranger: Callable[[], None]) -> ASGIApp:

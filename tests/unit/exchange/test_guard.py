@@ -150,7 +150,9 @@ def test_a_secret_is_changed_in_the_file_while_the_server_runs(tmp_path, caplog)
         assert (admitted(), asking.secret()) == ("first second", "second")
         file.write_text("")
         assert (admitted(), asking.secret()) == ("first second", "second")
-        assert caplog.text.count("is not taken, the old one stays") == 4
+        written(tmp_path, "")
+        assert (admitted(), asking.secret()) == ("first second", "second")
+        assert caplog.text.count("is not taken, the old one stays") == 6
         written(tmp_path, "[exchange]\nsecret = 'third'")
         assert (admitted(), asking.secret()) == ("third", "third")
 
@@ -166,6 +168,17 @@ def test_the_token_of_a_server_for_strangers_can_not_be_taken_out_while_it_runs(
     )
     assert guard.admits("/metrics", b"Bearer another")
     assert not guard.admits("/metrics", b"Bearer look")
+
+
+def test_a_file_that_lost_its_servers_opens_nothing(tmp_path, caplog):
+    """The embedded default, which it has then, listens on this host alone and needs no token."""
+    told = "[exchange]\nsecret = 's'\n[monitoring]\ntoken = 'look'"
+    config = load_config(written(tmp_path, told, "0.0.0.0:9009"))
+    guard = RenewedGuard(config, "r1", "shared")
+    (tmp_path / "rmt.toml").write_text("[exchange]\nsecret = 's'")
+    assert not guard.admits("/metrics", b"")
+    assert guard.admits("/metrics", b"Bearer look")
+    assert "servers.r1 has another `data` or `listen` in it" in caplog.text
 
 
 def test_the_secret_in_zookeeper_stays_until_the_next_start(tmp_path):
