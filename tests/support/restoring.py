@@ -62,8 +62,14 @@ class Disaster(Replicas):
             self.connect(name)
 
     def connect(self, name: str) -> Replica:
-        """Another process, with a session of its own."""
-        bound = replace(self[name], keeper=self.zookeeper.connect(), memory=Memory())
+        """Another process, with a session of its own. It has read no manifest yet."""
+        self.stores[name] = self._store(name)
+        bound = replace(
+            self[name],
+            keeper=self.zookeeper.connect(),
+            memory=Memory(),
+            store=self.stores[name],
+        )
 
         def update(change: Callable[[TableDefinition], TableDefinition]) -> TableDefinition:
             bound.definition = change(bound.definition)

@@ -3,7 +3,6 @@ row is there once, or an error says which are and what to do (P37, P41).
 """
 
 import shutil
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import product
@@ -23,7 +22,6 @@ from rmt_pipeline.replica.insert.result import (
     QuorumNotReached,
 )
 from rmt_pipeline.replica.pull_log import pull_log
-from rmt_pipeline.replica.tries import StillTrying
 from rmt_pipeline.replica.upkeep.check import check_part
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
@@ -269,8 +267,7 @@ def test_a_block_that_is_lost_while_another_insert_relies_on_it_is_inserted(
     else:
         fetch(replicas)
     meanwhile = before(replicas["r2"].keeper, logs, lambda: lose_it(replicas, block(0)))
-    with meanwhile, warnings.catch_warnings():
-        warnings.simplefilter("ignore", StillTrying)  # the clock has jumped meanwhile
+    with meanwhile:
         result = insert(replicas, rows=ROWS[:4], at="r2")
     assert result.rows == 4
     fetch(replicas)
