@@ -308,7 +308,9 @@ def clean_quorums(replica: Replica) -> int:
     """Remove quorum nodes that have no use any more; how many.
 
     A quorum of more replicas than there are counts as reached once all existing ones have the part:
-    one was dropped, and no client could insert any more while the others waited for it. A failed
+    one was dropped, and no client could insert any more while the others waited for it. A replica
+    without `host` is being dropped, and does not count, even if the process that drops it died:
+    `host` never comes back, and the multi asserts that no replica has joined since. A failed
     part is forgotten when no process can come across it: its entry has left the log and every
     queue, no replica has it, and the inserting client was answered long ago.
     """
@@ -316,16 +318,18 @@ def clean_quorums(replica: Replica) -> int:
     quorums = read_quorums(replica)
     ops: list[Op] = []
     if quorums.entries():
-        names, stat = keeper.children_stat(replica.table.replicas)
-        there = frozenset(names)
+        table = replica.table
+        names, stat = keeper.children_stat(table.replicas)
+        hosts = keeper.exists_many([table.replica(name).host for name in names])
+        there = {name for name, host in zip(names, hosts, strict=True) if host is not None}
         counted = quorums.changed(
             lambda entry: replace(
                 entry, replicas=tuple(name for name in entry.replicas if name in there)
             ),
-            enough=len(names),
+            enough=len(there),
         )
         gone = [op for op in counted if isinstance(op, Delete)]
-        ops = [Check(replica.table.replicas, stat.version), *counted] if gone else []
+        ops = [Check(table.replicas, stat.version), *counted] if gone else []
     removed = 0
     if ops:
         with suppress(Refused):

@@ -6,6 +6,7 @@ REPLICA = "rmt_pipeline/replica"
 FATE = f"{REPLICA}/quorum.py"
 WAIT = f"{REPLICA}/insert/quorum.py"
 TESTS = "tests/unit/replica/insert/test_quorum.py"
+HALF = "tests/unit/replica/test_half_dropped.py"
 LOST = "tests/unit/replica/test_lost_parts.py"
 
 QUORUM_MUTANTS: tuple[LineMutant, ...] = (
@@ -115,18 +116,46 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
         f"{TESTS}::test_nor_one_that_waits_beside_others",
     ),
     LineMutant(
+        "quorum: half a replica has the part of an insert",
+        WAIT,
+        "                None not in pair\n",
+        "                pair[0] is not None\n",
+        f"{HALF}::test_a_replica_whose_drop_was_cut_off_holds_nothing_for_the_insert_itself",
+    ),
+    LineMutant(
+        "quorum: half a replica has the rows of a duplicate",
+        WAIT,
+        "zip(held, is_living, strict=True) if lives\n",
+        "zip(held, is_living, strict=True)\n",
+        f"{HALF}::test_a_replica_whose_drop_was_cut_off_holds_nothing_for_a_duplicate",
+    ),
+    LineMutant(
+        "quorum: what only half a replica has counts as dropped",
+        WAIT,
+        "    anywhere = set().union(*held)\n",
+        "    anywhere = set().union(*(one for one, is_in in zip(held, is_living) if is_in))\n",
+        f"{HALF}::test_rows_that_only_a_half_dropped_replica_has_are_on_too_few",
+    ),
+    LineMutant(
+        "quorum: half a replica is waited for",
+        FATE,
+        "            enough=len(there),\n",
+        "            enough=len(names),\n",
+        f"{HALF}::test_a_replica_whose_drop_was_cut_off_is_not_waited_for",
+    ),
+    LineMutant(
         "clean up: half a replica stops the trimming",
         f"{REPLICA}/upkeep/clean_up.py",
         "    if host is None:\n        return None\n    return ReplicaLogFacts",
         "    assert host is not None\n    return ReplicaLogFacts",
-        "tests/unit/replica/test_half_dropped.py",
+        HALF,
     ),
     LineMutant(
         "mutations: half a replica keeps them",
         f"{REPLICA}/mutations/mutations.py",
         "zip(names, hosts, strict=True) if host is not None]\n    try:",
         "zip(names, hosts, strict=True)]\n    try:",
-        "tests/unit/replica/test_half_dropped.py",
+        HALF,
     ),
     LineMutant(
         "lost parts: while a replica is away",

@@ -255,16 +255,26 @@ def _failed(replica: Replica, awaited: Awaited, insert_id: str) -> list[PartName
 def _is_on_enough(replica: Replica, awaited: Awaited) -> bool:
     """Whether enough replicas have each awaited part, or what replaced it, and each awaited block
     number that any replica has. A block number that no replica has any more was dropped since.
+
+    A replica without `host` is not counted: its drop has begun, and if the process that drops it
+    died, `parts` may stay in ZooKeeper for long. `host` is read after the parts, so a replica that
+    has it was not being dropped when its parts were read.
     """
     if awaited.required < 2:
         return True
     keeper, table = replica.keeper, replica.table
     peers = [table.replica(name) for name in keeper.children(table.replicas)]
+    hosts = [peer.host for peer in peers]
     if not awaited.earlier:  # mostly the replicas still have the parts under these very names
-        stats = keeper.exists_many([peer.part(p) for p in awaited.parts for peer in peers])
+        paths = [peer.part(part) for part in awaited.parts for peer in peers]
+        stats = keeper.exists_many([*paths, *hosts])
+        living = stats[len(paths) :]
         counts = [
-            sum(stat is not None for stat in stats[at : at + len(peers)])
-            for at in range(0, len(stats), max(1, len(peers)))
+            sum(
+                None not in pair
+                for pair in zip(stats[at : at + len(peers)], living, strict=True)
+            )
+            for at in range(0, len(paths), max(1, len(peers)))
         ]
         if all(count >= awaited.required for count in counts):
             return True
@@ -272,16 +282,23 @@ def _is_on_enough(replica: Replica, awaited: Awaited) -> bool:
         PartSet(map(PartName.parse, names or ()))
         for names in keeper.children_many([peer.parts for peer in peers])
     ]
-    return all(_is_held(span, have, awaited.required) for span in awaited.spans())
+    is_living = [stat is not None for stat in keeper.exists_many(hosts)]
+    return all(_is_held(span, have, is_living, awaited.required) for span in awaited.spans())
 
 
-def _is_held(span: Span, have: Sequence[PartSet], required: int) -> bool:
-    """Whether at least `required` replicas have all those block numbers of the span that any
-    replica has. A number that no replica has was never committed, or was dropped.
+def _is_held(
+    span: Span, have: Sequence[PartSet], is_living: Sequence[bool], required: int
+) -> bool:
+    """Whether at least `required` living replicas have all those block numbers of the span that any
+    replica has, also one that is being dropped. A number that no replica has was never committed,
+    or was dropped.
     """
     held = [_numbers(span, parts) for parts in have]
     anywhere = set().union(*held)
-    return not anywhere or sum(anywhere <= numbers for numbers in held) >= required
+    holders = sum(
+        anywhere <= numbers for numbers, lives in zip(held, is_living, strict=True) if lives
+    )
+    return not anywhere or holders >= required
 
 
 def _numbers(span: Span, parts: PartSet) -> set[int]:

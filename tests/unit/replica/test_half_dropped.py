@@ -6,16 +6,19 @@ from pathlib import Path
 import pytest
 
 from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.insert.result import InsertResult, Outcome, QuorumNotReached
 from rmt_pipeline.replica.mutations.mutations import (
     clean_mutations,
     finalize_mutations,
     load_mutations,
 )
+from rmt_pipeline.replica.quorum import clean_quorums
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.zookeeper.keeper import Delete, SetData
 from tests.support.local_replicas import ROOT, Replicas
 
 HALF = f"{ROOT}/replicas/r2"
+ALONE = {"insert_quorum_parallel": "0"}
 
 
 @pytest.fixture
@@ -59,3 +62,72 @@ def test_mutations_are_forgotten(replicas: Replicas) -> None:
     finalize_mutations(replicas["r1"], load_mutations(replicas["r1"]))
     clean_mutations(replicas["r1"])
     assert len(replicas.zookeeper.nodes[f"{ROOT}/mutations"].children) == 1
+
+
+def half_drop(replicas: Replicas, name: str) -> None:
+    """The process that drops the replica dies when `host` and `is_lost` are gone, and `parts` is
+    not.
+    """
+    replicas.stop(name)
+    paths = replicas["r1"].table.replica(name)
+    replicas["r1"].keeper.multi([Delete(paths.host), Delete(paths.is_lost)])
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[Replicas]:
+    with Replicas(tmp_path, ["r1", "r2", "r3"]) as opened:
+        yield opened
+
+
+def quorum_insert(
+    replicas: Replicas, value: int = 1, at: str = "r1", **settings: str
+) -> InsertResult:
+    asked = {"insert_quorum": "2", "insert_quorum_timeout": "1000", **settings}
+    return replicas.table(at).insert([{"n": value}], settings=asked)
+
+
+def test_a_replica_whose_drop_was_cut_off_holds_nothing_for_a_duplicate(
+    three: Replicas,
+) -> None:
+    """The rows reached their quorum on r1 and r3. Of these only r1 is still a replica when the
+    insert is sent again to r2, which has yet to fetch them.
+    """
+    three.meanwhile.append(lambda: three.step("r3", "fetch"))
+    assert quorum_insert(three).rows == 1
+    half_drop(three, "r3")
+    with pytest.raises(QuorumNotReached):
+        quorum_insert(three, at="r2")
+    three.meanwhile.append(lambda: three.step("r2", "fetch"))
+    assert quorum_insert(three, at="r2").outcome is Outcome.DUPLICATE
+
+
+def test_a_replica_whose_drop_was_cut_off_holds_nothing_for_the_insert_itself(
+    three: Replicas,
+) -> None:
+    def fetch_and_go() -> None:
+        three.step("r3", "fetch")
+        half_drop(three, "r3")
+
+    three.meanwhile += [fetch_and_go, lambda: three.step("r2", "fetch")]
+    assert quorum_insert(three).outcome is Outcome.INSERTED
+    assert three.meanwhile == [], "it did not wait for r2"
+
+
+def test_rows_that_only_a_half_dropped_replica_has_are_on_too_few(three: Replicas) -> None:
+    """They are not gone before its nodes are: until then they do not count as dropped."""
+    assert quorum_insert(three, at="r3", insert_quorum="0").rows == 1
+    half_drop(three, "r3")
+    with pytest.raises(QuorumNotReached):
+        quorum_insert(three)
+
+
+def test_a_replica_whose_drop_was_cut_off_is_not_waited_for(three: Replicas) -> None:
+    """Else no other insert that waits alone could begin until somebody finishes the drop."""
+    with pytest.raises(QuorumNotReached):
+        quorum_insert(three, **ALONE, insert_quorum="3")
+    half_drop(three, "r3")
+    assert clean_quorums(three["r1"]) == 0, "r2 has yet to fetch the rows"
+    three.step("r2", "fetch")
+    assert clean_quorums(three["r1"]) == 1
+    three.meanwhile.append(lambda: three.step("r2", "fetch"))
+    assert quorum_insert(three, 2, **ALONE).rows == 1
