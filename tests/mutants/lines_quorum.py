@@ -133,7 +133,7 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
         "quorum: what only half a replica has counts as dropped",
         WAIT,
         "    anywhere = set().union(*held)\n",
-        "    anywhere = set().union(*(one for one, is_in in zip(held, is_living) if is_in))\n",
+        "    anywhere = set().union(*(one for one, living in zip(held, is_living) if living))\n",
         f"{HALF}::test_rows_that_only_a_half_dropped_replica_has_are_on_too_few",
     ),
     LineMutant(
