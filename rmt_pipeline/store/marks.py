@@ -161,9 +161,7 @@ class Marks:
         return ActiveSeen(tuple(map(PartName.parse, names.decode().split())), seen_s)
 
     def note_active(self, parts: Iterable[PartName]) -> bool:
-        """Note which parts are active. Return False if that fails: then there may be no note, or
-        still the earlier one.
-        """
+        """Note which parts are active. Return False if that fails: then the earlier note stays."""
         names = "".join(f"{part}\n" for part in parts).encode()
         text = names + b"check " + hash_hex(names).encode()
         with suppress(OSError, DiskFull):

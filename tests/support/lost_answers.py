@@ -28,14 +28,19 @@ def faulty(
     error: BaseException | None = None,
     but: Callable[[Op], bool] = lambda op: False,
     times: int = 1,
+    after: int = 0,
 ) -> Iterator[None]:
     """The first multis that have an operation of each of `hits`, and none like `but`, get no answer
-    (or end in `error`). `landed`: they were carried out.
+    (or end in `error`); with `after`, so many of them are carried out before. `landed`: those that
+    get no answer were carried out, too.
     """
-    multi, left = keeper.multi, [times]
+    multi, left, passed = keeper.multi, [times], [after]
 
     def wrong(ops: Sequence[Op]) -> list[str]:
         hit = all(any(map(one, ops)) for one in hits) and not any(map(but, ops))
+        if hit and passed[0]:
+            passed[0] -= 1
+            hit = False
         if not hit or not left[0]:
             return multi(ops)  # type: ignore[no-any-return]
         left[0] -= 1

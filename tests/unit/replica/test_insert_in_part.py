@@ -61,22 +61,9 @@ def commits_of(replicas, action):
 
 def begin_and_die(replicas, *, commits=1, token="", landed=False):
     """An insert through r1 whose client dies at its commit after `commits` others."""
-    keeper = replicas["r1"].keeper
-    multi, left = keeper.multi, [commits]
-
-    def counting(ops):
-        if any(map(logs, ops)):
-            left[0] -= 1
-            if left[0] < 0:
-                if landed:
-                    multi(ops)
-                raise Died
-        return multi(ops)
-
-    keeper.multi = counting
-    with pytest.raises(Died):
+    died = faulty(replicas["r1"].keeper, logs, landed=landed, error=Died(), after=commits)
+    with died, pytest.raises(Died):
         replicas.table("r1").insert(ROWS, token=token)
-    keeper.multi = multi
 
 
 def forget_what_can_be(replicas):

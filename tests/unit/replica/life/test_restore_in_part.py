@@ -15,15 +15,12 @@ from rmt_pipeline.replica.insert.record import noted_records, read_record
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.local_replicas import by_tens
-from tests.support.lost_answers import logs
+from tests.support.lost_answers import faulty, logs
+from tests.support.mortal_disk import Died
 from tests.support.restoring import Disaster, forget_ephemerals
 
 VALUES = (1, 2, 11, 12, 21, 22, 31, 32, 41, 42)  # two rows in each of five partitions
 IN_TWO_BLOCKS = {"max_insert_block_size": 1, "min_insert_block_size_rows": 1}
-
-
-class Dies(BaseException):
-    """The client's process is killed."""
 
 
 @pytest.fixture
@@ -36,22 +33,10 @@ def two(tmp_path, monkeypatch):
 
 def cut_off(two, name, commits, *, token="", landed=False, settings=None):
     """An insert that dies at its commit after so many others; that one may have landed."""
-    keeper = two[name].session
-    multi, left = keeper.multi, [commits]
-
-    def counting(ops):
-        if any(map(logs, ops)):
-            left[0] -= 1
-            if left[0] < 0:
-                if landed:
-                    multi(ops)
-                raise Dies
-        return multi(ops)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keeper, "multi", counting)
+    died = faulty(two[name].session, logs, landed=landed, error=Died(), after=commits)
+    with died, pytest.MonkeyPatch.context() as patch:
         patch.setattr(two[name].store, "withdraw", lambda *_: None)
-        with pytest.raises(Dies):
+        with pytest.raises(Died):
             two.insert_again(name, *VALUES, token=token, settings=settings)
 
 
