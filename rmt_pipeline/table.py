@@ -542,13 +542,24 @@ class Table(Partitions):
         """While ZooKeeper is away, or lost the table: the parts that were active when the server
         last looked, with a warning. Raises `error` if these are not noted on the disk; MissingPart,
         Corruption.
+
+        The server may reach ZooKeeper when this process does not, and remove parts that it merged.
+        It has noted what is active since; so a part that is gone or broken is looked for once more.
         """
-        seen = self.store.marks.active_seen()
-        if seen is None:
-            raise error
-        known = PartSet(seen.parts)
-        lacking = [part for part in self.store.marks.given_up() if not known.containing(part)]
-        found = ReadableParts(seen.parts, tuple(lacking)).of_partition(partition)
+        rounds_left = SNAPSHOT_ROUNDS_MAX
+        while True:
+            seen = self.store.marks.active_seen()
+            if seen is None:
+                raise error
+            known = PartSet(seen.parts)
+            given_up = self.store.marks.given_up()
+            lacking = [part for part in given_up if not known.containing(part)]
+            found = ReadableParts(seen.parts, tuple(lacking)).of_partition(partition)
+            pinned.close()  # from the round before
+            snapshot, broken = self._whole_of(pinned, found.active, query)
+            if broken is None or not rounds_left or self.store.marks.active_seen() == seen:
+                break
+            rounds_left -= 1
         # Such a part is lost, or was dropped since: without ZooKeeper that is not known.
         if found.absent and not query.skip_broken_parts:
             raise absent_error(f"{self.definition.full_name}", found.absent) from error
@@ -561,8 +572,35 @@ class Table(Partitions):
             ReadWithoutZooKeeper,
             stacklevel=2,
         )
-        pinned.enter_context(self.store.pin(found.active))
-        return self._snapshot_of(found.active, query)
+        if broken is not None and not query.skip_broken_parts:
+            raise type(broken)(
+                f"{self.definition.full_name}: part {broken.part}, which its server saw last, "
+                f"can't be read ({broken}). Another replica's copy can be fetched again when "
+                f"ZooKeeper answers ({error}). Until then read on another server, or without its "
+                "rows: SETTINGS skip_broken_parts = 1",
+                part=broken.part,
+            ) from broken
+        return snapshot
+
+    def _whole_of(
+        self, pinned: ExitStack, names: Sequence[PartName], query: QuerySettings
+    ) -> tuple[Snapshot, Corruption | None]:
+        """Pin those of these parts that are here and whole. Return them, and what is wrong with the
+        first of the others.
+        """
+        parts: list[ActivePart] = []
+        files: list[str] = []
+        broken: Corruption | None = None
+        for name in names:
+            try:
+                pinned.enter_context(self.store.pin([name]))
+                one = self._snapshot_of([name], query)
+            except Corruption as error:
+                broken = broken or error
+                continue
+            parts += one.parts
+            files += one.files
+        return Snapshot(tuple(parts), tuple(files)), broken
 
     def _snapshot_of(self, names: Sequence[PartName], query: QuerySettings) -> Snapshot:
         look = (

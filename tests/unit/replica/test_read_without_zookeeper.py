@@ -3,9 +3,11 @@
 import socket
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, suppress
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -14,16 +16,19 @@ from rmt_pipeline.cli.status import run_status
 from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import (
+    Corruption,
     MissingPart,
     ReplicaRetired,
     RmtError,
     ZooKeeperUnreachable,
 )
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.readable import note_active
 from rmt_pipeline.sql.run import main as sql
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.store import layout
-from rmt_pipeline.table import ReadWithoutZooKeeper
+from rmt_pipeline.table import ReadWithoutZooKeeper, Table
+from tests.support.local_replicas import Replicas
 from tests.support.local_session import rows, session_with_numbers
 
 
@@ -108,6 +113,73 @@ def test_what_was_given_up_is_not_left_out_of_the_answer(context):
     with pytest.warns(ReadWithoutZooKeeper):
         left = context.table("t").dataset({"skip_broken_parts": True})
     assert left.to_table().num_rows == 1
+
+
+@pytest.fixture
+def cut_off(tmp_path) -> Iterator[Table]:
+    """Two parts, with the rows 1 and 2; ZooKeeper has gone."""
+    with Replicas(tmp_path, ["r1"]) as replicas:
+        for n in (1, 2):
+            replicas.insert("r1", n)
+        note_active(replicas["r1"])
+        table = replicas.table("r1")
+        table._reader = partial(unreachable, table)
+        yield table
+
+
+def unreachable(table: Table) -> NoReturn:
+    raise ZooKeeperUnreachable(f"no ZooKeeper answered for {table.definition.full_name}")
+
+
+def numbers(table: Table, **settings: bool) -> list[int]:
+    with pytest.warns(ReadWithoutZooKeeper):
+        return table.dataset(settings).to_table().column("n").to_pylist()
+
+
+@pytest.mark.parametrize("damage", ["gone", "torn"])
+def test_what_is_gone_or_broken_is_named_with_what_to_do(cut_off, damage):
+    first, _ = cut_off.store.parts()
+    if damage == "gone":
+        assert cut_off.store.remove(first)
+    else:
+        tear(cut_off, first)
+    with pytest.raises(MissingPart if damage == "gone" else Corruption) as raised:
+        numbers(cut_off)
+    words = str(raised.value)
+    assert words.startswith(f"default.t: part {first}, ")
+    assert "again when ZooKeeper answers (no ZooKeeper answered for default.t)" in words
+    assert "skip_broken_parts = 1" in words
+    assert raised.value.part == first
+
+
+def test_what_is_gone_or_broken_is_left_out_on_demand(cut_off):
+    first, second = cut_off.store.parts()
+    tear(cut_off, first)
+    assert numbers(cut_off, skip_broken_parts=True) == [2]
+    assert cut_off.store.remove(second)
+    assert numbers(cut_off, skip_broken_parts=True) == []
+
+
+def test_what_the_server_merged_meanwhile_is_read_merged(cut_off, monkeypatch):
+    """This process does not reach ZooKeeper; the server does, and goes on with its work."""
+    store = cut_off.store
+    gone, left = store.parts()
+    pin = store.pin
+
+    def pin_late(parts: Iterable[PartName]) -> AbstractContextManager[None]:
+        if store.has(gone):
+            assert store.marks.note_active([left])
+            assert store.remove(gone)
+        return pin(parts)
+
+    monkeypatch.setattr(store, "pin", pin_late)
+    assert numbers(cut_off) == [2]
+    assert numbers(cut_off, skip_broken_parts=True) == [2]
+
+
+def tear(table: Table, part: PartName) -> None:
+    file = Path(table.store.directory(part)) / layout.data_file(0)
+    file.write_bytes(file.read_bytes()[:-1])
 
 
 def test_nobody_writes(context):
