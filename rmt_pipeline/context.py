@@ -449,7 +449,7 @@ class ServerContext:
         if version is None or host is None:
             raise UnknownTable(
                 f"there is no replica {engine.replica} at {engine.zookeeper_path} to attach, or "
-                "only what a DROP that was cut off has left of it: CREATE TABLE makes one"
+                "only what an interrupted DROP has left of it: CREATE TABLE makes one"
             )
         applied = int(version[0] or b"0")
         for name in creations or ():  # the catalog finds the table's directory by it

@@ -328,7 +328,7 @@ class Catalog(CatalogContents):
         if any(self.table_directory(one) == directory for one in known):
             return True
         for problem in self._damaged() if directory.exists() else ():
-            raise Corruption(f"whose {directory} is cannot be said: {problem}")
+            raise Corruption(f"the table that {directory} belongs to is not known: {problem}")
         return False
 
     # DROP TABLE: the table is put away for `drop_delay_s`, and its name is free at once

@@ -313,7 +313,7 @@ class CatalogContents:
                 raise TableDetached(f"table {name} was dropped; UNDROP TABLE takes it up again")
         if there is not None:
             raise UnknownTable(
-                f"table {definition.full_name} was dropped and created again: open it anew"
+                f"table {definition.full_name} was dropped and created again: open it again"
             )
         return None
 
@@ -354,8 +354,8 @@ class CatalogContents:
             )
         if self.is_dropping(database, name):
             return UnknownTable(
-                f"table {database}.{name} was dropped, and that was cut off: the server goes on "
-                "with it, and so does DROP TABLE or CREATE TABLE of the same name"
+                f"the DROP of table {database}.{name} was interrupted: the server finishes it; so "
+                "does DROP TABLE or CREATE TABLE of the same name"
             )
         hint = _near(name, self.tables(database))
         if any(full_name_of(one.definition) == (database, name) for one in self.dropped()):

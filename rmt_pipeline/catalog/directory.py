@@ -39,8 +39,8 @@ def directory_owner(data: Path) -> Owner | None:
         return Owner(*(str(raw[key]) for key in ("server", "cluster", "id")))
     except (ValueError, TypeError, KeyError) as error:
         raise Corruption(
-            f"{file} does not say whose directory it is: {error!r}. Put a copy of it back; or, if "
-            "you know whose it is, remove the file: that server's start writes it anew"
+            f"{file} does not name the server of the directory: {error!r}. Put a copy of it back; "
+            "or, if you know the server, remove the file: the server writes it when it starts"
         ) from error
 
 

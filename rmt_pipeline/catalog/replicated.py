@@ -50,8 +50,8 @@ def replicated_database(catalog: Catalog, database: str) -> ReplicatedDatabase |
         return ReplicatedDatabase(path, shard, replica, typed, bool(raw["is_dropping"]))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise Corruption(
-            f"{file} does not say where the database is: {error!r}. Its tables are served, what "
-            "is said to it waits. Put a copy of the file back: another server's, with "
+            f"{file} does not say where the database is: {error!r}. Its tables are served, but "
+            "statements for it wait. Put a copy of the file back: another server's, with "
             "the shard and the replica of this one in it"
         ) from error
 

@@ -50,13 +50,13 @@ def _say(text: str) -> None:
 
 @app.command()
 @click.option(
-    "--dagster/--no-dagster", default=True, help="Dagster's UI, daemon and runs; on by itself."
+    "--dagster/--no-dagster", default=True, help="Dagster's UI, daemon and runs; on by default."
 )
-@click.option("--spark/--no-spark", default=True, help="A Spark Connect server; on by itself.")
+@click.option("--spark/--no-spark", default=True, help="A Spark Connect server; on by default.")
 @click.option(
     "--work/--no-work",
     default=None,
-    help="Servers work their queues themselves; so it is without Dagster.",
+    help="Servers work on their queues themselves; the default with --no-dagster.",
 )
 @click.pass_context
 def up(context: click.Context, dagster: bool, spark: bool, work: bool | None) -> int:
@@ -76,19 +76,19 @@ def run_zookeeper(context: click.Context) -> None:
     section = config_of(context).zookeeper
     if not section.embedded:
         raise UserError(
-            f"[zookeeper] hosts = {section.hosts!r}: somebody else's ZooKeeper is used, so none "
-            "is started here"
+            f"[zookeeper] hosts = {section.hosts!r} names another ZooKeeper, so none is started "
+            "here"
         )
     EmbeddedZooKeeper(section.data, section.port).run_foreground(_say)
 
 
 @app.command("serve", cls=OfServer)
 @of_one_server
-@click.option("--work", is_flag=True, help="Work the queues here too, without Dagster.")
+@click.option("--work", is_flag=True, help="Work on the queues too, without Dagster.")
 @click.option(
     "--connect-timeout-s",
     type=click.FloatRange(min=0.1),
-    help="How long to wait for ZooKeeper at first.",
+    help="How long to wait for ZooKeeper at the start.",
 )
 def serve_tables(
     config: "Config", server: str, work: bool, connect_timeout_s: float | None
@@ -106,14 +106,14 @@ def serve_tables(
     "--pool",
     type=click.Choice(["fetch", "merge", "all"]),
     default="all",
-    help="Which entries to work.",
+    help="Which entries to work on.",
 )
-@click.option("--once", is_flag=True, help="What can be done now, then end.")
+@click.option("--once", is_flag=True, help="Do what can be done now, then end.")
 @click.option(
-    "--until-idle", is_flag=True, help=f"End when nothing came for {WORK_UNTIL_IDLE_S:g} s."
+    "--until-idle", is_flag=True, help=f"End after {WORK_UNTIL_IDLE_S:g} s with nothing to do."
 )
 def worker(config: "Config", server: str, pool: str, once: bool, until_idle: bool) -> int:
-    """Work a server's queues in the foreground, without Dagster."""
+    """Work on a server's queues in the foreground, without Dagster."""
     from rmt_pipeline.cli.worker import POOLS, run_worker  # noqa: PLC0415
 
     if once and until_idle:
@@ -142,7 +142,7 @@ def spark(context: click.Context) -> None:
 
 
 @app.command()
-@click.option("--wait", is_flag=True, hidden=True, help="Begin when all servers are up.")
+@click.option("--wait", is_flag=True, hidden=True, help="Start when all servers are up.")
 @click.pass_context
 def dagster(context: click.Context, wait: bool) -> None:
     """Run Dagster's UI and daemon for this configuration in the foreground."""
@@ -163,7 +163,9 @@ def dagster(context: click.Context, wait: bool) -> None:
     metavar="NAME",
     help="TSV, CSV, JSON, Pretty… Default: TSV, or Pretty on a terminal.",
 )
-@click.option("--ignore-error", is_flag=True, help="Go on with the next statement.")
+@click.option(
+    "--ignore-error", is_flag=True, help="Continue with the next statement after an error."
+)
 def sql(
     config: "Config",
     server: str,
@@ -201,7 +203,7 @@ def reload(config: "Config", server: str) -> int:
 @app.command("merges")
 @click.argument("table", metavar="[[DATABASE.]TABLE]", required=False)
 @of_servers
-@click.option("--watch", is_flag=True, help="Again every second, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Repeat every second, until Ctrl-C.")
 def list_merges(config: "Config", server: str | None, table: str | None, watch: bool) -> int:
     """Show what is being merged or mutated now: sources, rows, bytes, progress, time."""
     from rmt_pipeline.cli.merges import run_merges  # noqa: PLC0415
@@ -212,7 +214,7 @@ def list_merges(config: "Config", server: str | None, table: str | None, watch: 
 @app.command()
 @click.argument("insert_id", metavar="[ID]", default="")
 @click.option("--token", default="", help="By its deduplication token, instead of the id.")
-@click.option("--table", metavar="[DATABASE.]TABLE", help="Of this table alone.")
+@click.option("--table", metavar="[DATABASE.]TABLE", help="Only in this table.")
 @of_servers
 def inserts(
     config: "Config", server: str | None, insert_id: str, token: str, table: str | None
@@ -228,9 +230,9 @@ def inserts(
 @app.command()
 @click.argument("insert_id", metavar="[ID]", default="")
 @click.option("--token", default="", help="By its deduplication token, instead of the id.")
-@click.option("--table", metavar="[DATABASE.]TABLE", help="Of this table alone.")
+@click.option("--table", metavar="[DATABASE.]TABLE", help="Only in this table.")
 @of_servers
-@click.option("--yes", is_flag=True, help="Do it. Else it is only said what would go.")
+@click.option("--yes", is_flag=True, help="Do it; without it, only show what would be removed.")
 def undo(
     config: "Config",
     server: str | None,
@@ -263,7 +265,7 @@ def undo(
     type=click.FloatRange(min=0),
     default=3600.0,
     show_default=True,
-    help="For so long the files of a version stay after the next one took its place.",
+    help="How long a version's files are kept after the next version replaced it.",
 )
 @of_one_server
 def export(
@@ -283,9 +285,9 @@ def export(
 
 @app.command(cls=OfServer)
 @of_one_server
-@click.option("--dry-run", is_flag=True, help="Only say what would go, and why.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed, and why.")
 def cleanup(config: "Config", server: str, dry_run: bool) -> int:
-    """Remove old parts, log entries and ids that are not needed; say what stays and why."""
+    """Remove old parts, log entries and ids that are not needed; show what is kept and why."""
     from rmt_pipeline.cli.upkeep import run_cleanup  # noqa: PLC0415
 
     return run_cleanup(config, server, dry_run=dry_run)
@@ -293,8 +295,8 @@ def cleanup(config: "Config", server: str, dry_run: bool) -> int:
 
 @app.command("check")
 @click.argument("table", metavar="[[DATABASE.]TABLE]", required=False)
-@click.option("--partition", metavar="ID", default="", help="Of this partition alone.")
-@click.option("--part", metavar="NAME", default="", help="This part alone.")
+@click.option("--partition", metavar="ID", default="", help="Only this partition.")
+@click.option("--part", metavar="NAME", default="", help="Only this part.")
 @of_one_server
 def check_tables(
     config: "Config", server: str, table: str | None, partition: str, part: str
@@ -347,7 +349,7 @@ def about_mutations() -> None:
 @about_mutations.command("list")
 @click.argument("table", metavar="[[DATABASE.]TABLE]", required=False)
 @of_servers
-@click.option("--watch", is_flag=True, help="Again and again, until none is unfinished.")
+@click.option("--watch", is_flag=True, help="Repeat until none is unfinished.")
 def list_mutations(config: "Config", server: str | None, table: str | None, watch: bool) -> int:
     """Show every mutation, unfinished ones first: parts, pace, time left, what fails and why."""
     from rmt_pipeline.cli.mutations import run_mutations  # noqa: PLC0415

@@ -157,7 +157,7 @@ def _zookeeper_lines(before: Mapping[str, Load]) -> Iterator[str]:
         elif isinstance(load, OSError):
             words = f"not running: nothing answers ({load})"
         else:
-            words = "does not say how it is (srvr)"
+            words = "does not report its state (srvr)"
         yield f"ZooKeeper at {address}: {words}"
 
 
@@ -225,7 +225,7 @@ def _waiting(health: Health) -> list[str]:
 def who_may_ask(config: Config, server: ServerConfig) -> str:
     """Which clients get an answer from a server, in a line."""
     reached = (
-        "this host alone" if server.listen_address.is_local else "whoever reaches the port"
+        "this host alone" if server.listen_address.is_local else "anyone who reaches the port"
     )
     if config.tls.client_certificates:
         reached += f" with a certificate signed by {config.tls.ca}"
@@ -365,9 +365,11 @@ def _state_words(table: Table, health: Health) -> str:
                 again = f" (the server looks again in {looks_s:.0f} s; rmt reload: now)"
                 return f"read-only: {served['reason']}{again if looks_s >= 1 else ''}"
             broken = ", ".join(served.get("broken", [])[:REASONS_MAX])
-            words = f"broken or gone, and fetched again: {broken}; nobody reads without them"
+            words = (
+                f"broken or gone, and fetched again: {broken}; reads fail until they are here"
+            )
             return words if broken else "active"
-    return "not served: nobody can write to it, and its parts cannot be fetched"
+    return "not served: it takes no writes, and its parts cannot be fetched"
 
 
 def _replicas_words(replica: Replica) -> str:

@@ -82,19 +82,24 @@ def _clean(table: Table, *, dry_run: bool) -> None:
 
 
 def _words(plan: CleanUpPlan) -> list[str]:
-    """What is removed, what stays, and why."""
-    lines = [f"old part {part} goes" for part in plan.parts.remove]
-    lines += [f"old part {part} stays: {reason}" for part, reason in plan.parts.kept]
+    """What is removed, what is kept, and why."""
+    lines = [f"old part {part} is removed" for part in plan.parts.remove]
+    lines += [f"old part {part} is kept: {reason}" for part, reason in plan.parts.kept]
     lines += [
-        f"directory {part} goes: it is covered, and promised no more" for part in plan.leftovers
+        f"directory {part} is removed: another part covers it, and ZooKeeper no longer lists it"
+        for part in plan.leftovers
     ]
     lines += [
         f"directory {part} is set aside: ZooKeeper does not know it" for part in plan.unexpected
     ]
     lines += [f"replica {name} becomes lost" for name in plan.log.mark_lost]
-    lines.append(f"{len(plan.log.remove)} log entries go; {'; '.join(plan.log.kept_because)}")
+    lines.append(
+        f"{len(plan.log.remove)} log entries are removed; {'; '.join(plan.log.kept_because)}"
+    )
     for what, ids in (("block ids", plan.ids.blocks), ("insert records", plan.ids.inserts)):
-        lines.append(f"{len(ids.remove)} {what} go, {ids.kept} stay: {ids.kept_because}")
+        lines.append(
+            f"{len(ids.remove)} {what} are removed, {ids.kept} kept: {ids.kept_because}"
+        )
     return lines
 
 

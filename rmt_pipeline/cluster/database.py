@@ -180,7 +180,7 @@ def picture(keeper: Keeper, database: DatabasePaths) -> Picture:
                 if read is not None
             }
             return Picture(tables, after.next_sequence - 1)
-    raise Conflict(f"{database.root} is changed all the time; it is looked at again")
+    raise Conflict(f"{database.root} keeps changing; trying again")
 
 
 def log_pointer(keeper: Keeper, database: DatabasePaths, replica: str) -> int | None:

@@ -122,7 +122,7 @@ def _settled(
             return path
     raise OutcomeUnknown(
         f"whether the statement is in {queue.root} is not known: ZooKeeper did not answer. "
-        "system.distributed_ddl_queue shows it if it is; say it again if it is not"
+        "system.distributed_ddl_queue shows it if it is; repeat it if it is not"
     )
 
 
@@ -217,7 +217,7 @@ def _look(
         if keeper.exists(task.root) is None:
             raise TaskRemoved(
                 f"{task.root} was removed from the queue before every server had done it: "
-                f"{', '.join(due)}. Look there, and say it again where it is not done"
+                f"{', '.join(due)}. Look there, and repeat it where it is not done"
             ) from refused
         return [], 0  # the task's nodes are not made yet
     found = []

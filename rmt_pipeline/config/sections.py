@@ -81,8 +81,8 @@ class ZooKeeperConfig:
             raise ValueError("key is there without certificate: name both, or none")
         if self.acl == "creator" and not (self.identity or self.certificate):
             raise ValueError(
-                'acl = "creator" needs identity = "user:password", or a certificate: ZooKeeper '
-                "knows nobody to make the nodes for"
+                'acl = "creator" needs identity = "user:password", or a certificate: without '
+                "one ZooKeeper does not know who creates the nodes"
             )
 
     @property
@@ -210,7 +210,9 @@ class TlsConfig:
                 "without certificate there is no TLS: name one, or remove the rest"
             )
         if self.client_certificates and self.ca is None:
-            raise ValueError("client_certificates = true needs ca: who signs those we believe")
+            raise ValueError(
+                "client_certificates = true needs ca, which signs the certificates of clients"
+            )
 
     @property
     def files(self) -> TlsFiles | None:

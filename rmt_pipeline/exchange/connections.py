@@ -109,7 +109,7 @@ class Connections:
         for name in ("Transfer-Encoding", "Content-Encoding"):
             if name in answer.headers:  # urllib3 would unpack it, whatever its size
                 answer.close()
-                raise ProtocolError(f"it answers with a {name}, which no server of ours does")
+                raise ProtocolError(f"it answers with a {name}, which an rmt server never does")
         return answer
 
     def pool(self, peer: Peer) -> urllib3.HTTPConnectionPool:
@@ -167,7 +167,7 @@ class _Head(io.RawIOBase):
         if self.end_s is not None:
             left_s = self.end_s - time.monotonic()
             if left_s <= 0:
-                raise TimeoutError("timed out: the head of an answer trickles")
+                raise TimeoutError("timed out: the head of the answer arrives too slowly")
             self._connection.settimeout(left_s)
         return self._arriving.readinto(buffer)
 

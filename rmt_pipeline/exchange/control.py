@@ -56,7 +56,7 @@ def health(config: Config, server: ServerConfig, timeout_s: float) -> dict[str, 
     try:
         return dict(json.loads(body))
     except (ValueError, TypeError, RecursionError) as error:
-        raise Unavailable(f"{peer} answered as no server of ours: {error}") from error
+        raise Unavailable(f"{peer} did not answer like an rmt server: {error}") from error
 
 
 def how_it_is(config: Config, server: ServerConfig) -> Health:
@@ -97,8 +97,8 @@ def refusal(status: int, body: bytes) -> str:
     """
     if status == 401:
         return (
-            "401: it takes us for a stranger. All servers of a cluster share one exchange secret, "
-            "or for a while two: look at [exchange] secret and [monitoring] token of both"
+            "401: it does not accept our secret. All servers of a cluster share one exchange "
+            "secret, or for a while two: look at [exchange] secret and [monitoring] token of both"
         )
     return f"{status}: {body.decode(errors='replace').strip()[:500] or 'no reason given'}"
 

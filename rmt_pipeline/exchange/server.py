@@ -113,7 +113,7 @@ class Exchange:
         endpoint, text = query.get("endpoint", ""), query.get("part", "")
         parts = wire.parts_asked(text, query.get("parts", ""))
         if parts is None:
-            return _refusal(400, f"{text!r} is not a part name, or `parts` are not its like")
+            return _refusal(400, f"{text!r} is not a part name, or one of `parts` is not")
         if not endpoint.startswith(wire.ENDPOINT_PREFIX):
             return _refusal(400, f"endpoint {endpoint!r} is not {wire.ENDPOINT_PREFIX}<path>")
         version = query.get("client_protocol_version", "")

@@ -72,8 +72,8 @@ class DeltaExport:
         elif not self.is_as(names):  # a change of columns lists all files anew
             if self.live().keys() - removed:
                 raise UserError(
-                    f"somebody else gave {self._files.directory} other columns: remove it, and "
-                    "it is exported anew"
+                    f"another program changed the columns of {self._files.directory}: remove it, "
+                    "and it is exported again"
                 )
             self._table.create_write_transaction(adds, "overwrite", schema)
         else:

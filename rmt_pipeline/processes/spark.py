@@ -220,7 +220,7 @@ class SessionJvm(ChildServer):
 
     def _ended(self, status: int) -> Unavailable:
         return Unavailable(
-            f"Spark's JVM ended with status {status}; its own words are on standard error"
+            f"Spark's JVM ended with status {status}; its output is on standard error"
         )
 
 

@@ -301,7 +301,7 @@ def forget_dropped_quorums(replica: Replica, dropped: PartName) -> None:
         with suppress(Refused):
             replica.keeper.multi(ops)
             return
-    raise Conflict(f"{replica}: who waits for a quorum changes all the time; trying again")
+    raise Conflict(f"{replica}: the parts that wait for a quorum keep changing; trying again")
 
 
 def clean_quorums(replica: Replica) -> int:

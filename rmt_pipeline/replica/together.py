@@ -121,7 +121,7 @@ class Together(Generic[T, R]):
             if self._under_way[:1] == [asked]:
                 for one in self._under_way:
                     if one.outcome is None:
-                        one.outcome = OutcomeUnknown("who did it for others was interrupted")
+                        one.outcome = OutcomeUnknown("the thread that did it was interrupted")
                     if one is not asked:
                         one.waker.wake()
                 self._under_way = []

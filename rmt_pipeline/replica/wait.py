@@ -279,7 +279,7 @@ def _why_waiting(replica: Replica, waiting: set[str], timeout_s: float) -> str:
     hint = (
         "they are running"
         if running == len(waiting)
-        else f"{running} are running; is anybody working the queue (`rmt serve --work`, "
+        else f"{running} are running; does anything work on the queue (`rmt serve --work`, "
         "`rmt worker` or Dagster)? system.replication_queue says why each one waits"
     )
     return (

@@ -205,7 +205,7 @@ def log_flush(flush: Flush) -> None:
     for done in flush.parts:
         if done.bug is not None:
             about = {"table": flush.table, **_about(done)}
-            log.error("entry failed as nobody expected", **about, exc_info=done.bug)
+            log.error("entry failed with an unexpected error", **about, exc_info=done.bug)
         elif done.error:
             log.warning("entry failed", table=flush.table, **_about(done), error=done.error)
     made = [done for done in flush.parts if not done.error]

@@ -242,7 +242,7 @@ class _Process:
                         "right one, start this server again"
                     )
             except RmtError as error:  # if the session is bad, its next use ends it
-                log.warning("cluster id and secret not looked at", reason=str(error))
+                log.warning("cluster id and secret could not be read", reason=str(error))
         return keeper
 
     def _find_store(self, endpoint: str) -> PartStore | None:
@@ -340,7 +340,7 @@ def _session(
             if isinstance(error, AccessDenied) and give_up_after_s is not None:
                 raise
             if attempts == 1:
-                log.warning("no ZooKeeper yet; trying on", hosts=hosts, reason=reason)
+                log.warning("no ZooKeeper yet; trying again", hosts=hosts, reason=reason)
         switch.waker.wait_s(pause_s)
         pause_s = min(pause_s * 2, PAUSE_MAX_S)
     return None

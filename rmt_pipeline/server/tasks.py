@@ -277,7 +277,7 @@ class DatabaseLoop(TaskLoop):
             )
         now = picture(keeper, self._paths)  # with what the records have since
         if now.last_task != before.last_task:
-            raise Conflict(f"{self._paths.root} was changed meanwhile; it is looked at again")
+            raise Conflict(f"{self._paths.root} changed meanwhile; trying again")
         return now
 
     def _look(self, worker: TaskWorker) -> None:
@@ -325,7 +325,7 @@ class DatabaseLoop(TaskLoop):
         """
         settled = self._settled_picture(keeper)
         if settled.last_task != now.last_task:
-            raise Conflict(f"{self._paths.root} was changed meanwhile; it is looked at again")
+            raise Conflict(f"{self._paths.root} changed meanwhile; trying again")
         return self._compare_with().catch_up(keeper, settled, is_settled=True)
 
     def _compare_with(self) -> "DatabaseCarrier":

@@ -135,7 +135,7 @@ class UpkeepLoop:
                 return {}
             return self._read(replicas[:half]) | self._read(replicas[half:])
         except Exception as error:  # noqa: BLE001  each is then cleaned alone
-            log.debug("tables were not looked at together", reason=str(error))
+            log.debug("tables could not be read together", reason=str(error))
             return {}
         return {
             replica.paths.root: [next(found) for _ in some]

@@ -88,7 +88,7 @@ class Fetching:
         if gone:
             raise Conflict(
                 f"{gone} was removed from {layout.DETACHED}/ while the FETCH ran (DROP DETACHED?). "
-                "What else has arrived is kept: say it again"
+                "What else has arrived is kept: repeat the FETCH"
             )
         text = seal_json({"path": path, "parts": [str(part) for part in parts]})
         self._store.disk.write(self._note, [text])

@@ -44,8 +44,8 @@ class Access:
         if self.identity:
             return f"user {self.user_and_password[0]!r}"
         if self.tls is not None and self.tls.certificate is not None:
-            return f"whoever has the certificate {self.tls.certificate}"
-        return "somebody who says not who he is"
+            return f"the owner of the certificate {self.tls.certificate}"
+        return "a client without an identity"
 
 
 ANYONE = Access()

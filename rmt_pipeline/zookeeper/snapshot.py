@@ -253,7 +253,7 @@ def _list_parts(keeper: Keeper, replica: ReplicaPaths, known: KnownQueue) -> Hol
 
 
 def _just_ended(entry: LogEntry) -> Claim:
-    return Claim("somebody who has just finished", virtual_parts(entry))
+    return Claim("a worker that has just finished", virtual_parts(entry))
 
 
 def gone(replica: ReplicaPaths) -> ReplicaDropped:

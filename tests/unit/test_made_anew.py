@@ -35,7 +35,7 @@ def test_who_opened_the_first_table_does_nothing_to_the_second(tmp_path):
         server.table("t").insert([{"n": 2, "s": "b"}])
         with pytest.raises(UnknownTable, match=r"default\.t was dropped and created again"):
             first.insert([{"n": 3}])
-        with pytest.raises(UnknownTable, match="open it anew"):
+        with pytest.raises(UnknownTable, match="open it again"):
             _ = first.replica
         assert rows(session, "SELECT n, s FROM t") == [(2, "b")]
         assert server.table("t").store.staged() == []

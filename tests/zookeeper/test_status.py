@@ -48,7 +48,7 @@ def test_it_tells_what_runs_what_waits_and_who_is_behind(config, context, root, 
     assert "parts: 2 active, 2 in all" in one
     assert two.startswith("not running: nothing answers at ")
     assert "/health: Failed to establish a new connection: [Errno" in two
-    assert "default.t: not served: nobody can write to it" in two
+    assert "default.t: not served: it takes no writes" in two
     assert "log: 2 entries behind" in two
     here = config.server("r1").listen
     assert f"\nwho may ask:\n  r1: {here} (http) for this host alone: parts and control" in two
@@ -61,7 +61,7 @@ def test_a_server_that_is_frozen_is_not_said_to_be_stopped(config, context, caps
         assert run_status(config, "r2") == 1
     out = capsys.readouterr().out
     assert out.startswith(f"server r2: does not answer at {address}: it is frozen, or has more")
-    assert "default.t: not served: nobody can write to it" in out
+    assert "default.t: not served: it takes no writes" in out
 
 
 def test_a_server_that_takes_us_for_a_stranger_is_not_said_to_be_stopped(
@@ -73,7 +73,7 @@ def test_a_server_that_takes_us_for_a_stranger_is_not_said_to_be_stopped(
         )
     out = capsys.readouterr().out
     assert "server r1: something answers at " in out
-    assert "401: it takes us for a stranger" in out
+    assert "401: it does not accept our secret" in out
     assert "not running" not in out
 
 

@@ -33,7 +33,8 @@ class QuerySettings:
         description="a block or an insert that is there already is not added again",
     )
     insert_deduplication_token: str = setting(
-        "", "the insert's own name: same token, same insert, whatever the rows"
+        "",
+        "a name for the insert: with the same token it is the same insert, even with other rows",
     )
     async_insert: bool = setting(
         default=False,
@@ -96,9 +97,13 @@ class QuerySettings:
     max_memory_usage: int = setting(0, "bytes that a query may use before it fails; 0 is 1 GiB")
 
     # --- waiting
-    alter_sync: int = setting(1, "wait for: 0 nobody, 1 this replica, 2 all, 3 the active ones")
+    alter_sync: int = setting(
+        1, "which replicas to wait for: 0 none, 1 this one, 2 all, 3 all active ones"
+    )
     mutations_sync: int = setting(0, "the same for mutations")
-    lightweight_deletes_sync: int = setting(2, "the same for DELETE FROM, whatever that says")
+    lightweight_deletes_sync: int = setting(
+        2, "the same for DELETE FROM, instead of mutations_sync"
+    )
     replication_wait_for_inactive_replica_timeout: int = setting(
         120, "how long to wait for an inactive replica; 0 not at all, below 0 forever", "Int64"
     )
@@ -166,7 +171,7 @@ class QuerySettings:
         default=False, description="ignore columns of the input that the table does not have"
     )
     input_format_allow_errors_num: int = setting(
-        0, "wrong rows of a text that an INSERT leaves out before it fails"
+        0, "wrong rows of a text that an INSERT skips before it fails"
     )
     input_format_allow_errors_ratio: float = setting(
         0.0, "or this part of the rows read so far; the larger of the two counts"

@@ -91,7 +91,9 @@ class TableSettings:
     )
     merge_selecting_sleep_slowdown_factor: float = setting(1.2, "how fast the pause grows")
     min_age_to_force_merge_seconds: int = setting(
-        0, "parts older than this are merged whatever their sizes; 0 is off", "Seconds"
+        0,
+        "parts older than this are merged even if a merge is not worth it; 0 is off",
+        "Seconds",
     )
     min_age_to_force_merge_on_partition_only: bool = setting(
         default=False, description="and then only all parts of a partition"
@@ -147,9 +149,11 @@ class TableSettings:
     )
     old_parts_lifetime: int = setting(480, "how long covered parts stay on disk", "Seconds")
     temporary_directories_lifetime: int = setting(
-        86_400, "how long directories of attempts that died stay", "Seconds"
+        86_400, "how long the directories of interrupted attempts are kept", "Seconds"
     )
-    finished_mutations_to_keep: int = setting(100, "finished mutations kept to be looked at")
+    finished_mutations_to_keep: int = setting(
+        100, "finished mutations that system.mutations still shows"
+    )
     cleanup_delay_period: int = setting(30, "pause between clean-ups", "Seconds")
     cleanup_delay_period_random_add: int = setting(10, "up to so much is added", "Seconds")
     max_cleanup_delay_period: int = setting(300, "longest pause of an idle table", "Seconds")

@@ -174,7 +174,7 @@ def _refuse_if_lacking(
         raise NotDeterministic(
             f"MODIFY COLUMN {column.name} {column.default_kind} {column.default}: {reason}, and "
             f"rows without it are read with {was.default}, which they would lose. MATERIALIZE "
-            f"COLUMN {was.name}, SYSTEM SYNC REPLICA on every replica, and say it again"
+            f"COLUMN {was.name}, SYSTEM SYNC REPLICA on every replica, and repeat the ALTER"
         )
 
 

@@ -316,7 +316,7 @@ def _settled(
             clock.sleep_s(pause_s)
     raise OutcomeUnknown(
         f"whether ALTER {seen.metadata + 1} is in the log is not known: ZooKeeper did not answer "
-        f"{len(SETTLE_PAUSES_S)} times. DESCRIBE TABLE shows it once it is applied; say it again "
+        f"{len(SETTLE_PAUSES_S)} times. DESCRIBE TABLE shows it once it is applied; repeat it "
         "if it is not"
     )
 

@@ -611,9 +611,9 @@ class Insertion:
             before, self._known = self._known, None
             if before is not None and before.record.rows_in < before.record.rows:
                 raise InsertCancelled(
-                    f"the record of insert {insert_id} into {replica} was removed by somebody "
-                    f"while it was under way: {before.record.rows_in} of {before.record.rows} rows "
-                    "are in, and the others were not inserted. Inserted again, those that are in "
+                    f"the record of insert {insert_id} into {replica} was removed while the "
+                    f"insert was running: {before.record.rows_in} of {before.record.rows} rows are "
+                    "in, and the others were not inserted. Inserted again, those that are in "
                     "would be there twice: insert only the partitions that are missing"
                 )
             return

@@ -56,8 +56,8 @@ def _outdated_delay_s(replica: Replica, counts: PartCounts) -> float:
         raise TooManyParts(
             f"partition {counts.outdated_partition} of {replica} has {outdated} outdated parts, "
             f"inactive_parts_to_throw_insert is {throw}: clean-up is behind. See that it runs "
-            "(`rmt cleanup`, `rmt serve --work`, Dagster's schedule), and that nobody holds old "
-            "parts pinned"
+            "(`rmt cleanup`, `rmt serve --work`, Dagster's schedule), and that no reader pins "
+            "old parts"
         )
     return _delay_s(replica, outdated, delay, throw) if delay and outdated >= delay else 0.0
 

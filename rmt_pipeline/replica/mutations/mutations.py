@@ -198,7 +198,7 @@ def settle_mutation(
     except (OutcomeUnknown, ReplicaRetired, Unavailable) as error:
         raise MutationUnsettled(
             f"{replica}: whether the mutation {sent.entry.commands} was created is not known "
-            f"({error}); look into system.mutations before it is said again",
+            f"({error}); look into system.mutations before you repeat it",
             sent,
         ) from error
     found = [one for one, entry in entries.items() if entry == sent.entry]

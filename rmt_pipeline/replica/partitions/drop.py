@@ -376,9 +376,7 @@ def _settled(
     )
 
 
-_LOOK = (
-    "system.parts and system.replication_queue show whether it was; say it again if it was not"
-)
+_LOOK = "system.parts and system.replication_queue show whether it was; repeat it if it was not"
 
 
 class _CannotTell(OutcomeUnknown):

@@ -238,7 +238,7 @@ class _Work:
                 if problem
                 else ": its parts changed all the time"
             )
-            + ". What has arrived is kept: say it again"
+            + ". What has arrived is kept: repeat the FETCH"
         )
 
     # --- the source
@@ -430,7 +430,7 @@ class _Work:
             raise CannotFetch(
                 f"{part} of {self.source.root} has its columns as they were before an ALTER "
                 "there: let its mutations finish (system.mutations), or OPTIMIZE it FINAL, "
-                "and say it again. Nothing was fetched"
+                "and repeat the FETCH. Nothing was fetched"
             )
         version = replica.definition.metadata_version
         self.held.keep(outcome, part, replace(manifest, metadata_version=version))

@@ -42,7 +42,7 @@ def on_rows(given: RowsSyntax, definition: TableDefinition, now_s: float) -> lis
             rules = [rule for rule in rules_of(definition) if rule.kind != "recompress"]
             if not rules:
                 raise IncorrectQuery(
-                    f"{definition.full_name} has no TTL by which something goes"
+                    f"{definition.full_name} has no TTL by which rows or values expire"
                 )
             ordered = _in_order(rules, definition)
             return [_expired(rule, given, definition, now_s) for rule in ordered]

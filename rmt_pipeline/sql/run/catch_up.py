@@ -411,7 +411,7 @@ class DatabaseCarrier(StatementCarrier):
                     return known
             _, log = look.keeper.children_stat(paths.queue.root)
             if log.next_sequence - 1 != picture.last_task:
-                raise Conflict(f"{paths.root} was changed meanwhile; it is looked at again")
+                raise Conflict(f"{paths.root} changed meanwhile; trying again")
             decided.append((now, self._steps_towards(look.keeper, now, wanted)))
             return decided[-1][1]
 
@@ -443,7 +443,7 @@ class DatabaseCarrier(StatementCarrier):
         if not _only_adds(commands) and self._has_rows(keeper, now):
             raise UserError(
                 f"{now.full_name} has missed what ALTERs made of it in other shards: it is "
-                f"{create_query(now)}, and not {create_query(wanted)}. Say each of them again with "
+                f"{create_query(now)}, and not {create_query(wanted)}. Repeat each of them with "
                 "IF EXISTS or IF NOT EXISTS: it is carried out where it is missing"
             )
         return commands
@@ -521,7 +521,7 @@ class DatabaseCarrier(StatementCarrier):
             return record
         read = read_at_once(keeper, [table.metadata, table.columns])
         if read is None:
-            raise Unavailable(f"{table.root} is being made or dropped; it is looked at again")
+            raise Unavailable(f"{table.root} is being created or dropped; trying again")
         (metadata, stat), (columns, _) = read
         there = definition_of_texts(
             wanted, metadata.decode(), columns.decode(), stat.version, ()
@@ -539,7 +539,7 @@ class DatabaseCarrier(StatementCarrier):
             server.attach_replica(definition)
         except UnknownTable as error:
             raise Unavailable(
-                f"{definition.engine.root} is being made or dropped; it is looked at again"
+                f"{definition.engine.root} is being created or dropped; trying again"
             ) from error
 
     def _let_go(self, name: str) -> None:

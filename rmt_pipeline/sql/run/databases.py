@@ -339,7 +339,7 @@ def ask_replicas(
             continue  # another client changed the table: look at it again
         break
     else:
-        raise Conflict(f"tables of database {database} are changed all the time; try again")
+        raise Conflict(f"the tables of database {database} keep changing; try again")
     names = {one: one for one in server.keeper().children(paths.replicas)}
     of = f"database {database}"
     asked, own = AskedServers(names, of, _ANSWER, _row), own_settings(statement)

@@ -300,7 +300,9 @@ def detach_table(session: SessionContext, statement: DetachTable) -> Done:
     try:
         return _wait_let_go(session, detached.engine, sync=_is_sync(session, statement))
     except ZooKeeperUnreachable as error:
-        return Done(f"{database}.{name} is detached; whether others know is not: {error}")
+        return Done(
+            f"{database}.{name} is detached; whether its server knows is unknown: {error}"
+        )
 
 
 def _wait_let_go(session: SessionContext, engine: Engine, *, sync: bool) -> Done:
@@ -321,8 +323,8 @@ def _wait_let_go(session: SessionContext, engine: Engine, *, sync: bool) -> Done
         if not held and not claims:
             return Done()
         if left_s <= 0:
-            runs = f"{len(claims or ())} entries of its queue run still"
-            what = "its server has not let go of it" if held else runs
+            runs = f"{len(claims or ())} entries of its queue are still running"
+            what = "its server still has it open" if held else runs
             return Done(f"it is detached, but after {wait_s:g} s {what}")
         waker.wait_s(min(left_s, CLAIMS_LOOK_S) if claims else left_s)
 

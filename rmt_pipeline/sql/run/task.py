@@ -319,8 +319,8 @@ class StatementCarrier:
             return
         was = "there was no table" if before == "" else "another table was"
         raise Unfinished(
-            f"{was} called {table} when this server began with the statement: it is not carried "
-            "out on the one that is called so now. Say it again if it is for that"
+            f"{was} called {table} when this server began the statement, so it is not carried out "
+            "on the table that has the name now. Repeat it if that one is meant"
         )
 
     def _require_no_others(self, database: str, begun: BegunTask) -> None:
@@ -342,7 +342,7 @@ class StatementCarrier:
         if others:
             raise Unfinished(
                 f"database {database} has tables that were not there when this server began with "
-                f"the statement: {', '.join(others)}. It is not dropped with them; say it again "
+                f"the statement: {', '.join(others)}. It is not dropped with them; repeat it "
                 "if they are to go"
             )
 
@@ -596,7 +596,7 @@ def _cut_off(keeper: LivingKeeper, step: ClusterStatement, table: TablePaths) ->
                 return TaskOutcome(
                     Unfinished.code,
                     f"the server that dropped the {partitions} partitions of {table.root}, "
-                    f"{limits.DROPS_PER_MULTI_MAX} at a time, was cut off: say it again if there "
+                    f"{limits.DROPS_PER_MULTI_MAX} at a time, was interrupted: repeat it if there "
                     "are rows left",
                 )
     return TaskOutcome()

@@ -26,7 +26,9 @@ from rmt_pipeline.types.data_type import DataType
 _INTEGERS = [f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64, 128)]
 _SIMPLE = [*_INTEGERS, "Float32", "Float64", "Date", "Date32", "UUID", "IPv4", "Bool"]
 _DECIMALS = {"Decimal32": 9, "Decimal64": 18, "Decimal128": 38}
-_OVERFLOW_NOTE = "what is neither a number nor fits is refused, where the original may wrap"
+_OVERFLOW_NOTE = (
+    "a value that is not a number or does not fit is an error; the original may wrap around"
+)
 
 
 def _conversion(target: DataType, mode: str = "") -> Build:

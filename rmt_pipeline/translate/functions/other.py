@@ -73,7 +73,7 @@ _RANDOM = f"CAST(floor(random() * {2**32}) AS UBIGINT)"
 
 _RANDOM_32 = f"CAST({_RANDOM} AS UINTEGER)"
 _RANDOM_64 = f"({_RANDOM} * {2**32} + {_RANDOM})"
-_EACH = "each place where it stands, or its alias does, has values of its own"
+_EACH = "each use of it, or of its alias, has its own values"
 _BLOCKS = "a block is at most 2,048 rows"
 FUNCTIONS = (
     *(function(name, _of_session, 0, deterministic=False) for name in SESSION),

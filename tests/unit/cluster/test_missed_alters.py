@@ -173,7 +173,7 @@ def test_rows_are_not_touched_by_what_a_server_has_missed(site, monkeypatch):
         part(site, "r3")
         alter(site, "RENAME COLUMN m TO o", by="r1")
     assert [column.name for column in takes_up(site, "r3").columns] == ["n", "m", "k"]
-    with pytest.raises(NotCaughtUp, match="Say each of them again with IF EXISTS or IF NOT"):
+    with pytest.raises(NotCaughtUp, match="Repeat each of them with IF EXISTS or IF NOT"):
         site.nodes["r3"].look()
     site.say("ALTER TABLE d.t RENAME COLUMN IF EXISTS m TO o", alter_sync="0", **LATER)
     site.look()
@@ -317,7 +317,7 @@ def test_rows_of_others_of_the_shard_are_not_touched_by_who_has_none(site, chang
     site.start("r2")
     with suppress(NotCaughtUp, TableIsReadOnly):
         site.say(DATABASE, "r2")
-    with pytest.raises(NotCaughtUp, match="Say each of them again with IF EXISTS or IF NOT"):
+    with pytest.raises(NotCaughtUp, match="Repeat each of them with IF EXISTS or IF NOT"):
         site.nodes["r2"].look()
     assert site.servers.zookeeper.connect().children(f"{shard}/alters") == []
     assert [one.name for one in takes_up(site, "r2").columns] == ["n", "m", "k"]
@@ -352,7 +352,7 @@ def test_rows_that_come_to_another_replica_meanwhile_are_not_touched(site, monke
         return multi(keeper, ops)
 
     monkeypatch.setattr(FakeKeeper, "multi", submits)
-    with pytest.raises(NotCaughtUp, match="Say each of them again with IF EXISTS or IF NOT"):
+    with pytest.raises(NotCaughtUp, match="Repeat each of them with IF EXISTS or IF NOT"):
         site.nodes["r2"].look()
     assert left == []
     assert site.servers.zookeeper.connect().children(shard.alters) == []

@@ -140,7 +140,9 @@ def test_who_is_taken_for_a_stranger_is_told_where_to_look(source, authority, tm
     with sender_of(source, authority, HOST) as sender:
         server = ServerConfig("r1", tmp_path, f"{HOST}:{sender.port}")
         config = Config(servers={"r1": server}, tls=tls)
-        with pytest.raises(Unavailable, match=r"401: it takes us for a stranger.*\[exchange\]"):
+        with pytest.raises(
+            Unavailable, match=r"401: it does not accept our secret.*\[exchange\]"
+        ):
             health(config, server, 5)
     with pytest.raises(Unavailable, match=f"https://{HOST}:{sender.port} cannot be asked"):
         health(config, server, 5)

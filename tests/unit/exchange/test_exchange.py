@@ -477,7 +477,7 @@ def test_an_answer_that_has_to_be_unpacked_is_refused(tmp_path, client, header):
         head = f"HTTP/1.1 200 OK\r\n{header}\r\nContent-Length: {len(bomb)}\r\n\r\n"
         connection.sendall(head.encode() + bomb)
 
-    evil(tmp_path, client, talk, Unavailable, "which no server of ours does")
+    evil(tmp_path, client, talk, Unavailable, "which an rmt server never does")
 
 
 @pytest.mark.parametrize("where", ["http://127.0.0.1:1/", "file:///etc/passwd", "//evil/", ""])

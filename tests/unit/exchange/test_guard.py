@@ -233,8 +233,8 @@ def test_it_is_told_who_may_ask(tmp_path):
         "[tls]\ncertificate = 'c'\nca = '/ca.pem'\nclient_certificates = true"
     )
     assert told(guarded, "0.0.0.0:9009") == (
-        "0.0.0.0:9009 (https) for whoever reaches the port with a certificate signed by /ca.pem: "
-        "parts and control show the configured secret, /health and /metrics a token of "
+        "0.0.0.0:9009 (https) for anyone who reaches the port with a certificate signed by "
+        "/ca.pem: parts and control show the configured secret, /health and /metrics a token of "
         "[monitoring], or the secret"
     )
 

@@ -62,7 +62,7 @@ def test_what_is_kept_and_not_built_is_said(session):
 
 def test_a_table_without_ttl_has_nothing_that_expires(session):
     session.execute("ALTER TABLE t REMOVE TTL")
-    with pytest.raises(UserError, match="has no TTL by which something goes") as refused:
+    with pytest.raises(UserError, match="has no TTL by which rows or values expire") as refused:
         session.execute("ALTER TABLE t MATERIALIZE TTL")
     assert refused.value.code == "INCORRECT_QUERY"
 
