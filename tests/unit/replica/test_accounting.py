@@ -14,6 +14,7 @@ from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import MergeParts
 from rmt_pipeline.protocol.nodes.records import Attempts
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica import accounting
 from rmt_pipeline.replica.accounting import RowsDoNotAddUp
 from rmt_pipeline.replica.assign import mutations
@@ -84,6 +85,26 @@ def test_nor_over_one_that_is_only_queued(replicas):
     view = merge_view(replica)
     with pytest.raises(RowsDoNotAddUp, match="all_1_1_0"):
         assign_merge(replica, view, [FIRST, THIRD])
+
+
+def test_a_part_that_a_queued_drop_takes_may_be_covered(replicas):
+    """1. r1 has to fetch the second part again. 2. r2 drops it; on r1 the drop is queued behind the
+    fetch. 3. r1 assigns a merge of its neighbours, which waits for the drop on every replica.
+    """
+    replicas.work_off("r1", "r2")
+    replica = replicas["r1"]
+    [file] = replica.store.files(SECOND)
+    Path(file).unlink()
+    assert check_part(replica, SECOND) is not None
+    replicas.table("r2").drop_part(SECOND, settings=QuerySettings(alter_sync=0))
+    outcome = assign_merge(replica, merge_view(replica), [FIRST, THIRD])
+    assert isinstance(outcome, Assigned)
+    replicas.work_off("r1", "r2")
+    for name in ("r1", "r2"):
+        current = replicas[name].store
+        assert str(outcome.result) in replicas.parts(name)
+        assert str(SECOND) not in replicas.parts(name)
+        assert current.manifest(outcome.result).rows == 2
 
 
 def test_what_was_decided_on_another_state_is_outdated_and_no_bug(replicas):
