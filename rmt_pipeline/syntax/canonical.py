@@ -5,6 +5,7 @@ functions keep the name they were written with. Reading the text again gives the
 """
 
 import math
+from enum import Enum, auto
 
 from rmt_pipeline.protocol.errors import SyntaxProblem
 from rmt_pipeline.syntax.cursor import CLAUSE_WORDS, NEVER_NAMES
@@ -49,37 +50,64 @@ _BINARY = {
 }
 _AFTER = {"isNull": "IS NULL", "isNotNull": "IS NOT NULL"}
 _BEFORE = {"negate": "-", "not": "NOT "}
+# What stands without parentheses in a mutation's text, as an operand of which operators. Read back,
+# it is the same.
+_BARE_UNDER = {
+    "not": {"and", "or", "not"},
+    "negate": set(_BINARY),
+    "tupleElement": {*_BINARY, *_BEFORE},
+    **{name: {*_BINARY, *_BEFORE, "arrayElement", "->"} for name in _AFTER},
+}
 _RESERVED = CLAUSE_WORDS | NEVER_NAMES | {"NULL", "TRUE", "FALSE", "INF", "NAN", "INTERVAL"}
 
 
 def canonical(node: Node) -> str:
     """Return the canonical text of `node`. Raises SyntaxProblem when it is nested too deeply."""
+    return _written(node, _Style.CURRENT)
+
+
+def text_in_mutation(node: Node) -> str:
+    """Return the text of `node` in the commands of a mutation: `isNull(n)`, `a IN 1`, and NOT and
+    minus without parentheses around them. Raises SyntaxProblem.
+
+    It is what version 18.16 writes into ZooKeeper and shows in system.mutations, and what the
+    recorded answers have.
+    """
+    return _written(node, _Style.MUTATION)
+
+
+class _Style(Enum):
+    CURRENT = auto()
+    MUTATION = auto()
+
+
+def _written(node: Node, style: _Style) -> str:
     try:
-        return _text(node)
+        return _text(node, style)
     except RecursionError:
         raise SyntaxProblem("an expression is nested too deeply") from None
 
 
-def _text(node: Node) -> str:
+def _text(node: Node, style: _Style) -> str:
     match node:
         case Literal():
             return literal_text(node)
         case Name():
             return ".".join(identifier_text(part) for part in node.parts)
         case Aliased():
-            return f"{canonical(node.node)} AS {identifier_text(node.alias)}"
+            return f"{_text(node.node, style)} AS {identifier_text(node.alias)}"
         case Lambda():
             names = ", ".join(identifier_text(name) for name in node.parameters)
             left = names if len(node.parameters) == 1 else f"({names})"
-            return f"{left} -> {_operand(node.body)}"
+            return f"{left} -> {_operand(node.body, style, '->')}"
         case Star():
-            return _star(node)
+            return _star(node, style)
         case ColumnsMatcher():
             return f"COLUMNS({quote_text(node.pattern)})"
         case Subquery():
             return "(SELECT ...)"
         case Call():
-            return _call(node)
+            return _call(node, style)
 
 
 def literal_text(literal: Literal) -> str:
@@ -103,17 +131,17 @@ def identifier_text(name: str) -> str:
     return quote_name(name, _RESERVED)
 
 
-def _call(call: Call) -> str:
+def _call(call: Call, style: _Style) -> str:
     if call.operator and call.over is None:
-        text = _operator(call)
+        text = _operator(call, style)
         if text is not None:
             return text
-    arguments = ", ".join(canonical(each) for each in call.arguments)
+    arguments = ", ".join(_text(each, style) for each in call.arguments)
     parameters = ""
     if call.parameters:
-        parameters = f"({', '.join(canonical(each) for each in call.parameters)})"
+        parameters = f"({', '.join(_text(each, style) for each in call.parameters)})"
     text = f"{_function_name(call.name)}{parameters}({arguments})"
-    return text if call.over is None else f"{text} OVER {_window(call.over)}"
+    return text if call.over is None else f"{text} OVER {_window(call.over, style)}"
 
 
 def _function_name(name: str) -> str:
@@ -121,17 +149,17 @@ def _function_name(name: str) -> str:
     return name if plain or name in _BINARY or name == "not" else identifier_text(name)
 
 
-def _operator(call: Call) -> str | None:
+def _operator(call: Call, style: _Style) -> str | None:
     arguments = call.arguments
     match call.name:
         case "array":
-            return f"[{', '.join(canonical(each) for each in arguments)}]"
+            return f"[{', '.join(_text(each, style) for each in arguments)}]"
         case "tuple":
             if len(arguments) < 2:
                 return None
-            return f"({', '.join(canonical(each) for each in arguments)})"
+            return f"({', '.join(_text(each, style) for each in arguments)})"
         case "arrayElement":
-            return f"{_operand(arguments[0])}[{canonical(arguments[1])}]"
+            return f"{_operand(arguments[0], style, call.name)}[{_text(arguments[1], style)}]"
         case "tupleElement":
             place = arguments[1]
             assert isinstance(place, Literal)
@@ -140,68 +168,78 @@ def _operator(call: Call) -> str | None:
             )
             left = arguments[0]
             bare = isinstance(left, Name) or (isinstance(left, Call) and left.name == "tuple")
-            return f"{canonical(left) if bare else f'({canonical(left)})'}.{shown}"
+            return f"{_text(left, style) if bare else f'({_text(left, style)})'}.{shown}"
         case "in" | "notIn":
-            return f"{_operand(arguments[0])} {_BINARY[call.name]} {_in_list(arguments[1])}"
+            left_side = _operand(arguments[0], style, call.name)
+            return f"{left_side} {_BINARY[call.name]} {_in_list(arguments[1], style)}"
         case _:
             pass
-    if call.name in _AFTER:
-        return f"{_operand(arguments[0])} {_AFTER[call.name]}"
+    if call.name in _AFTER and style is not _Style.MUTATION:
+        return f"{_operand(arguments[0], style, call.name)} {_AFTER[call.name]}"
     if call.name in _BEFORE:
-        return f"{_BEFORE[call.name]}{_operand(arguments[0], negative=True)}"
+        return f"{_BEFORE[call.name]}{_operand(arguments[0], style, call.name)}"
     if call.name in _BINARY:
-        return f" {_BINARY[call.name]} ".join(_operand(each) for each in arguments)
+        return f" {_BINARY[call.name]} ".join(
+            _operand(each, style, call.name) for each in arguments
+        )
     return None
 
 
-def _in_list(node: Node) -> str:
+def _in_list(node: Node, style: _Style) -> str:
     if isinstance(node, Call) and node.name == "tuple" and node.operator:
-        return f"({', '.join(canonical(each) for each in node.arguments)})"
-    return canonical(node)
+        elements = ", ".join(_text(each, style) for each in node.arguments)
+        only = node.arguments[0] if len(node.arguments) == 1 else None
+        bare = isinstance(only, Literal) and isinstance(only.value, int | float | str)
+        return elements if bare and style is _Style.MUTATION else f"({elements})"
+    return _text(node, style)
 
 
-def _operand(node: Node, *, negative: bool = False) -> str:
-    """Return the text of an operator's operand: in parentheses if it is an operator itself."""
-    text = canonical(node)
+def _operand(node: Node, style: _Style, operator: str) -> str:
+    """Return the text of an operand of `operator`: in parentheses if it is an operator itself."""
+    text = _text(node, style)
     if isinstance(node, Call) and node.operator:
         whole = node.name in {"array", "arrayElement"} or (
             node.name == "tuple" and len(node.arguments) != 1
         )
+        if style is _Style.MUTATION:
+            whole = whole or operator in _BARE_UNDER.get(node.name, ())
         return text if whole else f"({text})"
     if isinstance(node, Aliased | Lambda):
         return f"({text})"
-    if negative and isinstance(node, Literal) and text[0] in "-0123456789":
+    if operator in _BEFORE and isinstance(node, Literal) and text[0] in "-0123456789":
         return f"({text})"  # `-(5)` negates, `-5` is a number
     return text
 
 
-def _star(star: Star) -> str:
+def _star(star: Star, style: _Style) -> str:
     text = "".join(f"{identifier_text(part)}." for part in star.qualifier) + "*"
     if star.without:
         text += f" EXCEPT ({', '.join(identifier_text(name) for name in star.without)})"
     if star.replaced:
         pairs = [
-            f"{canonical(node)} AS {identifier_text(name)}" for name, node in star.replaced
+            f"{_text(node, style)} AS {identifier_text(name)}" for name, node in star.replaced
         ]
         text += f" REPLACE ({', '.join(pairs)})"
     return text
 
 
-def _window(spec: WindowSpec) -> str:
+def _window(spec: WindowSpec, style: _Style) -> str:
     if spec.base and not (spec.partition_by or spec.order_by or spec.frame):
         return identifier_text(spec.base)
     pieces = [identifier_text(spec.base)] if spec.base else []
     if spec.partition_by:
         pieces.append(
-            f"PARTITION BY {', '.join(canonical(each) for each in spec.partition_by)}"
+            f"PARTITION BY {', '.join(_text(each, style) for each in spec.partition_by)}"
         )
     if spec.order_by:
-        pieces.append(f"ORDER BY {', '.join(_order_text(item) for item in spec.order_by)}")
+        pieces.append(
+            f"ORDER BY {', '.join(_order_text(item, style) for item in spec.order_by)}"
+        )
     if spec.frame:
         pieces.append(spec.frame)
     return f"({' '.join(pieces)})"
 
 
-def _order_text(item: OrderItem) -> str:
+def _order_text(item: OrderItem, style: _Style) -> str:
     direction = "DESC" if item.descending else "ASC"
-    return f"{canonical(item.node)} {direction}{' NULLS FIRST' if item.nulls_first else ''}"
+    return f"{_text(item.node, style)} {direction}{' NULLS FIRST' if item.nulls_first else ''}"

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import assert_never
 
 from rmt_pipeline.protocol.errors import AssignedTwice, NotImplementedStatement, SyntaxProblem
-from rmt_pipeline.syntax.canonical import canonical, identifier_text
+from rmt_pipeline.syntax.canonical import canonical, identifier_text, text_in_mutation
 from rmt_pipeline.syntax.cursor import Cursor
 from rmt_pipeline.syntax.expression import expression
 from rmt_pipeline.syntax.nodes import Node
@@ -77,7 +77,7 @@ class DeleteRows:
     partition: Partition | None = None
 
     def __str__(self) -> str:
-        return f"DELETE{_in_partition(self.partition)} WHERE {canonical(self.condition)}"
+        return f"DELETE{_in_partition(self.partition)} WHERE {text_in_mutation(self.condition)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Assignment:
     value: Node
 
     def __str__(self) -> str:
-        return f"{identifier_text(self.column)} = {canonical(self.value)}"
+        return f"{identifier_text(self.column)} = {text_in_mutation(self.value)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,8 @@ class UpdateColumns:
 
     def __str__(self) -> str:
         assigned = ", ".join(map(str, self.assignments))
-        return f"UPDATE {assigned}{_in_partition(self.partition)} WHERE {canonical(self.condition)}"
+        condition = text_in_mutation(self.condition)
+        return f"UPDATE {assigned}{_in_partition(self.partition)} WHERE {condition}"
 
 
 @dataclass(frozen=True, slots=True)

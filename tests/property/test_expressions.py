@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rmt_pipeline.protocol.errors import UnknownType, UserError
 from rmt_pipeline.protocol.table import Column
-from rmt_pipeline.syntax.canonical import canonical
+from rmt_pipeline.syntax.canonical import canonical, text_in_mutation
 from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.types import arrow_schema, parse_type
 from rmt_pipeline.translate.connection import open_connection, user_error
@@ -146,6 +146,17 @@ def test_a_canonical_text_reads_back_as_the_same_expression(text: str) -> None:
     written = canonical(node)
     assert parse_expression(written) == node
     assert canonical(parse_expression(written)) == written
+    stored = text_in_mutation(node)
+    assert text_in_mutation(parse_expression(stored)) == stored
+    assert meaning(stored) == meaning(written)
+
+
+def meaning(text: str) -> str:
+    """The SQL that an expression becomes; "" for one that is refused."""
+    try:
+        return compile_expression(text, COLUMNS, allow_nondeterministic=True).duckdb_sql
+    except UserError:
+        return ""
 
 
 @given(st.text(alphabet=string.ascii_letters + "(),'= 0123456789`\\", max_size=40))

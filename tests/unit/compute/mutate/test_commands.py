@@ -119,6 +119,26 @@ def test_other_alters_do_not_stand_beside_commands():
         parse_commands("DELETE WHERE 1, ADD COLUMN x Int8")
 
 
+@pytest.mark.parametrize(
+    ("condition", "stored"),
+    [
+        ("n IS NULL", "isNull(n)"),
+        ("NOT n IS NOT NULL OR id = 1", "NOT isNotNull(n) OR (id = 1)"),
+        ("NOT (id = 1) AND id < -n", "NOT (id = 1) AND (id < -n)"),
+        ("(NOT id) = 1", "(NOT id) = 1"),
+        ("-(id + n) * 2 = -(-n)", "(-(id + n) * 2) = -(-n)"),
+        ("id IN (1)", "id IN 1"),
+        ("v NOT IN ('a')", "v NOT IN 'a'"),
+        ("id IN (1, 2)", "id IN (1, 2)"),
+        ("(id, n).1 = 1", "(id, n).1 = 1"),
+    ],
+)
+def test_a_command_is_stored_as_the_original_writes_it(condition, stored):
+    text = f"DELETE WHERE {condition}"
+    assert commands_text(parse_commands(text)) == f"DELETE WHERE {stored}"
+    assert commands_text(parse_commands(f"DELETE WHERE {stored}")) == f"DELETE WHERE {stored}"
+
+
 def test_a_command_is_for_its_partition_or_for_all():
     everywhere, one = parse_commands("DELETE WHERE 1, DELETE IN PARTITION ID 'a' WHERE 1")
     assert in_partition(everywhere, "b")
