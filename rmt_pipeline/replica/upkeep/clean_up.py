@@ -4,11 +4,12 @@
 node is gone already, the other one has removed it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
+from typing import TypeVar
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import MissingPart, UserError
@@ -29,7 +30,7 @@ from rmt_pipeline.replica.insert.report import again_words
 from rmt_pipeline.replica.mutations.mutations import clean_mutations
 from rmt_pipeline.replica.quorum import clean_quorums
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.upkeep.attached import remove_attached
+from rmt_pipeline.replica.upkeep.attached import AttachedLeft, remove_attached
 from rmt_pipeline.replica.upkeep.check import is_idle, look_at_disk
 from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
 from rmt_pipeline.replica.upkeep.outdated_ids import OutdatedIds, find_outdated, forget_ids
@@ -47,6 +48,7 @@ from rmt_pipeline.zookeeper.paths import log_entry_name, sequence_number
 from rmt_pipeline.zookeeper.snapshot import claims_and_parts
 
 INSERTS_SHOWN_MAX = 3
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,24 +177,34 @@ def plan_clean_up(replica: Replica, *, hysteresis: float = 1.0) -> CleanUpPlan:
 
 
 def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
-    """Remove what the plan says. It may be repeated, and may die anywhere. Raises what ends the
-    session.
+    """Remove what the plan says. It may be repeated, and may die anywhere. What the disk refuses is
+    told in `stopped_because`, and stops nothing else. Raises what ends the session.
     """
     # Old parts leave the disk last: if that fails, ZooKeeper, where other replicas wait for a
     # clean-up, is clean.
     lost, entries, stopped = _trim(replica, plan)
-    remove_attached(replica)  # while there are still the ids that tell what was attached
-    block_ids, insert_ids = forget_ids(replica, plan.ids)
+    words = [stopped]
+    # while there are still the ids that tell what was attached
+    left = _tried(words, partial(remove_attached, replica))
+    block_ids, insert_ids = (0, 0) if left is None else forget_ids(replica, _ids(plan, left))
+    words += [one.why for one in left or ()]
     attempts = _remove_nodes(replica, map(replica.paths.attempts_of, plan.attempts))
     mutations = len(clean_mutations(replica))
     quorums = clean_quorums(replica)
     lost_parts = replace_lost_parts(replica)
-    removed, pinned, kept = _remove_parts(replica, plan)
+    removal = _tried(words, partial(_remove_parts, replica, plan))
+    removed, pinned, kept = removal or ((), (), ())
     now_s = replica.clock.now_s()
     replica.store.part_log.note(PartEvent("RemovePart", str(one), now_s) for one in removed)
     detached, full = _set_aside(replica, plan.unexpected)
-    _forget_dropped(replica)
-    _tidy_notes(replica)
+    _tried(words, partial(_forget_dropped, replica))
+    _tried(words, partial(_tidy_notes, replica))
+    swept = partial(
+        replica.store.sweep,
+        keep=(),
+        older_than_s=replica.settings.temporary_directories_lifetime,
+        now_s=replica.clock.now_s(),
+    )
     return CleanedUp(
         parts=removed,
         pinned=pinned,
@@ -206,16 +218,27 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
         mutations=mutations,
         quorums=quorums,
         lost=lost_parts,
-        directories=tuple(
-            replica.store.sweep(
-                keep=(),
-                older_than_s=replica.settings.temporary_directories_lifetime,
-                now_s=replica.clock.now_s(),
-            )
-        ),
+        directories=tuple(_tried(words, swept) or ()),
         kept=kept,
-        stopped_because="; ".join(filter(None, [stopped, *full])),
+        stopped_because="; ".join(filter(None, [*words, *full])),
     )
+
+
+def _tried(words: list[str], step: Callable[[], Found]) -> Found | None:
+    """What the step returns; None if the disk refused it: then the reason is added to `words`."""
+    try:
+        return step()
+    except OSError as error:
+        words.append(f"the disk of the table failed, and the next clean-up tries again: {error}")
+        return None
+
+
+def _ids(plan: CleanUpPlan, left: Sequence[AttachedLeft]) -> OutdatedIds:
+    """The outdated ids, without those that tell that a part which is left was attached."""
+    stay = tuple(one.block_ids for one in left)
+    old = plan.ids.blocks
+    going = tuple(block_id for block_id in old.remove if not block_id.startswith(stay))
+    return replace(plan.ids, blocks=replace(old, remove=going))
 
 
 def _tidy_notes(replica: Replica) -> None:
@@ -243,7 +266,7 @@ def _set_aside(
     for part in unexpected:
         try:
             name = replica.store.detach_if(part, "unexpected", partial(is_idle, replica, part))
-        except (UserError, MissingPart) as error:
+        except (UserError, MissingPart, OSError) as error:
             words.append(f"{part} could not be set aside: {error}")
             continue
         if name is not None:

@@ -1,5 +1,6 @@
 """ATTACH PARTITION and PART, DROP DETACHED, on two replicas step by step (spec §9.5, §16.5)."""
 
+import errno
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,16 +9,19 @@ from unittest.mock import Mock
 
 import pytest
 
-from rmt_pipeline.protocol.errors import Unfinished
+from rmt_pipeline.protocol.errors import Corruption, Unfinished
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.partitions.attach import BadDetachedPart
 from rmt_pipeline.replica.partitions.detached import why_kept
+from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.store.detached import DetachedParts
+from rmt_pipeline.store.dropped import DroppedRanges
+from rmt_pipeline.store.part_store import PartStore
 from tests.support.hosts import Died
 from tests.support.local_replicas import Replicas, partitioned
 from tests.support.lost_answers import faulty, logs
-from tests.support.partitioned import clean_up, rows
+from tests.support.partitioned import clean_up, merge, rows
 
 NOW = QuerySettings(alter_sync=0)
 
@@ -154,6 +158,60 @@ def test_rows_that_were_dropped_since_do_not_come_back_with_what_died(replicas, 
     replicas.work_off()
     assert table.attach("1", settings=NOW).parts == ()
     assert rows(replicas) == [(2, 7)]
+
+
+@pytest.mark.parametrize("fails", ["remove", "manifest", "died"])
+def test_a_disk_that_fails_at_what_died_stops_nothing_else_and_keeps_the_ids(
+    replicas, monkeypatch, fails
+):
+    """The ids of the attached blocks have left the window. But as long as the disk can't remove
+    what was attached, they alone tell that it was: without them the next ATTACH brought the rows
+    once more.
+    """
+    table = replicas.table("r1")
+    with monkeypatch.context() as dying:
+        dying.setattr(DetachedParts, "remove", Mock(side_effect=Died))
+        with pytest.raises(Died):
+            table.attach("1", settings=NOW)
+    merge(replicas)  # so that no file tells either
+    replicas.set(replicated_deduplication_window=1)
+    table.insert([{"p": 3, "n": 9}])
+    error = OSError(errno.EIO, "Input/output error")
+    if fails == "manifest":
+        error = Corruption(f"can't be read: {error}")
+    with monkeypatch.context() as broken:
+        broken.setattr(DetachedParts, fails, Mock(side_effect=error))
+        replicas.clock.passed_s += 10_000
+        cleaned = carry_out(replicas["r1"], plan_clean_up(replicas["r1"]))
+    assert ("Input/output error" in cleaned.stopped_because) == (fails != "manifest")
+    assert cleaned.parts, "old parts are removed all the same"
+    assert (cleaned.block_ids > 0) == (fails != "died")
+    assert table.attach("1", settings=NOW).parts == ()
+    replicas.work_off()
+    assert rows(replicas) == [*ALL, (3, 9)]
+
+
+@pytest.mark.parametrize(
+    "fails", [(PartStore, "remove_all"), (PartStore, "sweep"), (DroppedRanges, "ranges")]
+)
+def test_no_step_of_a_clean_up_stops_the_others(replicas, monkeypatch, fails):
+    replicas.table("r1").attach("1", settings=NOW)
+    merge(replicas)
+    replicas.clock.passed_s += 10_000
+    replica = replicas["r1"]
+    stray = replica.store.begin("insert", "1").directory
+    os.utime(replica.store.disk.local_path(stray), (1, 1))
+    plan = plan_clean_up(replica)
+    assert plan.parts.remove
+    error = OSError(errno.EIO, "Input/output error")
+    with monkeypatch.context() as broken:
+        broken.setattr(*fails, Mock(side_effect=error))
+        cleaned = carry_out(replica, plan)
+    assert "Input/output error" in cleaned.stopped_because
+    assert (cleaned.directories == (stray,)) == (fails[1] != "sweep")
+    clean_up(replicas)
+    assert replica.store.staged() == []
+    assert all(part.level for part in replica.store.parts() if part.partition == "1")
 
 
 @pytest.mark.parametrize("part", ["", "1_1_1_0"])
