@@ -20,7 +20,7 @@ from rmt_pipeline.store.disk import Disk, Lock
 from rmt_pipeline.store.hashes.checksums import hash_of_chunks
 from rmt_pipeline.store.layout import DetachedName
 from rmt_pipeline.store.manifest import Manifest
-from rmt_pipeline.store.staging import StagedPart, Staging
+from rmt_pipeline.store.staging import StagedPart, Staging, make_in_table
 
 
 class DetachedParts:
@@ -185,7 +185,7 @@ def set_aside(
 
     Nothing is synced. Raises MissingPart; UserError when there are ten copies already.
     """
-    disk.make_directory(layout.join(root, layout.DETACHED))
+    make_in_table(disk, root, layout.DETACHED)
     for copy in range(layout.DETACHED_COPIES_MAX):
         target = layout.join(layout.DETACHED, str(layout.DetachedName(reason, part, copy)))
         try:

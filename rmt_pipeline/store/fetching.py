@@ -21,7 +21,7 @@ from rmt_pipeline.store import layout
 from rmt_pipeline.store.layout import DetachedName
 from rmt_pipeline.store.manifest import Manifest, seal_json, unseal_json
 from rmt_pipeline.store.part_store import PartStore
-from rmt_pipeline.store.staging import StagedPart, Staging
+from rmt_pipeline.store.staging import StagedPart, Staging, make_in_table
 
 
 class FetchIsRunning(Conflict):
@@ -132,9 +132,11 @@ class Fetching:
 
 @contextmanager
 def fetching(store: PartStore, partition: str) -> Iterator[Fetching]:
-    """Lock the partition for a FETCH, while the context is open. Raises FetchIsRunning."""
+    """Lock the partition for a FETCH, while the context is open. Raises FetchIsRunning, MissingPart
+    if the table was dropped.
+    """
+    make_in_table(store.disk, store.root, layout.FETCHING)
     directory = layout.join(store.root, layout.FETCHING)
-    store.disk.make_directory(directory)
     path = layout.join(directory, partition)
     store.disk.append(path, b"")
     lock = store.disk.lock(path, shared=False)

@@ -3,8 +3,8 @@ log had, which parts were active, which replicas the table had, which inserts of
 not known to have ended, and which background work was stopped by hand.
 """
 
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from rmt_pipeline.protocol.background import Background
@@ -13,6 +13,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store import layout
 from rmt_pipeline.store.disk import Disk
 from rmt_pipeline.store.hashes.checksums import hash_hex
+from rmt_pipeline.store.staging import all_gone
 
 
 class ActiveSeen(NamedTuple):
@@ -54,22 +55,24 @@ class Marks:
 
     def give_up(self, *parts: PartName, promise: bytes = b"") -> None:
         """Mark parts whose rows this replica does not have until they are fetched again. The marks
-        survive a crash of the host. A part that is marked already gets a new time.
+        survive a crash of the host. A part that is marked already gets a new time. Raises
+        MissingPart if the table was dropped.
 
         `promise` is the header with which the part was promised. A worker that looks again at the
         part's files on this disk compares them with it.
         """
-        for part in parts:
-            try:
-                self._mark(part, promise)
-            except FileNotFoundError:  # another process removed an older mark just now
-                self._mark(part, promise)
-        parents = (self._path(layout.GIVEN_UP), self._root)
-        for parent in parents if parts and self._durable else ():
-            self._disk.fsync_directory(parent)
+        with self._of_the_table():
+            for part in parts:
+                try:
+                    self._mark(part, promise)
+                except FileNotFoundError:  # another process removed an older mark just now
+                    self._mark(part, promise)
+            parents = (self._path(layout.GIVEN_UP), self._root)
+            for parent in parents if parts and self._durable else ():
+                self._disk.fsync_directory(parent)
 
     def _mark(self, part: PartName, promise: bytes) -> None:
-        self._disk.make_directory(self._path(layout.GIVEN_UP, str(part)))
+        self._directory(layout.GIVEN_UP, str(part))
         self._note_promise(part, promise)
 
     def promise(self, part: PartName) -> bytes:
@@ -122,9 +125,10 @@ class Marks:
     def stop(self, what: Background) -> None:
         """Stop this background work of the table in all processes of this host, until `go_on`, or
         until its server is started again. It need not survive a crash of the host. Does nothing if
-        the work is stopped.
+        the work is stopped. Raises MissingPart if the table was dropped.
         """
-        self._disk.make_directory(self._path(layout.STOPPED, what.name))
+        with self._of_the_table():
+            self._directory(layout.STOPPED, what.name)
 
     def go_on(self, what: Background) -> None:
         """Undo `stop`; do nothing if the work is not stopped."""
@@ -190,20 +194,17 @@ class Marks:
             self._disk.replace(path, noted, durable=self._durable)
 
     def note_commit(self, insert_id: str, note: "CommitNote") -> None:
-        """Note a commit of a large insert. It survives a crash of the host. Raises DiskFull."""
-        try:
-            self._note_commit(insert_id, note)
-        except FileNotFoundError:  # the table was dropped, and its directory removed just now
-            self._note_commit(insert_id, note)
-
-    def _note_commit(self, insert_id: str, note: "CommitNote") -> None:
-        directory, path = self._path(layout.IN_PART), self._commit_path(insert_id, note)
-        self._disk.make_directory(directory)
-        self._disk.write(path, [note.record])
-        if self._durable:
-            self._disk.fsync(path)
-            for parent in (directory, self._root):
-                self._disk.fsync_directory(parent)
+        """Note a commit of a large insert. It survives a crash of the host. Raises DiskFull,
+        MissingPart if the table was dropped.
+        """
+        path = self._commit_path(insert_id, note)
+        with self._of_the_table():
+            directory = self._directory(layout.IN_PART)
+            self._disk.write(path, [note.record])
+            if self._durable:
+                self._disk.fsync(path)
+                for parent in (directory, self._root):
+                    self._disk.fsync_directory(parent)
 
     def commit_notes(self) -> dict[str, list["CommitNote"]]:
         """The notes of commits, in their order, by the ids of inserts that are not known to have
@@ -235,6 +236,22 @@ class Marks:
 
     def _commit_path(self, insert_id: str, note: "CommitNote") -> str:
         return self._path(layout.IN_PART, f"{insert_id}.{note.commit}.{note.digest}")
+
+    def _directory(self, *names: str) -> str:
+        """Make a directory within that of the table, which must exist: a table that was dropped
+        does not get its directory back. Return the path. Raises FileNotFoundError.
+        """
+        for depth in range(len(names)):
+            self._disk.make_directory(self._path(*names[: depth + 1]), parents=False)
+        return self._path(*names)
+
+    @contextmanager
+    def _of_the_table(self) -> Iterator[None]:
+        """Raises MissingPart where a directory is missing, which only a DROP TABLE removes."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise all_gone(self._root or self._disk.local_path(self._root)) from error
 
     def _path(self, *names: str) -> str:
         return layout.join(self._root, *names)

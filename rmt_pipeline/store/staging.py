@@ -68,6 +68,16 @@ def all_gone(directory: str) -> MissingPart:
     return MissingPart(f"{directory} is gone, and all parts with it: was the table dropped?")
 
 
+def make_in_table(disk: Disk, root: str, directory: str) -> None:
+    """Make a directory in the table's directory `root`. That must exist: a table that was dropped
+    does not get its directory back. Raises MissingPart.
+    """
+    try:
+        disk.make_directory(layout.join(root, directory), parents=False)
+    except FileNotFoundError as error:
+        raise all_gone(root or disk.local_path(root)) from error
+
+
 class Staging:
     """A directory that is being filled, whose name no other process knows. It ends with `seal` or
     `abandon`.
@@ -92,10 +102,7 @@ class Staging:
 
         Raises MissingPart if the table's directory is gone.
         """
-        try:
-            disk.make_directory(layout.join(root, directory), parents=False)
-        except FileNotFoundError as error:
-            raise all_gone(root or disk.local_path(root)) from error
+        make_in_table(disk, root, directory)
         return cls(disk, root, directory)
 
     def write(self, name: str, data: bytes | Iterable[bytes]) -> PartFile:

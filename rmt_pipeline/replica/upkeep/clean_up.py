@@ -229,7 +229,9 @@ def _tried(words: list[str], step: Callable[[], Found]) -> Found | None:
     try:
         return step()
     except OSError as error:
-        words.append(f"the disk of the table failed, and the next clean-up tries again: {error}")
+        words.append(
+            f"the disk of the table failed, and the next clean-up tries again: {error}"
+        )
         return None
 
 

@@ -1,10 +1,14 @@
 """What a table's directory remembers, of parts that were given up and of replicas, whoever dies."""
 
 import random
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
 import pytest
 
+from rmt_pipeline.protocol.background import Background
+from rmt_pipeline.protocol.errors import MissingPart
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store.disk import Disk
 from rmt_pipeline.store.marks import CommitNote, Marks
@@ -19,6 +23,7 @@ EFFECTS_MAX = 10
 
 def marked() -> FakeDisk:
     disk = FakeDisk(lambda: 1000.0)
+    disk.make_directory("t")
     Marks(disk, "t", durable=True).give_up(PART, promise=b"a header")
     return disk
 
@@ -82,23 +87,46 @@ def test_a_mark_that_is_forgotten_while_it_is_made_anew_is_made(
     assert marks.promise(PART) == b"another header"
 
 
-def test_a_commit_is_noted_while_the_directory_of_the_table_goes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Another process drops the table just then. The commit will be refused, and says why."""
-    disk = marked()
-    marks, right = Marks(disk, "t", durable=True), disk.write
-    gone: list[str] = []
-
-    def write(path: str, chunks: Any) -> int:
-        if not gone:
-            gone.append(path)
-            disk.remove_tree("t")
-        return right(path, chunks)
-
-    monkeypatch.setattr(FakeDisk, "write", lambda _, path, chunks: write(path, chunks))
+def note(marks: Marks) -> None:
     marks.note_commit("insert", CommitNote(1, b"record"))
-    assert marks.commit_notes() == {"insert": [CommitNote(1, b"record")]}
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        note,
+        lambda marks: marks.give_up(PART, promise=b"another header"),
+        lambda marks: marks.give_up(PartName.parse("all_2_2_0")),
+        lambda marks: marks.stop(Background.MERGES),
+    ],
+)
+@pytest.mark.parametrize("when", range(6))
+def test_a_table_that_was_dropped_does_not_get_its_directory_back(
+    monkeypatch: pytest.MonkeyPatch, what: Callable[[Marks], None], when: int
+) -> None:
+    """A table that is created at the same place would have notes of the old one. `when`: another
+    process drops the table before that effect.
+    """
+    disk, effects = marked(), 0
+    marks = Marks(disk, "t", durable=True)
+
+    def after_others(name: str) -> Callable[..., Any]:
+        right = getattr(FakeDisk, name)
+
+        def effect(self: FakeDisk, *args: Any, **options: Any) -> Any:
+            nonlocal effects
+            if effects == when:
+                self.remove_tree("t")
+            effects += 1
+            return right(self, *args, **options)
+
+        return effect
+
+    for name in ("make_directory", "write", "fsync", "fsync_directory"):
+        monkeypatch.setattr(FakeDisk, name, after_others(name))
+    with pytest.raises(MissingPart, match="t is gone") if when == 0 else suppress(MissingPart):
+        what(marks)
+    assert disk.list("") == ([] if effects > when else ["t"])
 
 
 def test_notes_of_two_tries_of_one_commit_are_two() -> None:
