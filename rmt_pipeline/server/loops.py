@@ -6,6 +6,7 @@ when the outcome of a write is unknown they end their session, and the server's 
 end with it.
 """
 
+import gc
 import random
 import threading
 from collections.abc import Callable, Sequence
@@ -152,6 +153,10 @@ class QueueLoops:
         self._net = SafetyNet(clock)
         self._upkeep = UpkeepLoop(self._context.replica, clock, random.Random())  # noqa: S311
         self._upkeep.start()
+        # All modules are loaded by now. Without this, each full collection of garbage looks at
+        # their hundred thousand objects, and all threads wait for 50 to 90 ms.
+        gc.collect()
+        gc.freeze()
 
     def follow(self, tables: Sequence[TableDefinition]) -> None:
         """Work these tables and no others. Only for one thread."""

@@ -46,7 +46,7 @@ PATIENCE_FIRST_S = 1.0  # before a look for what no watch reports; doubles after
 PATIENCE_MAX_S = 8.0  # look that finds nothing
 WAIT_MIN_S = 0.001  # a clock may not measure shorter times
 STOP_LOOK_S = 1.0  # between looks at `should_stop`, if the loop ends when it is idle
-REST_MAX_S = 1.0  # between looks that find something, while the hands are busy
+REST_MAX_S = 0.01  # between looks that find something, while the hands are busy
 HANDS_WAIT_S = 1.0  # at most; the hands wake the loop when something is done
 OWN_CHANGES_S = 0.5  # before a queue that we emptied is listed again without a new log entry
 OWN_INSERTS_REST_S = 0.02  # after a look at the log that found only what was inserted here
@@ -517,9 +517,9 @@ class _Loop:
             self._rest_s = MERGE_LOOK_EVERY_S
         if not found:
             self._wait(worker, longest_s)
-        elif (
-            self._hands.are_busy
-        ):  # half of the time is enough for looking: the next look finds more at once
+        elif self._hands.are_busy:
+            # The next look finds more at once. But what a slow look has made wait, because
+            # ZooKeeper or the processor was busy, must not wait as long again.
             clock.sleep_s(min(now_s - began_s, REST_MAX_S))
 
     def _begin(self, worker: Worker, look: Look) -> None:

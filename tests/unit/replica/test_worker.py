@@ -198,6 +198,32 @@ def test_no_more_batches_are_begun_than_there_may_be_at_once(replicas, monkeypat
     assert "all_0_0_0" not in replicas.parts("r1")
 
 
+def test_a_slow_look_is_not_followed_by_a_long_rest(replicas, monkeypatch):
+    """Else an insert that comes during the look waits twice as long as the look takes."""
+    replicas.insert("r2", 1)
+    right, begun = worker.Executor.look, []
+
+    def slowly(*asked: Any) -> Any:
+        replicas.clock.passed_s += 0.5
+        return right(*asked)
+
+    tools = replicas.tools()
+    busy = worker.Tools(tools.peers, tools.merger, tools.mutator, spawn=begun.append)
+    monkeypatch.setattr(worker.Executor, "look", slowly)
+    monkeypatch.setattr(worker._Loop, "finish", lambda _: None)
+    work(
+        lambda: replicas["r1"],
+        busy,
+        "fetch",
+        waker=ClockWaker(replicas.clock),
+        linger_s=None,
+        on_flush=lambda _: None,
+        should_stop=lambda: bool(begun),
+    )
+    assert len(begun) == 1
+    assert 0 < sum(replicas.clock.slept) <= 0.02
+
+
 def test_what_it_assigns_is_queued_before_it_is_idle(replicas):
     """However short it is told to wait for more: who ends when nothing is left to do has not left
     what he has just thought of to others.

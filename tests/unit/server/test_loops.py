@@ -1,5 +1,7 @@
 """What is told about the work that was done, and what is counted of it."""
 
+import gc
+
 from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.protocol.events import ProfileEvent
 from rmt_pipeline.protocol.parts.name import PartName
@@ -31,8 +33,10 @@ def test_fetches_end_with_their_table_and_with_the_server_and_go_on_when_a_sessi
     catalog = Catalog(config.server("r1").data)
     for table in TABLES:
         catalog.add(table)
+    gc.unfreeze()
     worked = QueueLoops(config, "r1", ("fetch",))
     try:
+        assert gc.get_freeze_count(), "full collections look at all modules again and again"
         worked.follow(TABLES)
         until(lambda: len(cancelled) == 2)
         forget(catalog, name="u")
