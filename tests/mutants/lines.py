@@ -750,8 +750,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "queue: a claim that ended still produces its part",
         f"{PROTOCOL}/queue/state.py",
-        "            if self.claims.get(node) != claim:\n",
-        "            if False:\n",
+        "        self.future = PartIndex()\n",
+        "        self.future = PartIndex() if before is None else before.future\n",
         KEPT_VIEW,
     ),
     LineMutant(

@@ -1,9 +1,8 @@
-"""The merge predicate's claim under every interleaving; the selector against brute force."""
+"""The merge predicate's claim under every interleaving, and what the selector does in the end."""
 
 import random
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from math import isclose
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +13,6 @@ from rmt_pipeline.protocol.merges.selector import (
     GIB,
     MergeablePart,
     SelectorSettings,
-    explain_run,
 )
 from rmt_pipeline.protocol.merges.size_limits import SizeLimits
 from rmt_pipeline.protocol.parts.name import PartName, merged
@@ -167,33 +165,6 @@ def as_run(drawn: list[tuple[int, int]], partition: str = "p") -> list[Mergeable
         MergeablePart(PartName(partition, number, number, 0), size, age)
         for number, (size, age) in enumerate(drawn)
     ]
-
-
-@given(st.lists(runs, max_size=3), selector_settings, limits)
-@settings(max_examples=200, deadline=None)
-def test_the_selection_is_the_best_range_there_is(
-    drawn: list[list[tuple[int, int]]], given_settings: SelectorSettings, bytes_max: int
-) -> None:
-    """P18. Against looking at every range."""
-    found_runs = [as_run(run, f"p{number}") for number, run in enumerate(drawn)]
-    found = select_merge(found_runs, given_settings, bytes_max)
-    allowed = [
-        candidate
-        for run in found_runs
-        for candidate in explain_run(run, given_settings, bytes_max, 10_000)
-        if candidate.refusal is None
-    ]
-    if found is None:
-        assert allowed == []
-        return
-    assert isclose(found.score, min(candidate.score for candidate in allowed))
-    assert 2 <= len(found.parts) <= given_settings.parts_max
-    assert any(
-        candidate.score == found.score and candidate.parts[: len(found.parts)] == found.parts
-        for candidate in allowed
-    )
-    if bytes_max:
-        assert found.size_bytes <= bytes_max
 
 
 @given(runs, selector_settings, limits)

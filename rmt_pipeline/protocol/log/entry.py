@@ -260,6 +260,11 @@ def virtual_parts(entry: LogEntry) -> tuple[PartName, ...]:
             assert_never(entry)
 
 
+def touched_by(entry: LogEntry) -> tuple[PartName, ...]:
+    """The parts and the range that the entry brings or drops."""
+    return (entry.part,) if isinstance(entry, DropPart) else virtual_parts(entry)
+
+
 def subject_of(entry: LogEntry) -> PartName:
     """The part or range that the entry is about. Not to be called for an ALTER, which has none."""
     assert not isinstance(entry, AlterMetadata)

@@ -160,6 +160,7 @@ class _Search:
         self._settings = settings
         self._bytes_max = bytes_max or inf
         self._sizes = [part.size_bytes for part in run]
+        self._lefts = [0, *self._sizes]  # of each part, the size of its left neighbour
         self._ages_s = [part.age_s for part in run]
         self._sums = list(accumulate(self._sizes, initial=0))
         self._many_parts = _clamp((len(run) - PARTS_LOW) / (PARTS_HIGH - PARTS_LOW))
@@ -213,9 +214,8 @@ class _Search:
         """Whether some range from `begin` may get the bonus of `score`: the part before it is large
         enough, compared with the shortest range.
         """
-        return begin > 0 and self._sizes[begin - 1] > ALIGN_RATIO * (
-            self._sizes[begin] + self._sizes[begin + 1]
-        )
+        shortest = self._sizes[begin] + self._sizes[begin + 1]
+        return self._lefts[begin] > ALIGN_RATIO * shortest
 
     def score(self, begin: int, end: int) -> float:
         """The bytes rewritten per part saved, less a bonus if the result fits its left
@@ -224,7 +224,7 @@ class _Search:
         size = self._sums[end] - self._sums[begin]
         parts = end - begin
         score = (size + FIXED_COST_BYTES * parts) / (parts - SAVED_OFFSET)
-        left = self._sizes[begin - 1] if begin else 0
+        left = self._lefts[begin]
         if size and left > ALIGN_RATIO * size:
             # The result is about as large as its left neighbour, with which it can be merged later.
             difference = abs(log2(size / left))

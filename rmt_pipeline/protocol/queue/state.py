@@ -25,6 +25,7 @@ from rmt_pipeline.protocol.log.entry import (
     drop_range_of,
     partitions_about,
     result_of,
+    touched_by,
     virtual_parts,
 )
 from rmt_pipeline.protocol.nodes.records import Claim
@@ -122,14 +123,16 @@ class QueueState:
         self.current = self.holdings.current
         if before is None or not self._move(before):
             self._build()
-            before = None
         self.claims = dict(claims)
-        self.future = self._future_after(before)
+        self.future = PartIndex()
+        for node, claim in self.claims.items():
+            for part in claim.parts:
+                self.future.add(part, node)
         self.dropping = PartIndex()
-        for node in self.lanes[Lane.DROPS]:
-            dropped = drop_range_of(entries[node])
-            if node in claims and dropped is not None:
-                self.dropping.add(dropped, node)
+        for dropped, nodes in self.drops.owners.items():
+            for node in nodes:
+                if node in claims:
+                    self.dropping.add(dropped, node)
 
     def _build(self) -> None:
         assert list(self.entries) == sorted(self.entries), "entries come in queue order"
@@ -208,8 +211,6 @@ class QueueState:
         added = [part for entry in came for part in virtual_parts(entry)]
         added += [part for new, _ in changes.values() for part in new]
         for part in added:
-            if part.partition in replayed:
-                continue
             if isinstance(self.virtual.add(part), Intersects):
                 replayed.add(part.partition)  # the replay raises, and names the entry
         for partition in sorted(replayed):
@@ -247,11 +248,10 @@ class QueueState:
 
     def _index_entry(self, node: str, entry: LogEntry) -> None:
         self.lanes[lane_of(entry)][node] = None
-        for part in virtual_parts(entry):
+        for part in touched_by(entry):
             self.touched.add(part, node)
         dropped = drop_range_of(entry)
         if dropped is not None:
-            self.touched.add(dropped, node)
             self.drops.add(dropped, node)
         if isinstance(entry, DropRange | DropPart) and entry.detach:
             assert dropped is not None
@@ -266,9 +266,8 @@ class QueueState:
 
     def _forget_entry(self, node: str, entry: LogEntry) -> None:
         del self.lanes[lane_of(entry)][node]
-        dropped = drop_range_of(entry)
         indexes = self.touched, self.drops, self.drop_parts, self.detaching, self.replacements
-        for part in (*virtual_parts(entry), *([] if dropped is None else [dropped])):
+        for part in touched_by(entry):
             for index in indexes:
                 index.remove(part, node)
         self.alters.pop(node, None)
@@ -280,23 +279,6 @@ class QueueState:
         covering = None if part is None else self.current.containing(part)
         if covering is not None:
             self.covered[node] = covering
-
-    def _future_after(self, before: "QueueState | None") -> PartIndex:
-        """The index of what the claims produce, made from that of the state `before`."""
-        earlier = {} if before is None else before.claims
-        future = PartIndex() if before is None else before.future
-        if earlier == self.claims:
-            return future
-        future = future.copy()
-        for node, claim in earlier.items():
-            if self.claims.get(node) != claim:
-                for part in claim.parts:
-                    future.remove(part, node)
-        for node, claim in self.claims.items():
-            if earlier.get(node) != claim:
-                for part in claim.parts:
-                    future.add(part, node)
-        return future
 
     def names(self, partition: str) -> frozenset[PartName]:
         """Every part of the partition that this replica has in ZooKeeper, covered ones too."""
@@ -323,6 +305,4 @@ def _changed(
         for node, entry in now.items()
         if (known := before.get(node)) is not entry and known != entry
     ]
-    if len(before) + len(came) == len(now):
-        return came, []
     return came, [node for node in before if node not in now]

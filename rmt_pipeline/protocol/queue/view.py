@@ -25,6 +25,7 @@ from rmt_pipeline.protocol.log.entry import (
     describe_entry,
     drop_range_of,
     result_of,
+    touched_by,
     virtual_parts,
 )
 from rmt_pipeline.protocol.nodes.records import Claim
@@ -239,10 +240,9 @@ class QueueView:
         """Whether the entry brings or drops blocks that the entry of one of these
         nodes does too.
         """
-        dropped = drop_range_of(entry)
-        names = (*virtual_parts(entry), *([] if dropped is None else [dropped]))
+        touched = self._state.touched
         return any(
-            node in nodes for name in names for _, node in self._state.touched.overlapping(name)
+            node in nodes for name in touched_by(entry) for _, node in touched.overlapping(name)
         )
 
     def may_take_actual_part(self, part: PartName, node: str) -> Refusal | None:
@@ -317,12 +317,6 @@ def _in_turn(
     while places:
         places_left, taken, kinds = rows[places[0][1]]
         kinds = {lane for lane in kinds if lanes[lane]}
-        if len(places) == 1:
-            for node in taken:
-                if kinds <= shut:
-                    return
-                yield node
-            return
         if kinds <= shut:
             heappop(places)
             continue

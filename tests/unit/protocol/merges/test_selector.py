@@ -3,7 +3,9 @@
 import random
 import time
 from dataclasses import replace
-from math import isclose
+from math import isclose, log, log2
+
+import pytest
 
 from rmt_pipeline.protocol.merges.selector import (
     FIXED_COST_BYTES,
@@ -11,10 +13,13 @@ from rmt_pipeline.protocol.merges.selector import (
     MIB,
     MergeablePart,
     SelectorSettings,
+    WeighedRun,
     explain_run,
+    select_weighed,
 )
 from rmt_pipeline.protocol.parts.name import PartName
 from tests.support.protocol import select_merge
+from tests.support.work import calls_of
 
 SETTINGS = SelectorSettings()
 DAY_S = 86_400
@@ -80,9 +85,13 @@ def test_what_a_run_could_be_without_limits_does_not_hide_a_better_one() -> None
     """
     settings = SelectorSettings(base=1.0, parts_max=10)
     almost = run([6 * MIB] * 3, partition="b")
-    found = select_merge([run([6 * MIB + MIB // 2] * 10), almost], settings, 20 * MIB)
+    first, worse = run([6 * MIB + MIB // 2] * 10), run([7 * MIB] * 10, partition="c")
+    found = select_merge([first, worse, almost], settings, 20 * MIB)
     assert found is not None
     assert found.parts == tuple(almost)
+    found = select_merge([first, worse], settings, 20 * MIB)
+    assert found is not None
+    assert found.parts == tuple(first[:3])
 
 
 def test_no_more_parts_and_bytes_than_allowed() -> None:
@@ -157,6 +166,135 @@ def test_every_range_that_is_not_taken_has_its_reason() -> None:
     assert "fewer than min_parts_to_merge_at_once" in (
         few[0].refusal.reason if few[0].refusal else ""
     )
+
+
+def score_of(sizes: list[int], begin: int, end: int) -> float:
+    """As spec §6.6 writes it down."""
+    total, count = sum(sizes[begin:end]), end - begin
+    score = (total + 5 * MIB * count) / (count - 1.9)
+    left = sizes[begin - 1] if begin > 0 else 0
+    if total and left > 0.9 * total and abs(log2(total / left)) < 0.5:
+        score *= 0.75 + 0.25 * abs(log2(total / left)) / 0.5
+    return score
+
+
+def is_allowed(
+    parts: list[MergeablePart], begin: int, end: int, settings: SelectorSettings, bytes_max: int
+) -> bool:
+    """As spec §6.6 writes it down."""
+    some = parts[begin:end]
+    total, age_s = sum(one.size_bytes for one in some), min(one.age_s for one in some)
+    if bytes_max and total > bytes_max:
+        return False
+    if (
+        settings.force_age_s
+        and age_s >= settings.force_age_s
+        and (some == parts or not settings.force_whole_partition)
+    ):
+        return True
+    if len(some) < settings.parts_min:
+        return False
+
+    def share(value: float, low: float, high: float) -> float:
+        return min(1.0, max(0.0, (value - low) / (high - low)))
+
+    of_size = share(log(1 + total), log(1 + MIB), log(1 + 100 * GIB))
+    of_age = share(age_s, 10, 3600 + (30 * DAY_S - 3600) * of_size)
+    of_parts = share(len(parts), 10, 50)
+    needed = settings.base + (2 - settings.base) * min(1, of_age + of_parts)
+    largest = max(one.size_bytes for one in some)
+    return (total + 5 * MIB * len(some)) / (largest + 5 * MIB) >= needed
+
+
+def trimmed(sizes: list[int], begin: int, end: int) -> int:
+    last, total = end, sum(sizes[begin:end])
+    while last - begin >= 3 and sizes[last - 1] < 0.01 * total:
+        last -= 1
+    return last
+
+
+def drawn_run(drawn: random.Random, partition: str) -> list[MergeablePart]:
+    """Sizes that differ by a few times, by so much that a part is tiny, or hardly; and sums of
+    those before, which a merge fits.
+    """
+    sizes: list[int] = []
+    unit = drawn.choice([1, MIB, 100 * MIB, 10 * GIB])
+    for _ in range(drawn.choice([1, 2, 3, 6, 6, 8, 30])):
+        size = unit * drawn.choice([0, 1, 9, 10, 10, 12, 14, 20, 30, 5000])
+        sizes.append(drawn.choice([size, size, size + drawn.randrange(9), sum(sizes[-3:])]))
+    sizes = drawn.choice([sizes, sizes[::-1]])
+    old_s = drawn.choice([0, 60, 3600, 20 * DAY_S, 40 * DAY_S])
+    return [
+        MergeablePart(PartName(partition, number, number, 0), size, drawn.randint(0, old_s))
+        if drawn.random() < 0.1
+        else MergeablePart(PartName(partition, number, number, 0), size, old_s)
+        for number, size in enumerate(sizes)
+    ]
+
+
+def test_the_selection_is_the_best_range_of_a_plain_search() -> None:
+    """P18. Every range of up to three runs is looked at by itself."""
+    drawn = random.Random(18)
+    for _ in range(1000):
+        settings = SelectorSettings(
+            parts_max=drawn.choice([2, 4, 100]),
+            parts_min=drawn.choice([0, 0, 3]),
+            base=drawn.choice([1.0, 2.5, 5.0]),
+            window=drawn.choice([2, 1000]),
+            force_age_s=drawn.choice([0, 0, 0, 3600]),
+            force_whole_partition=drawn.random() < 0.5,
+            trim_small_right=drawn.random() < 0.7,
+        )
+        bytes_max = drawn.choice([0, 0, 50 * MIB, 2 * GIB, 300 * GIB])
+        runs = [drawn_run(drawn, f"p{number}") for number in range(drawn.randint(1, 3))]
+        plain: list[tuple[float, list[MergeablePart]]] = []
+        for parts in runs:
+            sizes = [one.size_bytes for one in parts]
+            ranges = [
+                (begin, end)
+                for begin in range(min(settings.window, len(parts)))
+                for end in range(begin + 2, min(len(parts), begin + settings.parts_max) + 1)
+            ]
+            scores = {at: score_of(sizes, *at) for at in ranges}
+            may = {at for at in ranges if is_allowed(parts, *at, settings, bytes_max)}
+            shown = explain_run(parts, settings, bytes_max, len(ranges))
+            assert {
+                (one.parts[0].part.block_min, one.parts[-1].part.block_min + 1): (
+                    one.score,
+                    one.refusal is None,
+                )
+                for one in shown
+            } == {at: (pytest.approx(scores[at]), at in may) for at in ranges}
+            for begin, end in may:
+                last = trimmed(sizes, begin, end) if settings.trim_small_right else end
+                plain.append((scores[begin, end], parts[begin:last]))
+        found = select_merge(runs, settings, bytes_max)
+        if not plain:
+            assert found is None
+            continue
+        least = min(score for score, _ in plain)
+        assert found is not None
+        assert found.score == pytest.approx(least)
+        assert list(found.parts) in [some for score, some in plain if isclose(score, least)]
+
+
+def test_a_range_that_can_t_be_better_costs_nothing() -> None:
+    """P18. Of a thousand equal parts, the first range is one of the best: nothing is weighed
+    beside it. A run that can't be better is not searched.
+    """
+    calm = run([10 * MIB] * 1000)
+    other = run([40 * MIB] * 1000, partition="b")
+
+    def weighed(parts: list[MergeablePart]) -> WeighedRun:
+        names, ages = tuple(one.part for one in parts), (0,) * len(parts)
+        return WeighedRun.of(names, tuple(one.size_bytes for one in parts), ages, SETTINGS)
+
+    one, both = [weighed(calm)], [weighed(calm), weighed(other)]
+    alone = calls_of(lambda: select_weighed(one, SETTINGS, 0, 0))
+    assert alone < 10_000
+    assert calls_of(lambda: select_weighed(both, SETTINGS, 0, 0)) < alone + 100
+    too_large = calls_of(lambda: select_weighed(one, SETTINGS, 15 * MIB, 0))
+    assert too_large < 20_000, "no longer range is weighed than may be merged"
 
 
 def test_ten_thousand_parts_are_searched_in_a_moment() -> None:

@@ -25,7 +25,7 @@ from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.index import PartIndex
 from rmt_pipeline.protocol.queue.facts import Facts
 from rmt_pipeline.protocol.queue.state import Lane
-from rmt_pipeline.protocol.queue.view import QueueView
+from rmt_pipeline.protocol.queue.view import Plan, QueueView
 from tests.support.kept_view import assert_same
 from tests.support.protocol import (
     alter,
@@ -41,6 +41,7 @@ from tests.support.protocol import (
     parts,
     replace,
 )
+from tests.support.work import calls_of
 
 ENTRIES = numbered([get("0_0_0"), get("1_1_0"), merge("0_0_0 1_1_0"), get("b_5_5_0")])
 
@@ -107,6 +108,15 @@ def test_what_failed_still_holds_back_what_overlaps_it() -> None:
     entries = numbered([get("1_1_0"), merge("0_0_0 1_1_0"), get("5_5_0")])
     plan = view(entries, "0_0_0").choose(Facts(), 100, later={node(0)})
     assert [name for name, _ in plan.run] == [node(2)]
+    dropping = numbered([drop_part("1_1_0"), drop(5), get("7_7_0"), drop(9, "b")])
+    plan = view(dropping, "1_1_0").choose(Facts(), 100, later={node(0)})
+    assert [name for name, _ in plan.run] == [node(3), node(2)]
+
+
+def test_what_failed_and_overlaps_nothing_makes_nobody_ask_about_all() -> None:
+    entries = numbered([get(f"{n}_{n}_0") for n in range(9)])
+    plan = view(entries).choose(Facts(fetches_max=1), 100, later={node(8)})
+    assert [name for name, _ in (*plan.run, *plan.wait)] == [node(0), node(1)]
 
 
 def test_a_kind_that_finds_no_slot_is_not_asked_again_and_others_are() -> None:
@@ -138,6 +148,7 @@ def test_an_entry_that_is_another_one_under_its_name_is_looked_at_anew() -> None
     second = view({node(0): get("1_1_0"), node(1): get("3_3_0")}, "2_2_0", before=first)
     assert run(second) == [node(0), node(1)]
     assert second.virtual == part_set("1_1_0 2_2_0 3_3_0")
+    same_indexes(second, QueueView(second.entries, {}, parts("2_2_0")))
 
 
 def test_an_earlier_view_does_not_change() -> None:
@@ -164,6 +175,33 @@ def test_partitions_that_have_gone_leave_nothing_in_a_view_that_is_kept() -> Non
     assert [one._classes for one in indexes] == [{}, {}]
     assert [one._members for one in (last.virtual, last.current)] == [{}, {}]
     assert first.virtual.partitions() == ["gone"]
+
+
+def test_a_look_costs_what_has_changed() -> None:
+    """A queue of a thousand entries in ten partitions, of which half are done. Building it takes
+    some fifty calls an entry; looking for entries that came or went takes one.
+    """
+    entries = {node(n): get(f"p{n % 10}_{n}_{n}_0") for n in range(1000)}
+    held = Holdings.of(entries[node(n)].part for n in range(1000) if n % 10 < 5)
+    held = held.joined(parts("p2_2_102_1 p7_7_107_1"))
+    first = QueueView(entries, {}, held, QueueView({}, {}, held))
+
+    def look(names: dict[str, LogEntry], now: Holdings, *claimed: str) -> int:
+        claims = {one: Claim("w", virtual_parts(names[one])) for one in claimed}
+        return calls_of(lambda: QueueView(names, claims, now, first))
+
+    again = {name: dataclasses.replace(entry) for name, entry in entries.items()}
+    assert look(entries, held) < 50
+    assert look(entries, held, node(7)) < 80
+    assert look(entries, held.joined(parts("p8_8_8_0"))) < 300
+    assert look(entries, held.without(parts("p2_102_102_0"))) < 1500, "it was covered"
+    assert look(again, held) < 5000, "what is equal is the same"
+    more = entries | {node(1000): get("p8_1000_1000_0")}
+    assert look(more, held) < 1300
+    assert look(without(entries, 102), held) < 1300, "it was done"
+    assert first.choose(Facts(fetches_max=1), 0) == Plan((), first.choose(Facts(), 1).done, ())
+    one_slot = Facts(fetches_max=1)
+    assert calls_of(lambda: first.choose(one_slot, 9, later={node(999)})) < 2000
 
 
 def asked(index: PartIndex, text: str) -> set[str]:
@@ -224,13 +262,14 @@ STEPS = st.lists(
 
 
 @settings(max_examples=200)
-@given(STEPS, st.integers(0, 3), st.integers(0, 9))
+@given(STEPS, st.integers(0, 3), st.integers(0, 9), st.sets(st.sampled_from(Lane)))
 def test_a_kept_view_says_what_a_fresh_one_says_whatever_comes_and_goes(
-    steps, most, tried
+    steps, most, tried, skip
 ) -> None:
     """Entries, parts and claims come and go in any order, also in ways that no history has. Where
-    the plain look finds that corrupt, the kept one does, too.
+    the plain look finds that corrupt, the kept one does, too. No look changes an earlier one.
     """
+    before: list[tuple[QueueView, QueueView]] = []
     entries: dict[str, LogEntry] = {}
     holdings, kept, number = Holdings.of(()), None, 0
     facts = Facts(fetches_max=most, recoveries_max=1, merges_max=most)
@@ -251,19 +290,31 @@ def test_a_kept_view_says_what_a_fresh_one_says_whatever_comes_and_goes(
         except Corruption:
             with pytest.raises(Corruption):
                 QueueView(entries, claims, holdings, kept)
-            return
+            break
         kept = QueueView(entries, claims, holdings, kept)
         assert_same(kept, fresh, facts, limit=99)
         later = [one for at, one in enumerate(entries) if at == tried]
         assert_same(kept, fresh, facts, limit=2, later=later)
+        assert_same(kept, fresh, facts, limit=most, skip=skip)
+        before.append((kept, fresh))
+    for kept, fresh in before:
         same_indexes(kept, fresh)
+        assert (kept.current, kept.virtual) == (fresh.current, fresh.virtual)
 
 
 def same_indexes(kept: QueueView, fresh: QueueView) -> None:
     """What was forgotten is in no index, and what is there is in its own."""
     one, other = kept._state, fresh._state
     assert (one.lanes, one.alters, one.covered) == (other.lanes, other.alters, other.covered)
-    for index in ("touched", "drops", "drop_parts", "detaching", "replacements", "dropping"):
+    for index in (
+        "touched",
+        "drops",
+        "drop_parts",
+        "detaching",
+        "replacements",
+        "dropping",
+        "future",
+    ):
         mine, theirs = getattr(one, index).owners, getattr(other, index).owners
         assert {part: set(nodes) for part, nodes in mine.items()} == {
             part: set(nodes) for part, nodes in theirs.items()

@@ -234,9 +234,49 @@ def test_a_replacement_goes_as_a_whole_or_not_at_all() -> None:
     assert outside.entries_removed_by(part(FULL), node(1)) == []
     empty = queue(replace(1, ""), drop(5))
     assert empty.entries_removed_by(part(FULL), node(1)) == []
+    larger = queue(replace(8, "4_4_0"), drop(5))
+    assert larger.entries_removed_by(part(FULL), node(1)) == []
     torn = queue(replace(0, "4_4_0 6_6_0"), drop(5))
     with pytest.raises(Corruption, match="inside that range and other parts outside"):
         torn.entries_removed_by(part(FULL), node(1))
+
+
+def test_a_replacement_does_not_remove_itself() -> None:
+    """P14. Even if it would bring parts into the range that it replaces."""
+    view = queue(replace(5, "3_3_0"))
+    assert view.entries_removed_by(view.entries[node(0)].range, node(0)) == []
+
+
+def test_a_part_that_a_later_entry_drops_is_known() -> None:
+    """P14. One that is dropped by an earlier entry, or by the entry itself, comes behind it."""
+    view = queue(get("0_0_0"), drop(3), replace(6, "7_7_0"), get("1_1_0"), drop_part("8_8_0"))
+
+    def dropped(name: str) -> list[int]:
+        return [n for n in range(5) if view.is_dropped_later(part(name), node(n))]
+
+    assert dropped("2_2_0") == [0, 1]
+    assert dropped("5_5_0") == [0, 1]
+    assert dropped("8_8_0") == [0, 1, 2, 3]
+    assert dropped("7_7_0") == dropped("b_1_1_0") == []
+
+
+def test_a_view_that_does_not_hold_together_is_noticed() -> None:
+    """P8, P10. Ranges that are dropped may overlap what is produced."""
+    queue(get("1_1_0"), drop(5), get("2_2_0"), claims={0: "1_1_0", 1: FULL}).check()
+    queue(get("1_1_0"), claims={0: "1_1_0 0_2_1"}).check()
+    twice = queue(get("1_1_0"), get("0_1_1"), claims={0: "1_1_0", 1: "0_1_1"})
+    same = queue(get("1_1_0"), get("1_1_0"), claims={0: "1_1_0", 1: "1_1_0"})
+    for view in (twice, same):
+        with pytest.raises(AssertionError, match="at once"):
+            view.check()
+    torn = queue(get("3_3_0"), here="1_1_0 2_2_0")
+    torn.virtual._members["all"].reverse()
+    with pytest.raises(AssertionError):
+        torn.check()
+    torn = queue(get("3_3_0"), here="1_1_0 2_2_0")
+    torn.current._members["all"].reverse()
+    with pytest.raises(AssertionError):
+        torn.check()
 
 
 def test_names_that_overlap_are_all_found() -> None:
