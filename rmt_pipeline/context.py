@@ -6,6 +6,7 @@ ZooKeeper nor pyarrow.
 
 import socket
 import threading
+import warnings
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -77,6 +78,7 @@ class ServerContext:
         self._lock = threading.RLock()
         self._keeper: LivingKeeper | None = None
         self._away_until_s = float("-inf")
+        self._away_because = ""
         self._replicas: dict[str, Replica] = {}
         self._stores: dict[Path, PartStore] = {}
         self._definitions: dict[str, tuple[CatalogVersion, TableDefinition]] = {}
@@ -111,32 +113,44 @@ class ServerContext:
     def keeper(self, patience_s: float | None = None) -> "LivingKeeper":
         """A live session; a new one if the last has ended. Raises ZooKeeperUnreachable. With
         `patience_s` it raises after so many seconds without an answer, and for AWAY_S after that
-        immediately.
+        immediately, in the same words, so that who logs them does so once. Without it, a caller
+        that waits is told why after READ_PATIENCE_S, by a warning, StillTrying.
         """
         with self._lock:
             if self._keeper is not None and not self._keeper.is_retired:
                 return self._keeper
-            from rmt_pipeline.zookeeper.access import Access  # noqa: PLC0415  start-up
-            from rmt_pipeline.zookeeper.connect import connect  # noqa: PLC0415  start-up
+            from rmt_pipeline.replica.tries import StillTrying  # noqa: PLC0415  start-up
 
             self._replicas.clear()
-            zookeeper = self.config.zookeeper
-            wait_s = zookeeper.connect_timeout_s
-            if patience_s is not None:
-                wait_s = min(wait_s, patience_s)
-                if self.clock.monotonic_s() < self._away_until_s:
-                    raise ZooKeeperUnreachable("ZooKeeper did not answer a moment ago")
+            most_s = self.config.zookeeper.connect_timeout_s
+            first_s = min(most_s, READ_PATIENCE_S if patience_s is None else patience_s)
+            if patience_s is not None and self.clock.monotonic_s() < self._away_until_s:
+                raise ZooKeeperUnreachable(self._away_because)
             try:
-                self._keeper = connect(
-                    self.config.zookeeper_hosts,
-                    session_timeout_s=zookeeper.session_timeout_s,
-                    connect_timeout_s=wait_s,
-                    access=Access.of(zookeeper),
-                )
-            except ZooKeeperUnreachable:
+                try:
+                    self._keeper = self._connected(first_s)
+                except ZooKeeperUnreachable as error:
+                    if patience_s is not None or first_s == most_s:
+                        raise
+                    words = f"still trying, for up to {most_s - first_s:g} s more: {error}"
+                    warnings.warn(words, StillTrying, stacklevel=2)
+                    self._keeper = self._connected(most_s - first_s)
+            except ZooKeeperUnreachable as error:
                 self._away_until_s = self.clock.monotonic_s() + AWAY_S
+                self._away_because = str(error)
                 raise
             return self._keeper
+
+    def _connected(self, timeout_s: float) -> "LivingKeeper":
+        from rmt_pipeline.zookeeper.access import Access  # noqa: PLC0415  start-up
+        from rmt_pipeline.zookeeper.connect import connect  # noqa: PLC0415  start-up
+
+        return connect(
+            self.config.zookeeper_hosts,
+            session_timeout_s=self.config.zookeeper.session_timeout_s,
+            connect_timeout_s=timeout_s,
+            access=Access.of(self.config.zookeeper),
+        )
 
     def use(self, keeper: "LivingKeeper") -> None:
         """Use this session from now on: the server's own, which holds `is_active`."""

@@ -27,7 +27,6 @@ from rmt_pipeline.protocol.errors import (
     RmtError,
     Unavailable,
     UserError,
-    ZooKeeperUnreachable,
 )
 from rmt_pipeline.protocol.inserts import ids as block_ids
 from rmt_pipeline.protocol.inserts.quorum import Quorum
@@ -64,7 +63,7 @@ from rmt_pipeline.replica.readable import (
     sequential_parts,
 )
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.tries import StillTrying, Tries, nobody_knows
+from rmt_pipeline.replica.tries import Tries, nobody_knows
 from rmt_pipeline.replica.upkeep.check import suspect
 from rmt_pipeline.replica.upkeep.outdated_ids import forget_outdated_ids
 from rmt_pipeline.replica.upkeep.rewound import ZooKeeperIsOlder, require_promises
@@ -223,7 +222,7 @@ class Table(Partitions):
             tables = _told(tables, on_rows)
         staged: list[StagedPart] = []
         try:
-            replica = self._replica_to_write()
+            replica = self._replica()
             slowed = throttle_insert(replica, query)
             insert_id = self._insert_id(token, query, replica.settings)
             staged.extend(
@@ -308,7 +307,7 @@ class Table(Partitions):
         from rmt_pipeline.compute.insert.stage import StagePlan  # noqa: PLC0415  start-up
 
         Quorum.of(query)
-        replica = self._replica_to_write()
+        replica = self._replica()
         slowed = throttle_insert(replica, query)
         plan = StagePlan(
             definition=self.definition,
@@ -321,17 +320,6 @@ class Table(Partitions):
             durable=True,
         )
         return plan, slowed
-
-    def _replica_to_write(self) -> Replica:
-        """With a living session. Whoever waits for ZooKeeper is told soon, by a warning. Raises
-        ZooKeeperUnreachable.
-        """
-        try:
-            return self._reader()
-        except ZooKeeperUnreachable as error:
-            words = f"INSERT into {self.definition.full_name} waits for ZooKeeper: {error}"
-            warnings.warn(words, StillTrying, stacklevel=3)
-            return self._replica()
 
     def _insert_id(self, token: str, query: QuerySettings, settings: TableSettings) -> str:
         deduplicate = query.insert_deduplicate and self._window(settings, token) > 0
@@ -365,7 +353,7 @@ class Table(Partitions):
         """
         query = settings or QuerySettings()
         try:
-            replica = self._replica_to_write()
+            replica = self._replica()
             window = self._window(replica.settings, token)
             identity = identity_of(staged, token, query, window)
             if identity.insert_id and replica.has_own_window:

@@ -5,6 +5,7 @@ Imports inside functions are for start-up time.
 
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,9 @@ def _log() -> None:
     from rmt_pipeline.server.log import set_up_log  # noqa: PLC0415
 
     set_up_log(debug=bool(os.environ.get("RMT_DEBUG")))
+    warnings.simplefilter(
+        "ignore", UserWarning
+    )  # their lines in the log say what they wait for
 
 
 def _say(text: str) -> None:
@@ -442,11 +446,17 @@ def _setting(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
+def _warn(message: Warning | str, *_: object, **__: object) -> None:
+    """Print a warning for people, without the line of the program that it comes from."""
+    _say(f"Warning: {message}")
+
+
 def main() -> None:
     """Run a command. An RmtError becomes one line and exit status 1; with RMT_DEBUG=1
     it is raised.
     """
     os.umask(0o077)  # until [files] umask is known
+    warnings.showwarning = _warn
     try:
         sys.exit(app.main(prog_name="rmt", standalone_mode=False))
     except RmtError as error:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from rmt_pipeline.cli.watch import CLEAR, opened_servers, tables_of
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import RmtError, UnknownTable
+from rmt_pipeline.protocol.errors import RmtError, UnknownTable, ZooKeeperUnreachable
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.mutations.plan import PartitionPlan, plan_mutation
 from rmt_pipeline.replica.mutations.progress import MutationProgress, mutation_progress
@@ -63,7 +63,7 @@ def _look(contexts: Sequence[ServerContext], table: str | None) -> tuple[list[st
     for opened, found in tables_of(contexts, table):
         try:
             progress = mutation_progress(found.replica)
-        except UnknownTable:
+        except (UnknownTable, ZooKeeperUnreachable):
             raise
         except RmtError as error:
             lines.append(f"{_title(opened, found)}: {error}")

@@ -5,7 +5,7 @@ import sys
 from rmt_pipeline.cli.watch import opened_servers, tables_of, typed_table
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import RmtError, UserError
+from rmt_pipeline.protocol.errors import RmtError, UserError, ZooKeeperUnreachable
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.partitions.detached import DetachedDirectory, detached_directories
 from rmt_pipeline.table import Table
@@ -16,7 +16,7 @@ def run_check(config: Config, server: str, name: str | None, partition: str, par
     Broken parts are fetched again, and printed at once. The exit status is 1 when a part is broken
     or a table can't be checked.
 
-    Raises UnknownTable, and UserError for a part or partition that is not there.
+    Raises UnknownTable, ZooKeeperUnreachable; UserError for a part or partition that is not there.
     """
     with ServerContext.open(config, server, purpose="check") as context:
         tables = context.tables() if name is None else [typed_table(context, name)]
@@ -41,6 +41,8 @@ def _check(table: Table, partition: str, part: str) -> int:
                 _progress("")
                 print(f"{name}: {found.part} is broken: {found.problem}", flush=True)
             _progress(f"{name}: {read} of {total} parts, {size_bytes} bytes")
+    except ZooKeeperUnreachable:
+        raise  # the other tables can't be checked either
     except RmtError as error:
         _progress("")
         print(f"{name}: Code: {error.code}. {error}", file=sys.stderr)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Self
 
-from urllib3.exceptions import NewConnectionError, ReadTimeoutError
+from urllib3.exceptions import ReadTimeoutError
 
 from rmt_pipeline.catalog.entries import DetachedTable
 from rmt_pipeline.config import Config, ServerConfig
@@ -204,8 +204,8 @@ def run_reload(config: Config, name: str) -> int:
 def _server_words(server: ServerConfig, health: Health) -> str:
     if isinstance(health, Unavailable) and isinstance(health.__cause__, ReadTimeoutError):
         return f"does not answer at {server.advertised_address}: {FROZEN}"
-    if isinstance(health, Unavailable) and isinstance(health.__cause__, NewConnectionError):
-        return f"not running: nothing answers at {server.advertised_address} ({health})"
+    if nothing := control.nothing_answers(health, server):
+        return f"not running: {nothing}"
     if isinstance(health, Unavailable):  # it answers, but refuses us
         return (
             f"something answers at {server.advertised_address}, but not this command: {health}"
@@ -229,11 +229,11 @@ def who_may_ask(config: Config, server: ServerConfig) -> str:
     )
     if config.tls.client_certificates:
         reached += f" with a certificate signed by {config.tls.ca}"
-    secret = "the configured secret" if config.secrets_of(server.name) else "ZooKeeper's secret"
-    looks = "a token of [monitoring], or the secret" if config.monitoring.token else "nothing"
+    kept = "[exchange] of rmt.toml" if config.secrets_of(server.name) else "ZooKeeper"
+    looks = "a token of [monitoring], or that secret" if config.monitoring.token else "nothing"
     return (
-        f"{server.listen} ({config.scheme}) for {reached}: parts and control show {secret}, "
-        f"/health and /metrics {looks}"
+        f"{server.listen} ({config.scheme}) answers {reached}: parts and control need the "
+        f"exchange secret in {kept}, /health and /metrics need {looks}"
     )
 
 
@@ -245,7 +245,7 @@ def _port_lines(config: Config) -> Iterator[str]:
     if config.zookeeper.embedded:
         ports.append(("ZooKeeper", config.zookeeper.port))
     for what, port in ports:
-        yield f"{what}, if it runs: 127.0.0.1:{port} for this host alone, which shows nothing"
+        yield f"{what}, if it runs: 127.0.0.1:{port} answers this host alone, and needs nothing"
 
 
 def _table_lines(table: Table, health: Health) -> Iterator[str]:
@@ -351,7 +351,7 @@ def _lines_without_zookeeper(table: Table, error: ZooKeeperUnreachable) -> list[
     since = datetime.fromtimestamp(seen.seen_s, tz=UTC).isoformat(timespec="seconds")
     return [
         f"{name}: no ZooKeeper, nothing can be written: {error}",
-        f"  reads go on from the {len(seen.parts)} parts that the server knew at {since}",
+        f"  reads go on from the parts that the server knew at {since}: {len(seen.parts)}",
     ]
 
 
@@ -396,10 +396,14 @@ def _quorum_lines(replica: Replica) -> Iterator[str]:
 
 def _log_words(replica: Replica) -> str:
     lag = lag_of(replica)
-    words = f"{lag.entries} entries behind" if lag.entries else "up to date"
+    words = f"{_entries(lag.entries)} behind" if lag.entries else "up to date"
     if lag.seconds:
         words += f"; the oldest part that it lacks is {lag.seconds:.0f} s old"
     return words
+
+
+def _entries(count: int) -> str:
+    return "1 entry" if count == 1 else f"{count} entries"
 
 
 def _queue_lines(found: QueueStatus, now_s: float) -> Iterator[str]:
@@ -410,7 +414,7 @@ def _queue_lines(found: QueueStatus, now_s: float) -> Iterator[str]:
     age = "" if found.oldest_s is None else f", the oldest {now_s - found.oldest_s:.0f} s old"
     pools = ", ".join(f"{count} to {pool}" for pool, count in found.ready.items() if count)
     can = f"{ready} can run now ({pools})" if ready else "none can run now"
-    yield f"queue: {ready + waiting} entries{age}: {can}"
+    yield f"queue: {_entries(ready + waiting)}{age}: {can}"
     for one in found.waiting[:REASONS_MAX]:
         yield f"  {one.entry} waits: {one.reason}"
     if waiting > REASONS_MAX:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from rmt_pipeline.cli.watch import full_name, typed_table
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import RmtError, UserError
+from rmt_pipeline.protocol.errors import RmtError, UserError, ZooKeeperUnreachable
 from rmt_pipeline.protocol.retention import HYSTERESIS
 from rmt_pipeline.replica.assign.explain import ExplainedRange, explain_merges
 from rmt_pipeline.replica.life.restore import NothingToRestore
@@ -18,13 +18,15 @@ from rmt_pipeline.zookeeper.keeper import Create, Refused
 
 def run_cleanup(config: Config, server: str, *, dry_run: bool) -> int:
     """Clean every table of the server. The exit status is 1 when one fails; the others are still
-    cleaned.
+    cleaned. Raises ZooKeeperUnreachable.
     """
     status = 0
     with ServerContext(config, server, purpose="cleanup") as context:
         for table in context.tables():
             try:
                 _clean(table, dry_run=dry_run)
+            except ZooKeeperUnreachable:
+                raise  # the other tables can't be cleaned either
             except RmtError as error:
                 status = 1
                 print(
@@ -50,7 +52,7 @@ def run_force_restore_data(config: Config, server: str, name: str) -> int:
 
 def run_restore(config: Config, server: str, name: str | None) -> int:
     """SYSTEM RESTORE REPLICA of one table, or of every table of the server that needs it. The exit
-    status is 1 when one can't be restored; the others still are.
+    status is 1 when one can't be restored; the others still are. Raises ZooKeeperUnreachable.
     """
     status = 0
     with ServerContext(config, server, purpose="restore") as context:
@@ -64,6 +66,8 @@ def run_restore(config: Config, server: str, name: str | None) -> int:
                 words = context.restore(definition).words()
             except NothingToRestore as error:
                 failed, words = int(name is not None), str(error)
+            except ZooKeeperUnreachable:
+                raise  # the other tables can't be restored either
             except RmtError as error:
                 failed, words = 1, f"Code: {error.code}. {error}"
             print(f"{definition.full_name}: {words}", file=sys.stderr if failed else sys.stdout)

@@ -67,15 +67,23 @@ def how_it_is(config: Config, server: ServerConfig) -> Health:
         return error
 
 
+def nothing_answers(told: Health, server: ServerConfig) -> str:
+    """That the server does not run, with the error and the remedy; "" if something answered."""
+    if not isinstance(told, Unavailable) or not isinstance(told.__cause__, NewConnectionError):
+        return ""
+    why = str(told).rpartition(": ")[2]
+    return (
+        f"nothing answers at {server.advertised_address} ({why}); start it with "
+        f"`rmt serve --server {server.name}`"
+    )
+
+
 def why_read_only(
     told: Health, server: ServerConfig, definition: TableDefinition
 ) -> ReadOnlyReason | None:
     """Why a server's table takes no writes, by what the server says. None: it does take them."""
-    if isinstance(told, Unavailable) and isinstance(told.__cause__, NewConnectionError):
-        return ReadOnlyReason(
-            f"Server {server.name} does not run ({told}). Start it with `rmt serve --server "
-            f"{server.name}`"
-        )
+    if nothing := nothing_answers(told, server):
+        return ReadOnlyReason(f"Server {server.name} does not run: {nothing}")
     if isinstance(told, Unavailable):
         return ReadOnlyReason(f"Server {server.name} does not say why: {told}")
     if not told.get("session"):

@@ -51,8 +51,10 @@ def test_it_tells_what_runs_what_waits_and_who_is_behind(config, context, root, 
     assert "default.t: not served: it takes no writes" in two
     assert "log: 2 entries behind" in two
     here = config.server("r1").listen
-    assert f"\nwho may ask:\n  r1: {here} (http) for this host alone: parts and control" in two
-    assert "Dagster's UI, if it runs: 127.0.0.1:3000 for this host alone" in two
+    assert (
+        f"\nwho may ask:\n  r1: {here} (http) answers this host alone: parts and control" in two
+    )
+    assert "Dagster's UI, if it runs: 127.0.0.1:3000 answers this host alone" in two
 
 
 def test_a_server_that_is_frozen_is_not_said_to_be_stopped(config, context, capsys):

@@ -35,7 +35,6 @@ def run(  # noqa: PLR0917  as `rmt sql` takes them
     carried out too, unless that one was a SET. Raises KeyboardInterrupt.
     """
     _do_without_pandas()
-    warnings.showwarning = _warn
     warnings.simplefilter("always", UserWarning)  # for each statement, not only for the first
     stdin = sys.stdin.buffer
     if text is None and sys.stdin.isatty() and sys.stdout.isatty():
@@ -69,11 +68,6 @@ def _converse(
     except RmtError as error:
         report(error, None)
         return FAILED
-
-
-def _warn(message: Warning | str, *_: object, **__: object) -> None:
-    """Print a warning for people, without the line of the program that it comes from."""
-    sys.stderr.write(f"Warning: {message}\n")
 
 
 def _do_without_pandas() -> None:

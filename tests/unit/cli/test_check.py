@@ -79,7 +79,7 @@ def test_status_tells_lag_in_seconds_znodes_and_differences(tmp_path):
         two.insert("r1", 1)
         two.clock.passed_s += 30
         lines = "\n".join(_table_lines(two.table("r2"), Unavailable("down")))
-        assert "log: 1 entries behind; the oldest part that it lacks is 30 s old" in lines
+        assert "log: 1 entry behind; the oldest part that it lacks is 30 s old" in lines
         assert "1 partition: all; r1, r2 have entries left" in lines
         assert "znodes: log 1, blocks 1," in lines
         assert "r2/parts 0" in lines

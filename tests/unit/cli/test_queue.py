@@ -86,7 +86,7 @@ def test_of_a_server_that_is_stopped_it_says_so_beside_what_zookeeper_has(
     assert queue.run_queue(server.config, "r1", "t") == 0
     shown = capsys.readouterr().out
     assert "queue-0000000000 GET_PART all_0_0_0" in shown
-    assert "Server r1 does not run (nobody answers)" in shown
+    assert "Server r1 does not run: nothing answers at " in shown
     assert "rmt serve --server r1" in shown
 
 

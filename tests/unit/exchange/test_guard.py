@@ -225,17 +225,17 @@ def test_it_is_told_who_may_ask(tmp_path):
         return who_may_ask(config, config.server("r1"))
 
     assert told("") == (
-        "127.0.0.1:9009 (http) for this host alone: parts and control show ZooKeeper's secret, "
-        "/health and /metrics nothing"
+        "127.0.0.1:9009 (http) answers this host alone: parts and control need the exchange "
+        "secret in ZooKeeper, /health and /metrics need nothing"
     )
     guarded = (
         "[exchange]\nsecret = ['new', 'old']\n[monitoring]\ntoken = 't'\n"
         "[tls]\ncertificate = 'c'\nca = '/ca.pem'\nclient_certificates = true"
     )
     assert told(guarded, "0.0.0.0:9009") == (
-        "0.0.0.0:9009 (https) for anyone who reaches the port with a certificate signed by "
-        "/ca.pem: parts and control show the configured secret, /health and /metrics a token of "
-        "[monitoring], or the secret"
+        "0.0.0.0:9009 (https) answers anyone who reaches the port with a certificate signed by "
+        "/ca.pem: parts and control need the exchange secret in [exchange] of rmt.toml, /health "
+        "and /metrics need a token of [monitoring], or that secret"
     )
 
 
