@@ -161,17 +161,24 @@ class _Arguments:
         return name
 
     def summed(self, node: Node, keys: frozenset[str]) -> tuple[str, ...]:
+        """Columns that are no numbers may be among them: merges keep their first value."""
         found: list[str] = []
         for part in _listed(node):
-            name, data_type = self._column(part, "a column to sum")
-            if not (data_type.is_numeric or data_type.plain.family in ("Map", "Tuple")):
-                raise self._wrong_type(name, data_type, "a column to sum", "a number")
+            name = self._summed_name(part)
             if name in keys:
                 raise UserError(
                     f"{self.engine}: column {name} is summed, so it can be in no key"
                 )
             found.append(name)
         return tuple(found)
+
+    def _summed_name(self, node: Node) -> str:
+        """The name of a column, or of a Nested group, whose arrays are summed key by key."""
+        if isinstance(node, Name):
+            name = ".".join(node.parts)
+            if any(column.name.startswith(f"{name}.") for column in self.columns):
+                return name
+        return self._column(node, "a column to sum")[0]
 
     def _column(self, node: Node, role: str) -> tuple[str, DataType]:
         if not isinstance(node, Name):

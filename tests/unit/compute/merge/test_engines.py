@@ -219,7 +219,8 @@ def test_summing_adds_numbers_and_drops_zeros(key, rest, batch_rows, data) -> No
     columns = key + rest
     names = tuple(name for name, _ in key)
     numbers = tuple(name for name, kind in rest if "Int" in kind or "Float" in kind)
-    chosen = data.draw(st.sampled_from([(), numbers[:1]]))
+    others = tuple(name for name, _ in rest if name not in numbers)
+    chosen = data.draw(st.sampled_from([(), numbers[:1], others[:1], numbers[:1] + others]))
     table = definition(columns, names, "SummingMergeTree", columns_to_sum=chosen)
     check(table, data.draw(with_values(columns)), batch_rows)
 
