@@ -2,14 +2,16 @@
 threads, query plans, caches, and permissions for experimental features.
 
 A client may set them, so that its scripts run; `system.settings` lists them as neutral. A setting
-that would change an answer, a limit or a promise is not among them: it either works or is refused.
+that would change an answer, a limit or a promise is not among them: it works, or it is fixed, which
+is to say that it has one value.
 """
 
 from collections.abc import Mapping
 
-from rmt_pipeline.protocol.settings.setting import Level, Setting, TypeName
+from rmt_pipeline.protocol.settings.setting import TYPE_OF, Level, Setting, TypeName
 
 WORD = "neutral: known from the original, without effect here"
+FIXED_WORD = "known from the original: this value is what happens here, any other is refused"
 
 _OF_QUERIES: dict[TypeName, str] = {
     "Bool": """
@@ -162,6 +164,10 @@ use_skip_indexes_for_top_k use_skip_indexes_if_final use_skip_indexes_if_final_e
 use_skip_indexes_on_data_read use_statistics use_statistics_cache
 use_statistics_for_min_max_aggregation use_statistics_for_part_pruning use_uncompressed_cache
 wait_for_async_insert
+add_http_cors_header allow_distributed_ddl compile distributed_directory_monitor_batch_inserts
+distributed_group_by_no_merge http_native_compression_disable_checksumming_on_decompress
+insert_distributed_sync merge_tree_uniform_read_distribution skip_unavailable_shards
+use_client_time_zone
 """,
     "UInt64": """
 aggregation_in_order_max_block_bytes aggregation_memory_efficient_merge_threads
@@ -228,6 +234,12 @@ query_profiler_cpu_time_period_ns query_profiler_real_time_period_ns
 read_backoff_max_throughput read_backoff_min_concurrency read_backoff_min_events
 read_in_order_two_level_merge_threshold replication_alter_columns_timeout
 temporary_files_buffer_size use_index_for_in_with_subqueries_max_values
+background_pool_size background_schedule_pool_size connections_with_failover_max_tries
+distributed_connections_pool_size http_max_multipart_form_data_size mark_cache_min_lifetime
+max_bytes_before_remerge_sort max_distributed_connections max_network_bandwidth
+max_network_bandwidth_for_all_users max_network_bandwidth_for_user min_count_to_compile
+mysql_max_rows_to_insert odbc_max_field_size parallel_replica_offset
+table_function_remote_max_addresses
 """,
     "Int64": """
 http_zlib_compression_level network_zstd_compression_level optimize_const_name_size
@@ -245,10 +257,13 @@ memory_profiler_sample_probability
 merge_tree_read_split_ranges_into_intersecting_and_non_intersecting_injection_probability
 min_hit_rate_to_use_consecutive_keys_optimization
 parallel_replicas_single_task_marks_count_multiplier
+memory_tracker_fault_probability totals_auto_threshold
 """,
     "Seconds": """
 connect_timeout query_cache_ttl send_timeout tcp_keep_alive_timeout
 wait_for_async_insert_timeout
+http_connection_timeout http_receive_timeout http_send_timeout insert_distributed_timeout
+timeout_before_checking_execution_speed
 """,
     "Milliseconds": """
 async_insert_busy_timeout_max_ms async_insert_busy_timeout_min_ms async_insert_busy_timeout_ms
@@ -257,6 +272,7 @@ connect_timeout_with_failover_ms connect_timeout_with_failover_secure_ms
 log_queries_min_query_duration_ms parallel_replicas_connect_timeout_ms
 query_cache_min_query_duration read_backoff_min_interval_between_events_ms
 read_backoff_min_latency_ms
+distributed_directory_monitor_sleep_time_ms queue_max_wait_ms stream_flush_interval_ms
 """,
     "String": """
 default_database_engine filesystem_cache_name function_implementation join_algorithm
@@ -267,6 +283,9 @@ query_cache_nondeterministic_function_handling query_cache_system_table_handling
 query_cache_tag query_plan_join_swap_table query_plan_optimize_join_order_algorithm
 query_plan_optimize_join_order_conflict_detector remote_filesystem_read_method send_logs_level
 send_logs_source_regexp temporary_files_codec trace_profile_events_list
+count_distinct_implementation distinct_overflow_mode distributed_product_mode format_schema
+group_by_overflow_mode join_overflow_mode read_overflow_mode result_overflow_mode
+set_overflow_mode sort_overflow_mode transfer_overflow_mode
 """,
 }
 _OF_TABLES: dict[TypeName, str] = {
@@ -300,6 +319,7 @@ vertical_merge_remote_filesystem_prefetch write_final_mark
 write_marks_for_substreams_in_compact_parts
 """,
     "UInt64": """
+max_files_to_modify_in_alter_columns max_files_to_remove_in_alter_columns
 adaptive_write_buffer_initial_size check_delay_period
 cleanup_thread_preferred_points_per_iteration cleanup_threads
 compact_parts_max_bytes_to_buffer compact_parts_max_granules_to_buffer
@@ -355,13 +375,49 @@ serialization_info_version string_serialization_version
 }
 
 
-def _settings(names: dict[TypeName, str], level: Level) -> dict[str, Setting]:
-    return {
+# Settings that would change an answer, a limit or a promise, and are not carried out: they may have
+# only the value that says what happens here.
+_FIXED_FALSE = """
+asterisk_left_columns_only empty_result_for_aggregation_by_empty_set extremes force_index_by_date
+force_primary_key input_format_import_nested_json insert_allow_materialized_columns
+insert_sample_with_metadata join_use_nulls output_format_json_quote_denormals
+output_format_write_statistics replace_running_query
+"""
+_FIXED_ZERO = """
+max_bytes_in_distinct max_bytes_in_join max_bytes_in_set max_bytes_to_read max_bytes_to_sort
+max_bytes_to_transfer max_columns_to_read max_concurrent_queries_for_user
+max_memory_usage_for_user max_network_bytes max_result_bytes max_result_rows max_rows_in_distinct
+max_rows_in_join max_rows_in_set max_rows_to_group_by max_rows_to_read max_rows_to_sort
+max_rows_to_transfer max_temporary_columns max_temporary_non_const_columns min_execution_speed
+readonly
+"""
+_FIXED: dict[str, bool | int | str] = {
+    **dict.fromkeys(_FIXED_FALSE.split(), False),
+    **dict.fromkeys(_FIXED_ZERO.split(), 0),
+    "allow_ddl": True,
+    "input_format_values_interpret_expressions": True,
+    "output_format_json_escape_forward_slashes": True,
+    "join_default_strictness": "ALL",
+    "timeout_overflow_mode": "throw",
+    "totals_mode": "after_having_exclusive",
+}
+_FIXED_OF_TABLES: dict[str, bool | int | str] = {
+    "compatibility_allow_sampling_expression_not_in_primary_key": False
+}
+
+
+def _settings(
+    names: dict[TypeName, str], fixed: dict[str, bool | int | str], level: Level
+) -> dict[str, Setting]:
+    found = {
         name: Setting(name, level, type_name, "", WORD)
         for type_name, text in names.items()
         for name in text.split()
     }
+    for name, value in fixed.items():
+        found[name] = Setting(name, level, TYPE_OF[type(value)], value, FIXED_WORD, fixed=True)
+    return found
 
 
-NEUTRAL_QUERY_SETTINGS: Mapping[str, Setting] = _settings(_OF_QUERIES, "query")
-NEUTRAL_TABLE_SETTINGS: Mapping[str, Setting] = _settings(_OF_TABLES, "table")
+NEUTRAL_QUERY_SETTINGS: Mapping[str, Setting] = _settings(_OF_QUERIES, _FIXED, "query")
+NEUTRAL_TABLE_SETTINGS: Mapping[str, Setting] = _settings(_OF_TABLES, _FIXED_OF_TABLES, "table")

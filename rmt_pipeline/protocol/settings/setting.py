@@ -17,7 +17,7 @@ TypeName = Literal[
 ]
 Value = bool | int | float | str
 
-_TYPE_OF: dict[type, TypeName] = {bool: "Bool", int: "UInt64", float: "Float", str: "String"}
+TYPE_OF: dict[type, TypeName] = {bool: "Bool", int: "UInt64", float: "Float", str: "String"}
 _BOOLS = {"0": False, "1": True, "false": False, "true": True, "off": False, "on": True}
 _INTEGER = re.compile(r"(-?[0-9]{1,19})([KMGT]i?)?", re.ASCII)
 _POWER = re.compile(r"(-?[0-9]{1,19})e\+?([0-9]|1[0-9])", re.ASCII)
@@ -33,22 +33,33 @@ class BadSetting(UserError):
     code = "BAD_ARGUMENTS"
 
 
+class FixedSetting(UserError):
+    """A setting of the original was asked to change what can't be changed here."""
+
+    code = "NOT_IMPLEMENTED"
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting: a row of `system.settings` or `system.merge_tree_settings`."""
+    """One setting: a row of `system.settings` or `system.merge_tree_settings`. One that is `fixed`
+    has no value but its default.
+    """
 
     name: str
     level: Level
     type: TypeName
     default: Value
     description: str
+    fixed: bool = False
 
     @property
     def default_text(self) -> str:
         return setting_text(self.default)
 
     def parse(self, text: Value) -> Value:
-        """The value for `text`, which may also be a number or a bool. Raises BadSetting."""
+        """The value for `text`, which may also be a number or a bool. Raises BadSetting,
+        FixedSetting.
+        """
         text = setting_text(text)
         value = _parse(self.type, text)
         if value is None:
@@ -56,12 +67,17 @@ class Setting:
                 f"{text!r} is not a value for the setting {self.name}, which is {self.type} "
                 f"({self.description}); its default is {self.default_text!r}"
             )
+        if self.fixed and value != self.default:
+            raise FixedSetting(
+                f"the setting {self.name} is {self.default_text} here and can't become {text}: "
+                "that is not supported. Leave the setting out"
+            )
         return value
 
 
 def setting(default: Any, description: str, type_name: TypeName | None = None) -> Any:
     """A field of a class of settings. Without `type_name` the type follows from the default's."""
-    kind = type_name or _TYPE_OF[type(default)]
+    kind = type_name or TYPE_OF[type(default)]
     return field(
         default=default, metadata={"default": default, "description": description, "type": kind}
     )
@@ -96,7 +112,7 @@ def checked(
 ) -> dict[str, str]:
     """The given values as they are, by the names of their settings, once it is clear that each is a
     value of its setting. An alias becomes the setting's own name. Raises UnknownSetting,
-    BadSetting.
+    BadSetting, FixedSetting.
     """
     found: dict[str, str] = {}
     for name, value in given:

@@ -9,12 +9,13 @@ import pytest
 from rmt_pipeline import __version__
 from rmt_pipeline.protocol.errors import Unfinished, UnknownSetting, UnknownTable, UserError
 from rmt_pipeline.protocol.settings.neutral import (
+    FIXED_WORD,
     NEUTRAL_QUERY_SETTINGS,
     NEUTRAL_TABLE_SETTINGS,
     WORD,
 )
 from rmt_pipeline.protocol.settings.query import ALIASES, QUERY_SETTINGS, QuerySettings
-from rmt_pipeline.protocol.settings.setting import BadSetting
+from rmt_pipeline.protocol.settings.setting import BadSetting, FixedSetting
 from rmt_pipeline.protocol.settings.table import TABLE_SETTINGS, TableSettings
 from rmt_pipeline.sql.formats.rows import Done
 from tests.support.local_session import create, rows
@@ -129,10 +130,21 @@ def test_a_neutral_setting_of_a_table_is_shown_with_the_table(session):
 def test_an_unknown_setting_and_a_wrong_value_are_refused_as_ever(session):
     with pytest.raises(UnknownSetting, match="max_blok_size"):
         session.execute("SET max_blok_size = 1")
-    with pytest.raises(UnknownSetting, match="max_rows_to_read"):
-        session.execute("SELECT 1 SETTINGS max_rows_to_read = 1")
     with pytest.raises(BadSetting, match="max_block_size, which is UInt64"):
         session.execute("SET max_block_size = 'many'")
+
+
+def test_a_setting_that_would_change_an_answer_has_the_one_value_that_is_true_here(session):
+    session.execute("SET max_rows_to_read = 0, join_use_nulls = 0")
+    assert rows(session, "SELECT 1 SETTINGS totals_mode = 'after_having_exclusive'") == [(1,)]
+    shown = "SELECT value, type, description FROM system.settings WHERE name = 'extremes'"
+    assert rows(session, shown) == [("0", "Bool", FIXED_WORD)]
+    with pytest.raises(FixedSetting, match="max_rows_to_read is 0 here and can't become 1"):
+        session.execute("SELECT 1 SETTINGS max_rows_to_read = 1")
+    with pytest.raises(FixedSetting, match="join_use_nulls"):
+        session.execute("SET join_use_nulls = 1")
+    with pytest.raises(BadSetting, match="extremes, which is Bool"):
+        session.execute("SET extremes = 'x'")
 
 
 def test_no_setting_is_neutral_that_works_here():
