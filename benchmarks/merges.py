@@ -398,10 +398,9 @@ def memory(root: Path, merger: Merger, server: ConnectServer) -> None:
     Path("/proc/self/clear_refs").write_text(
         "5", encoding="ascii"
     )  # forget our own peak so far
-    seconds, (done,) = run(merger, root, [sources], table_of())
+    seconds, _ = run(merger, root, [sources], table_of())
     title(
-        f"Memory while merging 50 million rows, {size / 1e6:.0f} MB, {done.units} units, "
-        f"{seconds:.1f} s",
+        f"Memory while merging 50 million rows, {size / 1e6:.0f} MB, {seconds:.1f} s",
         "process", "peak MB", "goal", "met",
     )  # fmt: skip
     peaks = [("Spark's server (driver)", peak_mb(server.pid))]

@@ -69,9 +69,6 @@ from rmt_pipeline.replica.upkeep.outdated_ids import forget_outdated_ids
 from rmt_pipeline.replica.upkeep.rewound import ZooKeeperIsOlder, require_promises
 from rmt_pipeline.replica.upkeep.scrub import CheckedPart, checked_parts
 from rmt_pipeline.replica.wait import SyncMode, sync_replica
-from rmt_pipeline.replica.work.carry import Tools
-from rmt_pipeline.replica.work.pools import Pool
-from rmt_pipeline.replica.work.worker import Flush, WorkSummary, work
 from rmt_pipeline.store.frozen import FrozenParts
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.part_store import PartStore
@@ -724,30 +721,6 @@ class Table(Partitions):
         """
         entry = kill_mutation(self.replica, mutation_id)
         return wait_for_kill(self.replica, entry, timeout_s=wait_s, waker=EventWaker())
-
-    def work(
-        self,
-        pool: Pool,
-        tools: Tools,
-        *,
-        linger_s: float | None,
-        max_s: float | None = None,
-        select: bool = False,
-        on_flush: Callable[[Flush], None],
-        should_stop: Callable[[], bool],
-    ) -> WorkSummary:
-        """Work off one pool of this replica's queue; see `replica.work.worker.work`."""
-        return work(
-            self._replica,
-            tools,
-            pool,
-            waker=EventWaker(),
-            linger_s=linger_s,
-            max_s=max_s,
-            select=select,
-            on_flush=on_flush,
-            should_stop=should_stop,
-        )
 
 
 def _told(tables: Iterator[Any], on_rows: Callable[[int, int], None]) -> Iterator[Any]:

@@ -58,11 +58,6 @@ query ($filter: RunsFilter!) {
     __typename ... on Runs { results { runId status jobName tags { key value } } } }
 }
 """
-_TERMINATE = """
-mutation ($ids: [String!]!) {
-  terminateRuns(runIds: $ids, terminatePolicy: SAFE_TERMINATE) { __typename }
-}
-"""
 LOCATION = "examples.flights.definitions"
 REPOSITORY = "__repository__"
 
@@ -117,13 +112,11 @@ class DagsterClient:
                 raise DagsterRefused(location["message"])
         return bool(loaded) and all(loaded)
 
-    def materialize(self, assets: Sequence[Sequence[str]], *, location: str = LOCATION) -> str:
-        """Launch one run over assets without partitions of one code location. Returns
-        the run's id.
-        """
+    def materialize(self, assets: Sequence[Sequence[str]]) -> str:
+        """Launch one run over assets without partitions. Returns the run's id."""
         params = {
             "selector": {
-                "repositoryLocationName": location,
+                "repositoryLocationName": LOCATION,
                 "repositoryName": REPOSITORY,
                 "pipelineName": "__ASSET_JOB",
                 "assetSelection": [{"path": list(path)} for path in assets],
@@ -176,9 +169,6 @@ class DagsterClient:
         """Runs that match a RunsFilter, e.g. `statuses=["FAILURE"]`, newest first."""
         answer = self._ask(_RUNS, filter=run_filter)["runsOrError"]
         return list(answer.get("results", []))
-
-    def terminate(self, run_ids: Sequence[str]) -> None:
-        self._ask(_TERMINATE, ids=list(run_ids))
 
     def _ask(self, query: str, **variables: Any) -> dict[str, Any]:
         body = {"query": query, "variables": variables}

@@ -52,7 +52,7 @@ def _log_sensor(server: str, workers: Sequence[dg.JobDefinition]) -> dg.SensorDe
         watched = queues.wait(
             lambda: runs.active(context.instance, end_dead=True), until=unrecorded.there
         )
-        pauses = {need.pool: runs.pause(context.instance, need.pool) for need in watched.needed}
+        pauses = {pool: runs.pause(context.instance, pool) for pool in watched.needed}
         requests = [_request(server, pool) for pool, pause in pauses.items() if not pause]
         words = None
         events = unrecorded.told()

@@ -131,18 +131,12 @@ class _Known(Generic[Seen]):
 
 
 @dataclass(frozen=True, slots=True)
-class Needed:
-    """A pool of the server that has work but no worker: how many entries in which tables."""
-
-    pool: Pool
-    entries: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
 class Watched:
-    """The result of a wait: the workers that are needed, or the reasons why none is."""
+    """The result of a wait: the pools that have work but no worker, or the reasons why there is
+    none.
+    """
 
-    needed: tuple[Needed, ...]
+    needed: tuple[Pool, ...]
     reasons: tuple[str, ...]
 
     def words(self) -> str:
@@ -207,8 +201,8 @@ class QueueWatch:
         self._pulls = pulls
         statuses = self._looks.seen()
         idle = [pool for pool in POOLS if pool not in active]
-        needed = [Needed(pool, entries) for pool in idle if (entries := _ready(statuses, pool))]
-        return Watched(tuple(needed), tuple(self._reasons(statuses, active)))
+        needed = tuple(pool for pool in idle if _ready(statuses, pool))
+        return Watched(needed, tuple(self._reasons(statuses, active)))
 
     def _look(self, table: Table, watch: Watch) -> tuple[QueueStatus, float]:
         replica = table.replica

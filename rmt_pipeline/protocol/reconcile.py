@@ -41,19 +41,15 @@ class SetAside:
 class Reconciliation:
     """What is to be done about each part.
 
-    * `keep`: promised and on the disk;
     * `fetch`: promised and not on the disk: queue a fetch;
     * `forget`: promised and not on the disk, but a larger promised part covers it: remove its node;
-    * `in_flight`: another process of this host is about to announce it: leave it alone;
     * `set_aside`: on the disk and not promised;
     * `remove`: on the disk, not promised, and dropped;
     * `refusal`: why the table must not start unless forced, if too many rows are unexpected.
     """
 
-    keep: tuple[PartName, ...]
     fetch: tuple[PartName, ...]
     forget: tuple[PartName, ...]
-    in_flight: tuple[PartName, ...]
     set_aside: tuple[SetAside, ...]
     remove: tuple[PartName, ...]
     refusal: str | None
@@ -64,18 +60,15 @@ def reconcile(
     promised: Iterable[PartName],
     queued: Mapping[PartName, str],
     *,
-    in_flight: Collection[PartName] = (),
     dropped: Collection[PartName] = (),
     wrong_rows_ratio_max: float,
     force: bool = False,
 ) -> Reconciliation:
-    """Compare the parts on disk with `R/parts`.
+    """Compare the parts on disk with `R/parts`. The caller leaves out parts that another process of
+    this host is publishing.
 
     * `promised`: the names in `R/parts`, covered ones too.
     * `queued`: parts that the queue will bring, each with its queue node.
-    * `in_flight`: parts that other processes of this host were publishing when the disk was listed
-      (their block numbers are locked, or a claim names them). The caller must list the disk first,
-      read locks and claims second, and the promises last.
     * `dropped`: ranges and parts that drops have removed from this replica. A directory that is
       left of them on the disk is no part any more (spec §16.5 D6).
     * `wrong_rows_ratio_max`: the share of all rows that may be in unexpected parts without a
@@ -92,13 +85,8 @@ def reconcile(
     expected = PartSet(names)
     here = PartSet(part for part in by_name if part in names)
     unknown = sorted(part for part in by_name if part not in names)
-    under_way = tuple(part for part in unknown if part in in_flight)
-    gone = [
-        part
-        for part in unknown
-        if part not in in_flight and any(one.contains(part) for one in dropped)
-    ]
-    unexpected = [part for part in unknown if part not in in_flight and part not in gone]
+    gone = [part for part in unknown if any(one.contains(part) for one in dropped)]
+    unexpected = [part for part in unknown if part not in gone]
     empty = [part for part in unexpected if by_name[part].rows == 0]
     set_aside = [
         _explained(by_name[part], expected, here, empty, queued) for part in unexpected
@@ -114,12 +102,10 @@ def reconcile(
             "set them aside in detached/, create the node flags/force_restore_data"
         )
     return Reconciliation(
-        keep=tuple(sorted(part for part in by_name if part in names)),
         fetch=tuple(part for part in expected if here.containing(part) is None),
         forget=tuple(
             sorted(part for part in names if part not in by_name and part not in expected)
         ),
-        in_flight=under_way,
         set_aside=tuple(set_aside),
         remove=tuple(gone),
         refusal=refusal,

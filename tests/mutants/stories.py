@@ -16,7 +16,6 @@ from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.life.restore import restore
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.check import refetch
-from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.replica.work.step import Step
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.part_store import PartStore
@@ -32,6 +31,7 @@ from tests.simulation.run import LATER_S
 from tests.simulation.scene import Scene, commits, fetch_step, locks, merging, publishes
 from tests.simulation.workload import Size, Workload, clean_up
 from tests.support.cluster import TABLE, Context, SimWaker
+from tests.support.executor import Executor
 from tests.support.sim_rows import FILE, rows_on, stage_rows
 from tests.support.world import Killed
 

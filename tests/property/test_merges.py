@@ -12,6 +12,7 @@ from rmt_pipeline.protocol.merges.predicate import _runs_of as part_by_part
 from rmt_pipeline.protocol.merges.selector import (
     GIB,
     MergeablePart,
+    Selected,
     SelectorSettings,
 )
 from rmt_pipeline.protocol.merges.size_limits import SizeLimits
@@ -167,6 +168,10 @@ def as_run(drawn: list[tuple[int, int]], partition: str = "p") -> list[Mergeable
     ]
 
 
+def size_of(found: Selected) -> int:
+    return sum(part.size_bytes for part in found.parts)
+
+
 @given(runs, selector_settings, limits)
 @settings(max_examples=100, deadline=None)
 def test_merging_again_and_again_ends(
@@ -182,7 +187,7 @@ def test_merging_again_and_again_ends(
         begin = parts.index(found.parts[0])
         assert parts[begin : begin + len(found.parts)] == list(found.parts)
         name = merged([part.part for part in found.parts])
-        made = MergeablePart(name, found.size_bytes, 0)
+        made = MergeablePart(name, size_of(found), 0)
         parts[begin : begin + len(found.parts)] = [made]
         assert sum(part.size_bytes for part in parts) == total
     else:
@@ -201,7 +206,7 @@ def test_a_table_that_is_written_to_stays_readable(drawn: random.Random) -> None
         if found is not None:
             begin = parts.index(found.parts[0])
             name = merged([part.part for part in found.parts])
-            parts[begin : begin + len(found.parts)] = [MergeablePart(name, found.size_bytes, 0)]
+            parts[begin : begin + len(found.parts)] = [MergeablePart(name, size_of(found), 0)]
         assert len(parts) < 60
 
 

@@ -11,7 +11,6 @@ from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.insert.result import InsertResult
 from rmt_pipeline.replica.pull_log import pull_log
-from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.replica.work.pools import Pool
 from rmt_pipeline.replica.work.step import Step
 from rmt_pipeline.zookeeper import transactions
@@ -21,6 +20,7 @@ from tests.simulation.checkers import what_is_missing
 from tests.simulation.run import build, forgetful, live_on, with_another_table
 from tests.simulation.workload import Size
 from tests.support.cluster import TABLE, Context, Form, SimWaker
+from tests.support.executor import Executor
 from tests.support.fake_keeper import Node
 from tests.support.schedule import Fault, Strike
 from tests.support.sim_rows import rows_on, stage_rows

@@ -29,7 +29,6 @@ from rmt_pipeline.replica.upkeep.check import (
     recover_parts,
     refetch,
 )
-from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.replica.work.step import Step
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, SetData
@@ -44,6 +43,7 @@ from tests.simulation.scene import (
     publishes,
 )
 from tests.support.cluster import TABLE, Context, SimWaker, definition_of
+from tests.support.executor import Executor
 from tests.support.fake_peers import FakePeers
 
 

@@ -8,13 +8,13 @@ from rmt_pipeline.compute.merge.job import MergeJob, MergeOutcome
 from rmt_pipeline.exchange.peers import Fetched, FetchRequest
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.work.carry import Tools
-from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.replica.work.pools import Pool
 from rmt_pipeline.replica.work.worker import work
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
 from tests.simulation.scene import Scene
 from tests.support.cluster import TABLE, Context, SimWaker, raise_bugs
+from tests.support.executor import Executor
 from tests.support.world import Process
 
 LONG_S = 25.0

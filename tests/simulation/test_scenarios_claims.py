@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from rmt_pipeline.protocol.errors import Unavailable
 from rmt_pipeline.replica.life.clone import clone_if_lost
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
-from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.replica.work.step import Step
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, SetData
 from tests.simulation.scene import Scene, claims, fetch_step, publishes
 from tests.support.cluster import TABLE, Context
+from tests.support.executor import Executor
 from tests.support.lost_answers import faulty
 
 

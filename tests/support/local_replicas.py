@@ -29,7 +29,6 @@ from rmt_pipeline.replica.life.start import Started, start
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.work.carry import Tools
-from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.replica.work.pools import Pool
 from rmt_pipeline.replica.work.step import PartDone, Step
 from rmt_pipeline.store.disk import LocalDisk
@@ -38,6 +37,7 @@ from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.paths import TablePaths
+from tests.support.executor import Executor
 from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.parts import CountedIds
 

@@ -66,8 +66,7 @@ class SimMutator:
         manifest = manifest_of(partition, left, created_s=job.create_time_s)
         if left:
             self._disk.write(f"{self._path(job.staging)}/{FILE}", [encode_rows(left)])
-        gone = len(rows) - len(left)
-        return MutateDone(job, as_result(job, manifest), rows_deleted=gone, seconds=0.0)
+        return MutateDone(job, as_result(job, manifest))
 
     def _path(self, absolute: str) -> str:
         assert absolute.startswith(self._root), f"{absolute} is on another host"

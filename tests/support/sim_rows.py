@@ -128,7 +128,7 @@ class SimMerger:
         manifest = manifest_of(partition, rows, created_s=job.create_time_s, sources=names)
         if rows:
             self._disk.write(f"{self._path(job.staging)}/{FILE}", [encode_rows(rows)])
-        return MergeDone(job, manifest, rows_in=len(rows), units=1, seconds=0.0)
+        return MergeDone(job, manifest, rows_in=len(rows), seconds=0.0)
 
     @staticmethod
     def merged(rows: list[str]) -> list[str]:

@@ -10,10 +10,10 @@ from rmt_pipeline.compute.jobs.mutate import LocalMutator
 from rmt_pipeline.protocol.errors import ReplicaDropped, UnknownTable
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.work.carry import Tools
-from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.store.layout import StageKind
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import Staging
+from tests.support.executor import Executor
 from tests.support.hosts import TABLE, World
 from tests.support.local_replicas import DirectPeers
 from tests.support.local_session import create, local_session, rows

@@ -30,12 +30,12 @@ from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Memory, Replica
 from rmt_pipeline.replica.work import carry
 from rmt_pipeline.replica.work.carry import Tools
-from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.syntax.mutation import parse_commands
 from rmt_pipeline.system import SystemClock
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Create
+from tests.support.executor import Executor
 from tests.support.serving import config_at, table_of_one_server
 
 pytestmark = pytest.mark.zookeeper

@@ -285,12 +285,7 @@ def _outcome(
         message = f"mutating {job.source.name} into {job.result}: {problem}"
         return MutateFailure(job, Corruption(f"{message}. Nothing was published"))
     forget_progress(job.staging)
-    return MutateDone(
-        job,
-        as_result(job, made.manifest),
-        rows_deleted=sum(unit.rows_deleted for unit in done),
-        seconds=made.seconds,
-    )
+    return MutateDone(job, as_result(job, made.manifest))
 
 
 def _not_conserved(job: MutateJob, units: Sequence[MutateUnitDone], rows_in: int) -> str | None:

@@ -51,7 +51,6 @@ class MergeDone:
     job: MergeJob
     manifest: Manifest
     rows_in: int
-    units: int
     seconds: float
     """The time of work, summed over the units; more than the elapsed time if several
     ran at once.

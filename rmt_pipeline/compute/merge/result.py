@@ -90,7 +90,6 @@ def added_up(job: MergeJob, shape: Shape, units: Sequence[UnitDone]) -> MergeDon
         job=job,
         manifest=manifest,
         rows_in=sum(unit.rows_in for unit in units),
-        units=len(units),
         seconds=sum(unit.seconds for unit in units),
         warnings=tuple(dict.fromkeys(text for unit in units for text in unit.warnings)),
     )

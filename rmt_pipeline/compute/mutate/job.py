@@ -42,9 +42,6 @@ class MutateDone:
 
     job: MutateJob
     manifest: Manifest
-    rows_deleted: int
-    seconds: float
-    """The time of work, summed over the units."""
 
 
 @dataclass(frozen=True, slots=True)

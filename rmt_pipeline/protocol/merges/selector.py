@@ -103,10 +103,6 @@ class Selected:
     parts: tuple[MergeablePart, ...]
     score: float
 
-    @property
-    def size_bytes(self) -> int:
-        return sum(part.size_bytes for part in self.parts)
-
 
 @dataclass(frozen=True, slots=True)
 class Candidate:

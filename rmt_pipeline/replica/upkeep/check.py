@@ -39,14 +39,12 @@ UNANNOUNCED_S = 300.0  # how long a part that ZooKeeper does not know is left al
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a start found on its disk: promised parts that are missing (queued for a fetch), what
-    was set aside in `detached`, with the reason, and parts that another process is about to
-    promise.
+    """What a start found on its disk: promised parts that are missing (queued for a fetch), and
+    what was set aside in `detached`, with the reason.
     """
 
     refetched: tuple[PartName, ...] = ()
     detached: tuple[tuple[str, str], ...] = ()
-    in_flight: tuple[PartName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +166,7 @@ def recover_parts(replica: Replica) -> Recovered:
     refetched += _set_aside_returned(replica, here & disk.promised, detached)
     if force:
         replica.keeper.multi([Delete(replica.paths.force_restore_data)])
-    return Recovered(refetched, tuple(detached), tuple(sorted(disk.in_flight)))
+    return Recovered(refetched, tuple(detached))
 
 
 def _set_aside_returned(

@@ -102,26 +102,6 @@ class Executor:
         """How often each entry was left waiting since that was last noted on the disk."""
         self._postponed_noted_s = -math.inf
 
-    def step(self, watch: Watch | None) -> Step:
-        """Look once, and carry out what was claimed, one batch after the other; for callers that
-        wait for the result. An unexpected error is raised at the end.
-        """
-        looked_s = self._replica.clock.monotonic_s()
-        look = self.look(watch)
-        done = list(look.step.done)
-        for number, batch in enumerate(look.batches):
-            try:
-                done += self._carrier.carry_out(batch)
-            except BaseException:
-                for later in look.batches[number + 1 :]:
-                    self._carrier.give_back(later)
-                raise
-        for one in done:
-            if one.bug is not None:
-                raise one.bug
-        next_s = self._backoff.next_s(looked_s, self._replica.clock.monotonic_s())
-        return replace(look.step, done=tuple(done), next_retry_s=next_s)
-
     def carry_out(self, batch: Batch) -> Generator[PartDone, None, None]:
         """See `BatchCarrier.carry_out`."""
         return self._carrier.carry_out(batch)

@@ -67,7 +67,6 @@ class Flush:
 
     table: str
     replica: str
-    pool: Pool
     parts: tuple[PartDone, ...]
 
 
@@ -560,7 +559,7 @@ class _Loop:
             living = self._worker.replica
             events = events_of(parts, living.clock.now_s(), self._tools.run_id)
             living.store.part_log.note(events)
-            self._on_flush(Flush(living.definition.full_name, living.name, self._pool, parts))
+            self._on_flush(Flush(living.definition.full_name, living.name, parts))
         return bool(parts)
 
     @staticmethod

@@ -25,7 +25,6 @@ def reasons(found: Reconciliation) -> dict[str, tuple[bool, str]]:
 def test_what_is_promised_and_here_stays() -> None:
     """P24. Covered parts too: they are cleaned up in their own time."""
     found = compare("0_0_0 1_1_0 0_1_1", "0_0_0 1_1_0 0_1_1")
-    assert found.keep == tuple(parts("0_0_0 0_1_1 1_1_0"))
     assert (found.fetch, found.forget, found.set_aside, found.refusal) == ((), (), (), None)
 
 
@@ -76,7 +75,6 @@ def test_what_can_be_explained_says_nothing_against_the_disk() -> None:
         "all_9_9_1": (True, "it has no rows"),
     }
     assert found.refusal is None
-    assert found.keep == tuple(parts("0_3_2 5_5_0 6_6_0"))
 
 
 def test_what_was_just_written_is_a_block_or_a_copy_and_nothing_has_changed_it() -> None:
@@ -129,17 +127,3 @@ def test_a_merged_part_whose_sources_are_not_all_here_is_not_explained() -> None
     found = compare("0_0_0 0_1_1=3", "0_0_0 1_1_0")
     assert reasons(found)["all_0_1_1"][0] is False
     assert found.fetch == (part("1_1_0"),)
-
-
-def test_what_another_process_is_publishing_is_left_alone() -> None:
-    """P24."""
-    found = compare("0_0_0 1_2_1=99", "0_0_0", in_flight=frozenset(parts("1_2_1")))
-    assert found.in_flight == (part("1_2_1"),)
-    assert (found.set_aside, found.refusal) == ((), None)
-
-
-def test_what_is_being_published_is_left_alone_inside_what_was_dropped_too() -> None:
-    """Who publishes it finds out by himself, and would not find it again."""
-    found = compare("0_0_0 1_2_1", "", in_flight=parts("1_2_1"), dropped=parts("0_9_999"))
-    assert (found.in_flight, found.remove) == ((part("1_2_1"),), (part("0_0_0"),))
-    assert found.set_aside == ()

@@ -28,8 +28,8 @@ from rmt_pipeline.replica.assign.merges import (
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.check import check_part, refetch
-from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.zookeeper.keeper import Create
+from tests.support.executor import Executor
 from tests.support.local_replicas import Replicas
 
 FIRST, SECOND, THIRD = (PartName.parse(f"all_{number}_{number}_0") for number in range(3))

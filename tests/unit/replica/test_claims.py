@@ -23,10 +23,10 @@ from rmt_pipeline.replica.claims import Holder
 from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.work import mutate
-from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
 from rmt_pipeline.zookeeper.snapshot import queue_snapshot
+from tests.support.executor import Executor
 from tests.support.local_replicas import DirectPeers, Replicas
 from tests.support.lost_answers import before
 

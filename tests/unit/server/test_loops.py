@@ -54,7 +54,7 @@ def test_results_that_differ_are_counted_and_logged_with_both_hashes(tmp_path, c
     log = PartLog(LocalDisk(tmp_path), "")
     for parts in ((differs, other), (other, PartDone(PART, "FETCH", sources=(PART,)))):
         log.note(events_of(parts, 1.0))
-        log_flush(Flush("default.t", "r1", "merge", parts))
+        log_flush(Flush("default.t", "r1", parts))
     assert {event: n for event, n in log.counts.read().items() if n} == {
         ProfileEvent.MERGES_DIFFER: 1,
         ProfileEvent.MERGES_FAILED: 1,

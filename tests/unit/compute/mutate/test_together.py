@@ -64,7 +64,7 @@ def test_parts_are_asked_together_and_each_gets_its_own_answer(tmp_path, asked):
     parts = (["ax"], ["b", "c"], ["d", "ex", "f"], ["g"])
     outcomes = mutate_all(tmp_path, "DELETE WHERE endsWith(v, 'x')", *parts)
     assert [type(one) for one in outcomes] == [MutateDone, Untouched, MutateDone, Untouched]
-    assert [one.rows_deleted for one in outcomes if isinstance(one, MutateDone)] == [1, 1]
+    assert [one.manifest.rows for one in outcomes if isinstance(one, MutateDone)] == [0, 2]
     assert asked == [4]
 
 

@@ -14,8 +14,8 @@ from rmt_pipeline.replica.assign import optimize as assign
 from rmt_pipeline.replica.assign.optimize import OptimizeRequest
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.work.carry import Tools
-from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.store.part_store import PartStore
+from tests.support.executor import Executor
 from tests.support.local_replicas import DirectPeers, Replicas, by_tens
 
 AT_ONCE = {"alter_sync": 0}

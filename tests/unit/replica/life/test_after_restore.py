@@ -25,9 +25,9 @@ from rmt_pipeline.replica.mutations.mutations import (
 )
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Memory, Replica
-from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.keeper import Delete, SetData
+from tests.support.executor import Executor
 from tests.support.local_session import rows, session_with_numbers
 from tests.support.restoring import Disaster
 

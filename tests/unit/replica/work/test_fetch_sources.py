@@ -16,9 +16,9 @@ from rmt_pipeline.replica.fetch import PartSource, find_sources
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.check import check_part
 from rmt_pipeline.replica.work.carry import Tools
-from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.keeper import Create, Delete
+from tests.support.executor import Executor
 from tests.support.local_replicas import DirectPeers, Replicas
 
 LATER_S = 120.0  # longer than any pause between two tries

@@ -18,11 +18,11 @@ from rmt_pipeline.replica.mutations.mutations import kill_mutation, load_mutatio
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Memory
 from rmt_pipeline.replica.work.carry import Tools
-from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.replica.work.pools import Pool
 from rmt_pipeline.replica.work.step import Step
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.keeper import SetData
+from tests.support.executor import Executor
 from tests.support.local_replicas import DirectPeers, Replicas
 
 

@@ -17,13 +17,13 @@ from rmt_pipeline.replica.claims import Holder
 from rmt_pipeline.replica.publish import publish
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.work.carry import Tools
-from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.store import parquet
 from rmt_pipeline.store.manifest import KeyBound
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper.keeper import SetData
 from rmt_pipeline.zookeeper.snapshot import queue_snapshot
+from tests.support.executor import Executor
 from tests.support.local_replicas import DirectPeers, Replicas
 
 
