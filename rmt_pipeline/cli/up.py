@@ -4,14 +4,17 @@ Every process is one of `rmt`'s own commands, so each can also be run alone. All
 this process, however it ends (`processes.child`).
 """
 
+import json
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import urllib3
 
@@ -96,7 +99,7 @@ def run_up(config: Config, *, dagster: bool, spark: bool, work: bool) -> int:
     The exit status is 0 when the end was asked for. Raises BadConfiguration, AddressInUse.
     """
     if dagster:  # better an error now than one from a child after a minute
-        workspace_of(config)
+        locations_of(config)
         _refuse_used_port(config)
     wanted = services(config, dagster=dagster, spark=spark, work=work)
     group = Group([_SPEAKER, *(one.name for one in wanted)], sys.stderr)
@@ -119,7 +122,7 @@ def become_dagster(config: Config, *, wait: bool) -> None:
     """Replace this process by `dagster dev` with our daemon. Never returns. Raises
     BadConfiguration, AddressInUse.
     """
-    workspace = workspace_of(config)
+    locations = locations_of(config)
     _refuse_used_port(config)
     if wait:
         _wait_for_servers(config, SystemClock())
@@ -132,22 +135,65 @@ def become_dagster(config: Config, *, wait: bool) -> None:
     environment = {**_environment(config), **special, "DAGSTER_HOME": str(home)}
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)  # else Dagster ignores what our parent does
-    command = [sys.executable, "-m", "rmt_pipeline.dagster.daemon", "dev", "-w", str(workspace)]
+    command = [sys.executable, "-m", "rmt_pipeline.dagster.daemon", "dev", *locations]
     command += ["-h", ADDRESS, "-p", str(config.dagster.port)]
     os.execve(sys.executable, command, environment)  # noqa: S606
 
 
-def workspace_of(config: Config) -> Path:
-    """The workspace.yaml with the code locations. Raises BadConfiguration when it is not there."""
-    named = config.dagster.workspace
-    workspace = named or Path.cwd() / "workspace.yaml"
+def locations_of(config: Config) -> list[str]:
+    """The arguments that tell `dagster dev` the code locations. They name a workspace.yaml; there
+    are none when Dagster is to read the pyproject.toml of the current directory. Raises
+    BadConfiguration when there is neither.
+    """
+    named, here = config.dagster.workspace, Path.cwd()
+    workspace = named or here / "workspace.yaml"
     if workspace.is_file():
-        return workspace
-    remedy = "correct it" if named else "go to where yours is, or name it in rmt.toml"
+        return ["-w", str(workspace)]
+    tool = {} if named else _tools(here / "pyproject.toml")
+    if project := tool.get("dg", {}).get("project"):
+        return ["-w", str(_workspace_of_project(config, project))]
+    if "dagster" in tool:
+        return []
+    remedy = (
+        "correct it"
+        if named
+        else "go to the directory of your Dagster project, or name its workspace.yaml in rmt.toml"
+    )
     raise BadConfiguration(
         f"[dagster] workspace: there is no {workspace}, which says where your definitions are; "
         f"{remedy}"
     )
+
+
+def _tools(project: Path) -> dict[str, Any]:
+    """The section [tool] of a pyproject.toml; empty if there is no such file."""
+    try:
+        read: dict[str, Any] = tomllib.loads(project.read_text(encoding="utf-8")).get(
+            "tool", {}
+        )
+    except FileNotFoundError:
+        return {}
+    except tomllib.TOMLDecodeError as error:
+        raise BadConfiguration(f"{project}: {error}") from error
+    return read
+
+
+def _workspace_of_project(config: Config, project: Mapping[str, Any]) -> Path:
+    """A workspace.yaml in Dagster's home for a project that `create-dagster` has made. It names the
+    code location as `dg dev` does; `dagster dev` alone gives it another name, and warns of that.
+    """
+    here = Path.cwd()
+    location = {
+        "module_name": project.get("code_location_target_module")
+        or f"{project['root_module']}.definitions",
+        "location_name": project.get("code_location_name") or here.name,
+        "working_directory": str(here),
+    }
+    file = config.dagster.home / "workspace.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"load_from": [{"python_module": location}]}, indent=2)  # YAML, too
+    file.write_text(text, encoding="utf-8")
+    return file
 
 
 def _refuse_used_port(config: Config) -> None:

@@ -169,7 +169,8 @@ class SparkConfig:
 @dataclass(frozen=True)
 class DagsterConfig:
     """`workspace`: the workspace.yaml with the code locations for which `rmt dagster` starts
-    Dagster. When none is named, it is that of the current directory, as with `dagster dev`.
+    Dagster. When none is named, the current directory has a workspace.yaml or is a Dagster
+    project, as with `dagster dev`.
     """
 
     home: Path = field(default=DEFAULT_DIRECTORY / "dagster", metadata=read_by(a_path))

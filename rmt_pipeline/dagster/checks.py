@@ -57,7 +57,7 @@ _MUTATIONS_SCHEMA = dg.TableSchema(
         dg.TableColumn("why", "string", description="What fails, or what it waits for"),
         dg.TableColumn("parts_to_do", "int"),
         dg.TableColumn("parts_done", "int"),
-        dg.TableColumn("running", "int", description="Parts that somebody mutates just now"),
+        dg.TableColumn("running", "int", description="Parts that are being mutated now"),
         dg.TableColumn("seconds_left", "float", description="-1: not known yet"),
     ]
 )
@@ -418,13 +418,13 @@ CHECKS: Mapping[str, _Check] = {
     ),
     "detached": _Check(
         _detached,
-        "The directory detached/ is empty. What is set aside there takes disk space until somebody "
-        "removes it, and may be the only copy of some rows.",
+        "The directory detached/ is empty. What is set aside there takes disk space until it is "
+        "removed, and may be the only copy of some rows.",
     ),
     "lost": _Check(
         _lost,
         f"In the last {LOST_TOLD_S // DAY_S} days no part was lost on every replica, except losses "
-        "that somebody has acknowledged with the job acknowledge_lost. An empty part takes the "
+        "that were acknowledged with the job acknowledge_lost. An empty part takes the "
         "place of a lost one.",
     ),
 }

@@ -30,13 +30,15 @@ RUNS_FORGOTTEN_MAX = 500
 class CleanUpConfig(dg.Config):
     """Whether to remove things or only to say what would be removed, and how long runs are kept."""
 
-    dry_run: bool = Field(default=False, description="Only say what would be removed.")
+    dry_run: bool = Field(
+        default=False, description="Remove nothing, only show what would be removed."
+    )
     keep_worker_runs_days: int = Field(
         default=WORKER_RUNS_KEPT_DAYS,
         ge=1,
         description=(
-            "Finished worker runs, with their entries in the ledger, are forgotten after so many "
-            "days. Runs of ingest assets are never."
+            "After this many days, finished worker runs and their events are deleted. Runs of "
+            "your own assets are never deleted."
         ),
     )
 
@@ -48,8 +50,9 @@ def clean_up_job(server: str) -> dg.JobDefinition:
     @dg.op(
         name=f"work_{name}",
         description=(
-            "Old parts, log entries, block ids, insert records and staging directories of every "
-            f"table on server {server}; finished runs of this job, and old ones of workers."
+            "Removes old parts, log entries, block ids, insert records and staging directories of "
+            f"every table on server {server}; also finished runs of this job, and workers' runs "
+            "that are old."
         ),
     )
     def clean_up(
@@ -77,7 +80,10 @@ def clean_up_job(server: str) -> dg.JobDefinition:
         name=name,
         executor_def=dg.in_process_executor,
         tags={names.SERVER_TAG: server},
-        description=f"Removes what nobody needs any more from the tables of server {server}.",
+        description=(
+            f"Removes what is no longer needed from all tables of server {server}: old parts, log "
+            "entries, ids and staging directories. The run's log says what and why."
+        ),
     )
     def job() -> None:
         clean_up()

@@ -1,11 +1,12 @@
 """A replicated table and its exports as Dagster components: written in YAML, scaffolded by `dg`."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import dagster as dg
 from pydantic import Field
 
+from rmt_pipeline.dagster.engine import CONFIG_PATH_HELP
 from rmt_pipeline.dagster.exports import rmt_export
 from rmt_pipeline.dagster.location import (
     LAPTOP,
@@ -15,16 +16,60 @@ from rmt_pipeline.dagster.location import (
     rmt_resources,
 )
 from rmt_pipeline.export.refresh import FORMATS, LEASE_S, Format
+from rmt_pipeline.types.escapes import in_backticks
 
-_CONFIG_PATH = Field(
-    default="",
-    description="The rmt.toml; empty: RMT_CONFIG's, else ./rmt.toml, else the default. null: the "
-    "project gives the resources `engine` and `spark` itself.",
-)
+# Descriptions of fields with a default stand in their Resolver: Dagster drops those of their Field.
+_ConfigPath = Annotated[
+    str | None,
+    dg.Resolver.default(
+        description=f"{CONFIG_PATH_HELP} null: the project itself has the resources `engine` and "
+        "`spark`."
+    ),
+]
 
 
 def _given(config_path: str | None) -> Mapping[str, object]:
     return {} if config_path is None else rmt_resources(config_path)
+
+
+_TABLE_YAML = """\
+attributes:
+  # {create}
+  create: >-
+    CREATE TABLE {table} (day Date, id UInt64)
+    ENGINE = ReplicatedMergeTree('/clickhouse/tables/{{shard}}/{name}', '{{replica}}')
+    PARTITION BY toYYYYMM(day) ORDER BY id
+  # {servers}
+  servers: [{given_servers}]
+  # {ingest}
+  ingest: []
+"""
+_EXPORT_YAML = """\
+attributes:
+  # {table}
+  table: {name}
+  # {server}
+  server: {given_server}
+  # {formats}
+  # formats: [delta, iceberg]
+"""
+
+
+def _scaffold(
+    request: dg.ScaffoldRequest[Any], component: type[dg.Resolvable], text: str, **given: str
+) -> None:
+    """Write `text` as the component's YAML, each field below its description. If Python is asked
+    for, Dagster scaffolds it.
+    """
+    if request.scaffold_format != "yaml":
+        dg.scaffold_component(request)
+        return
+    fields = component.model().model_fields
+    said = {name: field.description for name, field in fields.items()}
+    file = request.target_path if request.append else request.target_path / "defs.yaml"
+    with file.open("a" if request.append else "w", encoding="utf-8") as out:
+        out.write("---\n" if request.append else "")
+        out.write(f"type: {request.type_name}\n\n{text.format_map({**said, **given})}")
 
 
 class TableScaffolder(dg.Scaffolder[Any]):
@@ -35,17 +80,13 @@ class TableScaffolder(dg.Scaffolder[Any]):
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         name = request.target_path.name
-        dg.scaffold_component(
+        _scaffold(
             request,
-            {
-                "create": (
-                    f"CREATE TABLE {name} (day Date, id UInt64) ENGINE = "
-                    f"ReplicatedMergeTree('/clickhouse/tables/{{shard}}/{name}', '{{replica}}') "
-                    "PARTITION BY toYYYYMM(day) ORDER BY id"
-                ),
-                "servers": list(LAPTOP),
-                "ingest": [],
-            },
+            ReplicatedTable,
+            _TABLE_YAML,
+            name=name,
+            table=name if name.isidentifier() else in_backticks(name),
+            given_servers=", ".join(LAPTOP),
         )
 
 
@@ -55,15 +96,20 @@ class ReplicatedTable(dg.Component, dg.Model, dg.Resolvable):
     schedules and sensors that work its servers' queues.
     """
 
-    create: str = Field(description="The CREATE TABLE statement, with an engine Replicated….")
+    create: str = Field(
+        description="The CREATE TABLE statement, with an engine of the Replicated…MergeTree family."
+    )
     servers: list[str] = Field(
-        description="The servers of rmt.toml that hold a replica each.", min_length=1
+        description="The servers, by their names in rmt.toml. Each holds a replica.",
+        min_length=1,
     )
-    ingest: list[str] = Field(
-        default_factory=list, description="Keys of the assets that insert into the table."
-    )
-
-    config_path: str | None = _CONFIG_PATH
+    ingest: Annotated[
+        list[str],
+        dg.Resolver.default(
+            description="Your assets that insert into the table, by their keys."
+        ),
+    ] = Field(default_factory=list)
+    config_path: _ConfigPath = ""
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         return dg.Definitions.merge(
@@ -88,36 +134,34 @@ class ExportScaffolder(dg.Scaffolder[Any]):
     """
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
-        table = request.target_path.name.removesuffix("_export")
-        dg.scaffold_component(request, {"table": table, "server": LAPTOP[0]})
+        name = request.target_path.name.removesuffix("_export")
+        _scaffold(request, TableExport, _EXPORT_YAML, name=name, given_server=LAPTOP[0])
 
 
 @dg.scaffold_with(ExportScaffolder)
 class TableExport(dg.Component, dg.Model, dg.Resolvable):
     """A table for readers outside: a Delta and an Iceberg table over the files of its parts,
-    brought up to date after each flush. Needs rmt-pipeline[export].
+    brought up to date after each flush. Needs rmt-pipeline with its extra `export`.
     """
 
     table: str = Field(
-        description="The table, as database.table; without a database, the one of `default`."
+        description="The table, as database.table. Without a database: a table of `default`."
     )
     server: str = Field(description="The server of rmt.toml whose parts are exported.")
-    formats: list[Format] = Field(
-        default_factory=lambda: list(FORMATS),
-        description="delta, iceberg; both unless it is said.",
-        min_length=1,
-    )
-    columns: list[str] = Field(
-        default_factory=list, description="Those to export. Empty: all of them."
-    )
-    lease_s: float = Field(
-        default=LEASE_S,
-        ge=0,
-        description="For so many seconds the files of a version stay after the next one took its "
-        "place: no reader may take longer.",
-    )
-
-    config_path: str | None = _CONFIG_PATH
+    formats: Annotated[
+        list[Format], dg.Resolver.default(description="delta, iceberg. Default: both.")
+    ] = Field(default_factory=lambda: list(FORMATS), min_length=1)
+    columns: Annotated[
+        list[str], dg.Resolver.default(description="The columns to export. Empty: all columns.")
+    ] = Field(default_factory=list)
+    lease_s: Annotated[
+        float,
+        dg.Resolver.default(
+            description="For how many seconds the files of a version are kept after the next "
+            "version replaced it. No reader may take longer."
+        ),
+    ] = Field(default=LEASE_S, ge=0)
+    config_path: _ConfigPath = ""
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         del context

@@ -16,6 +16,10 @@ from rmt_pipeline.table import Table
 
 Kept = TypeVar("Kept")
 
+CONFIG_PATH_HELP = (
+    "The rmt.toml. Empty: the file that RMT_CONFIG names, else ./rmt.toml, else the default."
+)
+
 
 class _Standing:
     """What sensors keep from tick to tick: one session for each server and its configuration."""
@@ -57,10 +61,7 @@ atexit.register(STANDING.close)
 class EngineResource(dg.ConfigurableResource[None]):
     """The servers of one rmt.toml. It opens nothing before `server` is called."""
 
-    config_path: str = Field(
-        default="",
-        description="The rmt.toml. Empty: RMT_CONFIG's, else ./rmt.toml, else the default.",
-    )
+    config_path: str = Field(default="", description=CONFIG_PATH_HELP)
 
     @contextmanager
     def server(self, name: str, purpose: str = "dagster") -> Iterator[ServerContext]:

@@ -44,7 +44,7 @@ def rmt_export(
         selection=dg.AssetSelection.assets(*assets),
         executor_def=dg.in_process_executor,
         tags={names.SERVER_TAG: server},
-        description=f"Exports of {full_name} on server {server}, brought up to date.",
+        description=f"Brings the exports of {full_name} on server {server} up to date.",
     )
 
     @dg.asset_sensor(
@@ -74,8 +74,8 @@ def _export(
         kinds={form},
         description=(
             f"{table} on server {server} as a table of {form.capitalize()}: the rows that it had "
-            "when this was materialized, in the very files of its parts. They stay as long as a "
-            f"version has them, and {lease_s:.0f} s longer."
+            "when this was materialized, in the same files as its parts. A version's files are "
+            f"kept for {lease_s:.0f} s after the next version replaced it."
         ),
     )
     def export(engine: EngineResource) -> dg.MaterializeResult[None]:

@@ -30,15 +30,15 @@ class TableForm(dg.Config):
     """The table that the job is for."""
 
     table: str = Field(
-        description="The table, as database.table; without a database, the one of `default`."
+        description="The table, as database.table. Without a database: a table of `default`."
     )
 
 
 class _DryRun(dg.Config):
     dry_run: bool = Field(
         default=True,
-        description="Only say what would be done: which parts, how many rows and bytes. Switch it "
-        "off to do it.",
+        description="Change nothing, only show what would be done: which parts, how many rows "
+        "and bytes. Set it to false to do it.",
     )
 
 
@@ -47,61 +47,67 @@ class _Waits(dg.Config):
         default=1,
         ge=0,
         le=3,
-        description="Whom to wait for: 0 nobody, 1 this server's replica, 2 all replicas, 3 those "
-        "that are active. It happens on all of them in any case.",
+        description="When the run ends. 0: at once; 1: when this server has done it; 2: when all "
+        "replicas have; 3: when all active replicas have. All replicas do it in any case.",
     )
 
 
 class OptimizeConfig(TableForm, _DryRun, _Waits):
-    """OPTIMIZE TABLE: merge parts now."""
+    """OPTIMIZE: merges parts of a table now."""
 
     partition: str = Field(
         default="",
-        description="The id of one partition (partition_id in system.parts). Empty: all.",
+        description="The id of one partition (partition_id in system.parts). Empty: all "
+        "partitions.",
     )
     final: bool = Field(
-        default=False, description="Make one part of each partition, even if it is one already."
+        default=False,
+        description="Merge each partition into one part; rewrite it even if it is one already.",
     )
     deduplicate: bool = Field(
-        default=False, description="Of rows that are equal keep one: the others are lost."
+        default=False,
+        description="Remove duplicate rows: of rows that are equal only one is kept.",
     )
     deduplicate_by: list[str] = Field(
         default_factory=list,
-        description="With deduplicate: rows are equal when these columns are. None: all columns.",
+        description="Only with deduplicate: the columns that are compared. Empty: all columns.",
     )
 
 
 class MutateConfig(TableForm, _DryRun):
-    """ALTER TABLE … UPDATE or DELETE: rewrites every part with rows for which WHERE holds."""
+    """ALTER TABLE … UPDATE or DELETE: changes or deletes the rows for which WHERE holds."""
 
     commands: str = Field(
         description="What follows ALTER TABLE t, e.g. DELETE WHERE id = 7, or UPDATE price = 0 "
-        "WHERE price < 0; several with commas between them."
+        "WHERE price < 0. Separate several commands by commas."
     )
     mutations_sync: int = Field(
         default=1,
         ge=0,
         le=2,
-        description="Whom to wait for: 0 nobody, 1 this server's replica, 2 all replicas.",
+        description="When the run ends. 0: at once; 1: when this server has rewritten its parts; "
+        "2: when all replicas have. All replicas do it in any case.",
     )
 
 
 class PartitionsConfig(TableForm, _DryRun, _Waits):
-    """Drops or detaches whole partitions, on every replica."""
+    """The partitions to drop or detach."""
 
     partitions: list[str] = Field(
-        description="Ids of the partitions: partition_id in system.parts, and the names of the "
-        "table's partitions in Dagster.",
+        description="The ids of the partitions: partition_id in system.parts. The table's "
+        "partitions in Dagster have the same names.",
         min_length=1,
     )
 
 
 class PartConfig(TableForm, _DryRun, _Waits):
-    """DROP PART, DETACH PART: one active part and no other, on every replica."""
+    """DROP PART or DETACH PART: takes one active part out of the table, on every replica."""
 
     part: str = Field(description="The part's name, as system.parts shows it.")
     detach: bool = Field(
-        default=False, description="DETACH: each server keeps it in detached/, for ATTACH."
+        default=False,
+        description="Detach it: each server keeps the part in detached/, and the job "
+        "attach_partition brings it back. Otherwise it is deleted.",
     )
 
 
@@ -110,28 +116,29 @@ class TruncateConfig(TableForm, _DryRun, _Waits):
 
 
 class DropDetachedConfig(TableForm, _DryRun):
-    """DROP DETACHED: deletes directories in detached/ of this server, of which there may be no
-    other copy.
+    """DROP DETACHED: deletes directories in detached/ of this server. They may be the only copy of
+    their rows. Fill in exactly one of partition, name and everything.
     """
 
     partition: str = Field(
-        default="", description="The id of one partition. Empty: the one directory below."
+        default="", description="Delete what is detached of this partition (its id)."
     )
     name: str = Field(
         default="",
-        description="The name of one directory, as system.detached_parts shows it, instead of a "
-        "partition.",
+        description="Delete the one directory of this name, as system.detached_parts shows it.",
     )
     everything: bool = Field(
-        default=False, description="All that is detached here, instead of either."
+        default=False, description="Delete everything that is detached on this server."
     )
 
 
 class ClearColumnConfig(TableForm, _DryRun, _Waits):
     """CLEAR COLUMN: existing rows get the column's default value, on every replica."""
 
-    column: str = Field(description="The column whose values go; it stays.")
-    partition: str = Field(default="", description="The id of one partition. Empty: all.")
+    column: str = Field(description="The column. It stays in the table; its values are lost.")
+    partition: str = Field(
+        default="", description="The id of one partition. Empty: all partitions."
+    )
 
 
 class DropTableConfig(TableForm, _DryRun):
@@ -139,8 +146,8 @@ class DropTableConfig(TableForm, _DryRun):
 
     sync: bool = Field(
         default=False,
-        description="The rows are gone when it returns. Otherwise `undrop_table` can bring the "
-        "table back for some minutes.",
+        description="Delete the rows at once. Otherwise the job undrop_table can bring the table "
+        "back for some minutes.",
     )
 
 
@@ -149,38 +156,41 @@ class UndropTableConfig(TableForm):
 
     uuid: str = Field(
         default="",
-        description="Which of several dropped tables of that name, as in "
-        "system.dropped_tables. Empty: the last one.",
+        description="If several dropped tables have that name: which one, as in "
+        "system.dropped_tables. Empty: the one that was dropped last.",
     )
 
 
 class StatementConfig(_DryRun):
-    """One statement, carried out as by `rmt sql`, for what has no form of its own."""
+    """Runs one SQL statement as `rmt sql` does, for what has no job of its own."""
 
     statement: str = Field(
-        description="E.g. RENAME TABLE a TO b, DETACH TABLE t, CREATE TABLE … ON CLUSTER c. What "
-        "it answers is shown, up to some rows."
+        description="For example RENAME TABLE a TO b, DETACH TABLE t, or CREATE TABLE … ON "
+        "CLUSTER c. The run shows the first rows of the answer."
     )
 
 
 class AttachConfig(TableForm, _Waits):
-    """ATTACH: what was detached on this server becomes part of the table again."""
+    """ATTACH: brings back into the table what was detached on this server. All replicas get it."""
 
-    dry_run: bool = Field(default=False, description="Only say what there is to be attached.")
+    dry_run: bool = Field(
+        default=False, description="Change nothing, only show what would come."
+    )
     partition: str = Field(
-        default="", description="The id of one partition. Empty: all that is detached here."
+        default="", description="The id of one partition. Empty: everything detached here."
     )
     part: str = Field(
-        default="", description="The name of one detached part, instead of a partition."
+        default="", description="Or one detached part, by its name; leave partition empty then."
     )
 
 
 class FromTableConfig(TableForm, _DryRun, _Waits):
-    """REPLACE PARTITION … FROM: another table's rows take the place of the partition's rows."""
+    """REPLACE PARTITION … FROM: replaces the partition's rows by those of another table."""
 
     partition: str = Field(description="The id of the partition, the same in both tables.")
     from_table: str = Field(
-        description="The table whose rows come, of the same columns and keys; it keeps them."
+        description="The table to copy the rows from. It keeps them, and must have the same "
+        "columns and keys."
     )
 
 
@@ -189,10 +199,13 @@ class AttachFromConfig(TableForm, _Waits):
     this table.
     """
 
-    dry_run: bool = Field(default=False, description="Only say which parts would come.")
+    dry_run: bool = Field(
+        default=False, description="Change nothing, only show what would come."
+    )
     partition: str = Field(description="The id of the partition, the same in both tables.")
     from_table: str = Field(
-        description="The table whose rows come, of the same columns and keys; it keeps them."
+        description="The table to copy the rows from. It keeps them, and must have the same "
+        "columns and keys."
     )
 
 
@@ -201,48 +214,55 @@ class ToTableConfig(TableForm, _DryRun, _Waits):
 
     partition: str = Field(description="The id of the partition, the same in both tables.")
     to_table: str = Field(
-        description="The table that gets its rows, of the same columns and keys."
+        description="The table to move the rows to. It must have the same columns and keys."
     )
 
 
 class FreezeConfig(TableForm):
-    """FREEZE: makes hard links to this server's active parts, which stay whatever happens to the
-    table.
+    """FREEZE: makes a snapshot of this server's active parts. It consists of hard links, and stays
+    whatever happens to the table.
     """
 
-    partition: str = Field(default="", description="The id of one partition. Empty: all.")
+    partition: str = Field(
+        default="", description="The id of one partition. Empty: all partitions."
+    )
     name: str = Field(
         default="",
-        description="The snapshot's name; it may have parts of other tables and partitions too. "
+        description="The snapshot's name. Several tables and partitions may share a snapshot. "
         "Empty: the next number.",
     )
 
 
 class UnfreezeConfig(TableForm, _DryRun):
-    """UNFREEZE: deletes what a snapshot on this server has of the table."""
+    """UNFREEZE: deletes the table's parts from a snapshot on this server."""
 
-    name: str = Field(description="The snapshot's name, as FREEZE told it.")
-    partition: str = Field(default="", description="The id of one partition. Empty: all.")
+    name: str = Field(description="The snapshot's name, as the job freeze showed it.")
+    partition: str = Field(
+        default="", description="The id of one partition. Empty: all partitions."
+    )
 
 
 class FetchConfig(TableForm):
-    """FETCH: copies parts of another table's replicas into detached/ of this server, for ATTACH."""
+    """FETCH: copies parts from another table's replicas into detached/ of this server. The job
+    attach_partition then adds them to the table. Fill in either partition or part.
+    """
 
     from_path: str = Field(
-        description="The other table's path in ZooKeeper; {macros} are this server's."
+        description="The other table's path in ZooKeeper. Macros like {shard} are replaced by "
+        "this server's values."
     )
-    partition: str = Field(
-        default="", description="The id of the partition. Empty: the one part below."
-    )
-    part: str = Field(default="", description="The name of one part, instead of a partition.")
+    partition: str = Field(default="", description="The id of the partition to copy.")
+    part: str = Field(default="", description="Or the name of one part to copy.")
 
 
 class CheckConfig(TableForm):
-    """CHECK TABLE: reads every byte. A broken part is given up, and fetched from
-    another replica.
+    """CHECK TABLE: reads every byte of this server's parts. A broken part is removed and fetched
+    from another replica.
     """
 
-    partition: str = Field(default="", description="The id of one partition. Empty: all.")
+    partition: str = Field(
+        default="", description="The id of one partition. Empty: all partitions."
+    )
 
 
 class SyncConfig(TableForm):
@@ -250,44 +270,49 @@ class SyncConfig(TableForm):
 
     mode: Literal["DEFAULT", "STRICT", "LIGHTWEIGHT", "PULL"] = Field(
         default="DEFAULT",
-        description="DEFAULT: what is in the log now. STRICT: until the queue is empty. "
-        "LIGHTWEIGHT: no merges and mutations. PULL: only copy the log into the queue.",
+        description="DEFAULT: wait for what is in the log now. STRICT: wait until the queue is "
+        "empty. LIGHTWEIGHT: do not wait for merges and mutations. PULL: only copy the log into "
+        "the queue.",
     )
     timeout_s: float = Field(
         default=300.0,
         gt=0,
-        description="Seconds to wait; then the run fails and says for what.",
+        description="How many seconds to wait. After that the run fails and says what it waited "
+        "for.",
     )
 
 
 class RestoreConfig(TableForm):
-    """SYSTEM RESTORE REPLICA: makes what ZooKeeper has lost again, from this server's disk."""
+    """SYSTEM RESTORE REPLICA: after ZooKeeper has lost the table, makes it there anew from this
+    server's disk.
+    """
 
     dry_run: bool = Field(
-        default=True, description="Only say which parts of this disk would be announced."
+        default=True, description="Change nothing, only show which parts this disk has."
     )
 
 
 class DropReplicaConfig(_DryRun):
-    """SYSTEM DROP REPLICA: removes what a server that is gone for good has left in ZooKeeper."""
+    """SYSTEM DROP REPLICA: removes a replica from ZooKeeper whose server is gone for good."""
 
     replica: str = Field(
-        description="The replica's name in ZooKeeper; its server must not run."
+        description="The replica's name in ZooKeeper. Its server must not be running."
     )
     table: str = Field(
         default="",
-        description="database.table of one table. Empty: every table of this server that has it.",
+        description="One table, as database.table. Empty: every table of this server that has "
+        "such a replica.",
     )
 
 
 class UndoConfig(TableForm, _DryRun, _Waits):
-    """Undo an insert: removes exactly its rows, on every replica; the same rows can be inserted
-    again.
+    """Undo an insert: removes exactly its rows, on every replica. The same rows can be inserted
+    again afterwards.
     """
 
     insert_id: str = Field(
-        description="The insert's id, as in the event of its asset, system.inserts and "
-        "`rmt inserts`."
+        description="The insert's id. It is in the event of the asset that inserted, in "
+        "system.inserts, and in what `rmt inserts` prints."
     )
 
 
@@ -296,4 +321,6 @@ class AcknowledgeConfig(TableForm):
     passes.
     """
 
-    note: str = Field(default="", description="For who looks later: what became of the rows.")
+    note: str = Field(
+        default="", description="A note for later readers, e.g. what became of the rows."
+    )

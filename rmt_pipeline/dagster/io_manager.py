@@ -26,7 +26,7 @@ import pyarrow as pa
 from pydantic import Field, PrivateAttr
 
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.dagster.engine import EngineResource, table_named
+from rmt_pipeline.dagster.engine import CONFIG_PATH_HELP, EngineResource, table_named
 from rmt_pipeline.dagster.ledger import EventMetadata, Recorder, inserted
 from rmt_pipeline.protocol.errors import UnknownType, UserError
 from rmt_pipeline.protocol.parts.name import PartName
@@ -100,12 +100,12 @@ class RmtIOManager(dg.ConfigurableIOManager):
     The table must exist: `rmt_table` declares it.
     """
 
-    server: str = Field(description="The server that takes and gives the rows.")
-    config_path: str = Field(default="", description="As that of the engine resource.")
+    server: str = Field(description="The server that rows are inserted into and read from.")
+    config_path: str = Field(default="", description=CONFIG_PATH_HELP)
     quorum: str = Field(
         default="0",
-        description="Replicas that have an asset's rows when it is materialized, or auto: the "
-        "majority. An asset's metadata rmt/quorum says it for that asset.",
+        description="How many replicas must have an asset's rows before it counts as materialized, "
+        "or auto: the majority. The asset's metadata rmt/quorum takes precedence.",
     )
 
     _held: _HeldSnapshots = PrivateAttr(default_factory=_HeldSnapshots)

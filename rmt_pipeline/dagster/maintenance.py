@@ -580,98 +580,57 @@ def _acknowledge_lost(run: Doing, config: forms.AcknowledgeConfig) -> _Told:
 
 @dataclass(frozen=True, slots=True)
 class _Verb:
-    """`do` carries the job out; the job is named after it and the server."""
+    """`do` carries the job out; the job is named after it and the server. `said` describes the job
+    if the form's docstring does not.
+    """
 
     do: Callable[[Doing, Any], _Told]
     form: type[dg.Config]
-    description: str
+    said: str = ""
 
     @property
     def name(self) -> str:
         return self.do.__name__.removeprefix("_")
 
+    @property
+    def description(self) -> str:
+        return self.said or " ".join((self.form.__doc__ or "").split())
+
 
 VERBS = (
+    _Verb(_optimize, forms.OptimizeConfig),
+    _Verb(_mutate, forms.MutateConfig),
     _Verb(
-        _optimize,
-        forms.OptimizeConfig,
-        "OPTIMIZE: merge the parts of a table, or of a partition.",
+        _drop_partitions,
+        forms.PartitionsConfig,
+        "DROP PARTITION: removes whole partitions, on every replica.",
     ),
-    _Verb(
-        _mutate, forms.MutateConfig, "ALTER … UPDATE, ALTER … DELETE: rows changed or removed."
-    ),
-    _Verb(_drop_partitions, forms.PartitionsConfig, "DROP PARTITION, one or several."),
     _Verb(
         _detach_partitions,
         forms.PartitionsConfig,
-        "DETACH PARTITION: out of the table, and each server keeps its parts in detached/.",
+        "DETACH PARTITION: takes whole partitions out of the table; each server keeps them in "
+        "detached/.",
     ),
-    _Verb(_drop_part, forms.PartConfig, "DROP PART, or DETACH PART: one active part."),
-    _Verb(_truncate, forms.TruncateConfig, "TRUNCATE TABLE: every row goes."),
-    _Verb(
-        _clear_column,
-        forms.ClearColumnConfig,
-        "CLEAR COLUMN, of a table or a partition: its values become the default's.",
-    ),
-    _Verb(
-        _drop_table,
-        forms.DropTableConfig,
-        "DROP TABLE: this server's replica of it; it can be taken back for some minutes.",
-    ),
-    _Verb(_undrop_table, forms.UndropTableConfig, "UNDROP TABLE: take a DROP TABLE back."),
-    _Verb(
-        _statement,
-        forms.StatementConfig,
-        "One statement of SQL: RENAME, DETACH TABLE, ON CLUSTER, what has no form of its own.",
-    ),
-    _Verb(
-        _drop_detached,
-        forms.DropDetachedConfig,
-        "DROP DETACHED PARTITION, PART or all: what stands in detached/ of this server.",
-    ),
-    _Verb(
-        _attach_partition,
-        forms.AttachConfig,
-        "ATTACH PARTITION or PART: what was detached on this server.",
-    ),
-    _Verb(_replace_partition, forms.FromTableConfig, "REPLACE PARTITION … FROM another table."),
-    _Verb(
-        _attach_partition_from,
-        forms.AttachFromConfig,
-        "ATTACH PARTITION … FROM another table, beside what is there.",
-    ),
-    _Verb(_move_partition, forms.ToTableConfig, "MOVE PARTITION … TO another TABLE."),
-    _Verb(
-        _freeze, forms.FreezeConfig, "FREEZE: a snapshot of this server's parts, by hard links."
-    ),
-    _Verb(_unfreeze, forms.UnfreezeConfig, "UNFREEZE: what a snapshot has of the table goes."),
-    _Verb(
-        _fetch_partition,
-        forms.FetchConfig,
-        "FETCH PARTITION or PART … FROM another table's replicas, into detached/.",
-    ),
-    _Verb(
-        _check_table, forms.CheckConfig, "CHECK TABLE: every byte of the parts of this server."
-    ),
-    _Verb(
-        _sync_replica, forms.SyncConfig, "SYSTEM SYNC REPLICA: wait until this server is level."
-    ),
-    _Verb(
-        _restore_replica,
-        forms.RestoreConfig,
-        "SYSTEM RESTORE REPLICA: ZooKeeper lost the table.",
-    ),
-    _Verb(
-        _drop_replica,
-        forms.DropReplicaConfig,
-        "SYSTEM DROP REPLICA: another server is gone for good.",
-    ),
-    _Verb(_undo_insert, forms.UndoConfig, "Undo an insert: its rows, and no others, go."),
-    _Verb(
-        _acknowledge_lost,
-        forms.AcknowledgeConfig,
-        "What was lost on all replicas is known: the check `lost` need not say it any more.",
-    ),
+    _Verb(_drop_part, forms.PartConfig),
+    _Verb(_truncate, forms.TruncateConfig),
+    _Verb(_clear_column, forms.ClearColumnConfig),
+    _Verb(_drop_table, forms.DropTableConfig),
+    _Verb(_undrop_table, forms.UndropTableConfig),
+    _Verb(_statement, forms.StatementConfig),
+    _Verb(_drop_detached, forms.DropDetachedConfig),
+    _Verb(_attach_partition, forms.AttachConfig),
+    _Verb(_replace_partition, forms.FromTableConfig),
+    _Verb(_attach_partition_from, forms.AttachFromConfig),
+    _Verb(_move_partition, forms.ToTableConfig),
+    _Verb(_freeze, forms.FreezeConfig),
+    _Verb(_unfreeze, forms.UnfreezeConfig),
+    _Verb(_fetch_partition, forms.FetchConfig),
+    _Verb(_check_table, forms.CheckConfig),
+    _Verb(_sync_replica, forms.SyncConfig),
+    _Verb(_restore_replica, forms.RestoreConfig),
+    _Verb(_drop_replica, forms.DropReplicaConfig),
+    _Verb(_undo_insert, forms.UndoConfig),
+    _Verb(_acknowledge_lost, forms.AcknowledgeConfig),
 )
 
 
@@ -685,7 +644,7 @@ def _job(server: str, verb: _Verb) -> dg.JobDefinition:
 
     @dg.op(
         name=f"work_{name}",
-        description=verb.form.__doc__,
+        description=verb.description,
         config_schema=forms.schema_of(verb.form),
         out=dg.Out(dg.Nothing, io_manager_key=STORES_NOTHING),
     )
@@ -709,7 +668,7 @@ def _job(server: str, verb: _Verb) -> dg.JobDefinition:
             KIND_TAG: "maintenance",
             "dagster/max_retries": "0",  # the person who started it decides
         },
-        description=f"{verb.description} Through server {server}.",
+        description=f"{verb.description} Server: {server}.",
     )
     def job() -> None:
         work()

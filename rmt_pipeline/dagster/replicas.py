@@ -35,9 +35,10 @@ def replica_asset(table: TableDefinition, server: str) -> dg.AssetsDefinition:
         kinds={"zookeeper"},
         freshness_policy=_FRESHNESS,
         description=(
-            f"The table's replica on server {server}: created if it is not there. Clean-up "
-            f"materializes it as long as it is less than {DELAY_MAX_S:.0f} s behind the others: "
-            "its freshness is theirs."
+            f"The table's replica on server {server}. Materialize it to create the table there; "
+            "if it is there, nothing changes. The clean-up job materializes it every five minutes "
+            f"while it is less than {DELAY_MAX_S:.0f} s behind the other replicas, so a stale "
+            "asset means a replica that is behind."
         ),
     )
     def replica(engine: EngineResource) -> dg.MaterializeResult[None]:
@@ -104,8 +105,8 @@ def replica_specs(table: str, server: str, deps: Sequence[dg.AssetKey]) -> list[
             group_name=group,
             tags=tags,
             description=(
-                f"The checks of {table} on server {server}. Never materialized: what a check has "
-                "found stays until it is asked again."
+                f"The checks of {table} on server {server}. It is never materialized, so that a "
+                "check's result stays until the check runs again."
             ),
         ),
     ]

@@ -21,7 +21,8 @@ from rmt_pipeline.replica.work.pools import Pool
 TICK_S = 5
 """Dagster's sensor loop is not faster than this, whatever interval a sensor asks for."""
 TWICE = (
-    "nothing is done twice, and it costs twice; let one location have the server (RMT_REPLICA)"
+    "nothing is done twice, but watching costs twice; set RMT_REPLICA so that only one code "
+    "location has the server"
 )
 
 
@@ -38,10 +39,9 @@ def _log_sensor(server: str, workers: Sequence[dg.JobDefinition]) -> dg.SensorDe
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
             f"Copies new entries of every table's log into its queue on server {server}, and "
-            "starts a worker for each pool that has work and no worker; ends runs whose worker "
-            "is gone. Records what was inserted, and which commands were carried out, through that "
-            "server by no Dagster run. Waits for ZooKeeper for up to 40 s; when nothing is to be "
-            "done, the tick says why."
+            "starts a worker for each pool that has work and no worker. Ends runs whose worker is "
+            "gone. Records inserts and commands that were made there outside Dagster. A tick waits "
+            "up to 40 s for something to do; if it starts nothing, it says why."
         ),
     )
     def log(context: dg.SensorEvaluationContext, engine: EngineResource) -> dg.SensorResult:
@@ -75,9 +75,9 @@ def _mutation_sensor(server: str) -> dg.SensorDefinition:
         server,
         "mutations",
         MutationWatch,
-        f"Writes the pieces of new mutations to the log of each table of server {server}, "
-        "and notes which mutations are finished. Waits for ZooKeeper for up to 40 s; the "
-        "tick says what unfinished ones wait for.",
+        f"Plans the work of new mutations in the tables of server {server}, and notes which "
+        "mutations are finished. A tick waits up to 40 s for something to do, and says what "
+        "unfinished mutations wait for.",
     )
 
 
@@ -86,9 +86,8 @@ def _merge_sensor(server: str) -> dg.SensorDefinition:
         server,
         "merges",
         MergeWatch,
-        f"Writes merges that are worth it to the log of each table of server {server}; all "
-        "replicas then carry them out. Waits for new parts for up to 40 s; when no merge is "
-        "worth it, the tick says why.",
+        f"Plans the merges that are worth it in the tables of server {server}; all replicas then "
+        "carry them out. A tick waits up to 40 s for new parts; if it plans no merge, it says why.",
     )
 
 

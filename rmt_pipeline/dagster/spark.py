@@ -13,6 +13,7 @@ from rmt_pipeline.compute.jobs.spark import SparkSessions, require_reachable, st
 from rmt_pipeline.compute.merge.job import MergeJob, MergeOutcome
 from rmt_pipeline.compute.mutate.job import MutateJob, MutateOutcome
 from rmt_pipeline.config import load_config
+from rmt_pipeline.dagster.engine import CONFIG_PATH_HELP
 from rmt_pipeline.processes.java import find_java
 from rmt_pipeline.processes.spark import SESSION_OPTIONS
 from rmt_pipeline.protocol.errors import Unavailable
@@ -33,7 +34,7 @@ class SparkResource(LazyPySparkResource):  # type: ignore[misc]  # dagster-pyspa
     spark_config: dict[str, Any] = Field(
         default_factory=dict, description="Spark settings on top of those from rmt.toml."
     )
-    config_path: str = Field(default="", description="As that of the engine resource.")
+    config_path: str = Field(default="", description=CONFIG_PATH_HELP)
 
     def merge(self, jobs: Sequence[MergeJob]) -> Iterator[MergeOutcome]:
         """Carry out merges: the engine's `Merger`. Raises Unavailable when there is no Spark

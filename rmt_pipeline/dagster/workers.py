@@ -57,8 +57,12 @@ _RANGES_SCHEMA = dg.TableSchema(
         dg.TableColumn("partition", "string"),
         dg.TableColumn("parts", "string"),
         dg.TableColumn("bytes", "int"),
-        dg.TableColumn("score", "float", description="The smallest that may be merged is next"),
-        dg.TableColumn("verdict", "string", description="Or the rule that forbids it now"),
+        dg.TableColumn(
+            "score", "float", description="The smallest that may be merged comes next"
+        ),
+        dg.TableColumn(
+            "verdict", "string", description="May be merged, or the rule that forbids it now"
+        ),
     ]
 )
 
@@ -67,16 +71,20 @@ class WorkConfig(dg.Config):
     """One worker: the tables it works, and for how long."""
 
     tables: list[str] = Field(
-        default_factory=list, description="database.table of each; none: all of the server."
+        default_factory=list,
+        description="The tables to work on, as database.table. Empty: all tables of the server.",
     )
     linger_s: float = Field(
-        default=LINGER_S, ge=0, description="Seconds to wait for more work before the run ends."
+        default=LINGER_S,
+        ge=0,
+        description="How many seconds to wait for more work before the run ends.",
     )
     max_s: float = Field(
         default=RUN_MAX_S,
         gt=0,
         le=RUN_MAX_S,
-        description="Seconds after which the run ends even when busy.",
+        description="After this many seconds the run ends even if there is more work; the log "
+        "sensor starts the next one.",
     )
 
 
@@ -86,7 +94,7 @@ def worker_job(server: str, pool: Pool) -> dg.JobDefinition:
 
     @dg.op(
         name=f"work_{name}",
-        description=f"Works the {pool} entries in the queues of server {server}.",
+        description=f"Carries out the {pool} entries in the queues of server {server}.",
     )
     def work_pool(
         context: dg.OpExecutionContext,
@@ -113,9 +121,9 @@ def worker_job(server: str, pool: Pool) -> dg.JobDefinition:
             "dagster/max_retries": "0",  # the log sensor asks for the next one, and says why not
         },
         description=(
-            f"A worker for the {pool} pool of server {server}, for all its tables: claims "
-            f"entries, works them off, waits {LINGER_S:g} s for more, ends after "
-            f"{RUN_MAX_S:g} s at the latest."
+            f"A worker for the {pool} pool of server {server}, for all its tables. The log sensor "
+            f"starts it when there is work. It ends when there was none for {LINGER_S:g} s, and "
+            f"after {RUN_MAX_S:g} s at the latest."
         ),
     )
     def job() -> None:

@@ -224,7 +224,7 @@ def says_why_nothing_happens(ui: Ui) -> None:
     ui.open(f"{sensors}/log_r2", "Copies new entries of every table's log")
     over = ui.page.locator("tr").filter(has_not_text="Evaluating")
     over.get_by_text("0 runs requested").first.hover()  # its status; the tick's reason is there
-    ui.seen("the queue is empty")
+    ui.seen("its queue is empty")
     ui.screenshot("sensor")
 
 

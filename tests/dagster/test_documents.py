@@ -10,6 +10,7 @@ import dagster as dg
 import pytest
 
 from rmt_pipeline.config import load_config, sections
+from rmt_pipeline.dagster import RmtIOManager
 from rmt_pipeline.sql.run.session import Session
 from tests.support.site import Site
 
@@ -41,12 +42,19 @@ def test_the_readme_s_python_example_runs(
 
 
 def test_the_dagster_page_s_example_is_a_code_location() -> None:
-    [example] = blocks("docs/dagster.md", "python")
+    example = blocks("docs/dagster.md", "python")[0]
     found: dict[str, Any] = {}
     exec(compile(example, "docs/dagster.md", "exec"), found)
     dg.Definitions.validate_loadable(found["defs"])
     keys = {spec.key.to_user_string() for spec in found["defs"].resolve_all_asset_specs()}
     assert {"orders", "orders/r1_replica", "orders/r2_parts"} <= keys
+
+
+def test_the_dagster_page_s_resources_are_definitions() -> None:
+    example = blocks("docs/dagster.md", "python")[1]
+    found: dict[str, Any] = {"dg": dg, "RmtIOManager": RmtIOManager}
+    exec(compile(example, "docs/dagster.md", "exec"), found)
+    assert found["resources"]().resources.keys() == {"io_manager"}
 
 
 def test_the_default_that_the_page_of_rmt_toml_shows_is_the_default(

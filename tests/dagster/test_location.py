@@ -162,6 +162,32 @@ def test_a_component_is_the_same_in_yaml() -> None:
 
 
 @experimental
+def test_what_is_scaffolded_explains_its_fields() -> None:
+    """Above each field is what `dg` shows of it; a folder may have a name that SQL quotes."""
+    with create_defs_folder_sandbox() as sandbox:
+        table = sandbox.scaffold_component(rmt.ReplicatedTable, defs_path="web-visits")
+        export = sandbox.scaffold_component(rmt.TableExport, defs_path="web-visits_export")
+        texts = {
+            rmt.ReplicatedTable: (table / "defs.yaml").read_text(encoding="utf-8"),
+            rmt.TableExport: (export / "defs.yaml").read_text(encoding="utf-8"),
+        }
+        with sandbox.build_all_defs() as definitions:
+            keys = {spec.key.to_user_string() for spec in definitions.resolve_all_asset_specs()}
+    assert {"web-visits/r1_replica", "web-visits/r1_delta"} <= keys
+    for component, text in texts.items():
+        schema = component.model().model_json_schema()["properties"]
+        for field in yaml.safe_load(text)["attributes"]:
+            assert f"  # {schema[field]['description']}\n  {field}:" in text
+    assert max(map(len, "".join(texts.values()).splitlines())) <= 100
+
+
+@pytest.mark.parametrize("component", [rmt.ReplicatedTable, rmt.TableExport])
+def test_every_field_of_a_component_has_a_description(component: type[dg.Resolvable]) -> None:
+    for name, field in component.model().model_json_schema()["properties"].items():
+        assert field.get("description"), name
+
+
+@experimental
 def test_an_export_is_a_component_too() -> None:
     attributes = {"table": "sales.orders", "server": "r2", "formats": ["delta"]}
     given = {"type": "rmt_pipeline.dagster.TableExport", "attributes": attributes}

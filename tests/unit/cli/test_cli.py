@@ -1,8 +1,10 @@
 """The command line: errors are one line, options mean what they say, help answers at once."""
 
+import json
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,8 +12,9 @@ from rmt_pipeline import __version__
 from rmt_pipeline.cli import main as cli
 from rmt_pipeline.cli import merges as cli_merges
 from rmt_pipeline.cli import up
-from rmt_pipeline.cli.up import services, workspace_of
+from rmt_pipeline.cli.up import locations_of, services
 from rmt_pipeline.config import load_config
+from rmt_pipeline.protocol.errors import BadConfiguration
 
 TWO_SERVERS = """
 [zookeeper]
@@ -309,19 +312,50 @@ def test_dagster_s_workspace_is_the_one_that_is_named(config_file, tmp_path, mon
     named = tmp_path / "mine.yaml"
     named.write_text("load_from: []\n")
     config_file.write_text(f'{TWO_SERVERS}\n[dagster]\nworkspace = "mine.yaml"\n')
-    assert workspace_of(load_config(config_file)) == named
+    assert locations_of(load_config(config_file)) == ["-w", str(named)]
 
     beside = tmp_path / "elsewhere"
     beside.mkdir()
     (beside / "workspace.yaml").write_text("load_from: []\n")
     monkeypatch.chdir(beside)
     config_file.write_text(TWO_SERVERS)
-    assert workspace_of(load_config(config_file)) == beside / "workspace.yaml"
+    assert locations_of(load_config(config_file)) == ["-w", str(beside / "workspace.yaml")]
+
+
+def test_a_project_of_create_dagster_needs_no_workspace(config_file, tmp_path, monkeypatch):
+    """Its code location has the name that `dg dev` gives it."""
+    here = tmp_path / "my-sales"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    config_file.write_text(TWO_SERVERS)
+    project = here / "pyproject.toml"
+    project.write_text('[tool.dg.project]\nroot_module = "sales"\n')
+    config = load_config(config_file)
+    option, workspace = locations_of(config)
+    assert (option, Path(workspace)) == ("-w", config.dagster.home / "workspace.yaml")
+    [loaded] = json.loads(Path(workspace).read_text())["load_from"]
+    assert loaded["python_module"] == {
+        "module_name": "sales.definitions",
+        "location_name": "my-sales",
+        "working_directory": str(here),
+    }
+
+    project.write_text('[tool.dagster]\nmodule_name = "sales"\n')
+    assert locations_of(config) == [], "dagster dev reads it itself"
+    project.write_text('[project]\nname = "sales"\n')
+    with pytest.raises(BadConfiguration, match="there is no"):
+        locations_of(load_config(config_file))
+    project.write_text("[project\n")
+    with pytest.raises(BadConfiguration, match=r"pyproject\.toml: "):
+        locations_of(load_config(config_file))
 
 
 @pytest.mark.parametrize(
     ("section", "remedy"),
-    [("", "go to where yours is"), ('[dagster]\nworkspace = "gone.yaml"\n', "correct it")],
+    [
+        ("", "go to the directory of your Dagster project"),
+        ('[dagster]\nworkspace = "gone.yaml"\n', "correct it"),
+    ],
     ids=["not named", "named"],
 )
 def test_up_without_a_workspace_says_so_before_it_starts_anything(
