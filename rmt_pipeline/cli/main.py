@@ -180,7 +180,7 @@ def sql(
     ignore_error: bool,
 ) -> int:
     """Run SQL STATEMENTS on a server's tables; without them, those from standard input."""
-    from rmt_pipeline.sql.run.main import run  # noqa: PLC0415
+    from rmt_pipeline.sql.client.main import run  # noqa: PLC0415
 
     given = dict(_setting(text) for text in settings)
     return run(config, server, given, format_, ignore_error, statements)

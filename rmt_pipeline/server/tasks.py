@@ -35,7 +35,7 @@ from rmt_pipeline.zookeeper.keeper import LivingKeeper
 from rmt_pipeline.zookeeper.paths import DatabasePaths, TaskQueuePaths
 
 if TYPE_CHECKING:
-    from rmt_pipeline.sql.run.catch_up import DatabaseCarrier
+    from rmt_pipeline.sql.tasks.catch_up import DatabaseCarrier
 
 RETRY_S = 1.0
 RETRY_LATER_S = 10.0  # a person has to do something about it
@@ -164,7 +164,7 @@ class TaskLoop:
 
     def _carry(self) -> Carrier:
         if self._carrier is None:  # a server without such statements does not load SQL
-            from rmt_pipeline.sql.run.task import (  # noqa: PLC0415  start-up
+            from rmt_pipeline.sql.tasks.task import (  # noqa: PLC0415  start-up
                 StatementCarrier,
                 TaskContext,
             )
@@ -330,8 +330,8 @@ class DatabaseLoop(TaskLoop):
 
     def _compare_with(self) -> "DatabaseCarrier":
         if self._tables is None:
-            from rmt_pipeline.sql.run.catch_up import DatabaseCarrier  # noqa: PLC0415  start-up
-            from rmt_pipeline.sql.run.task import TaskContext  # noqa: PLC0415  start-up
+            from rmt_pipeline.sql.tasks.catch_up import DatabaseCarrier  # noqa: PLC0415  start-up
+            from rmt_pipeline.sql.tasks.task import TaskContext  # noqa: PLC0415  start-up
 
             context = TaskContext(self._config, self._name, purpose="tasks")
             self._tables = DatabaseCarrier(

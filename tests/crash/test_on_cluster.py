@@ -11,7 +11,7 @@ import pytest
 
 from rmt_pipeline.protocol.nodes.tasks import TaskOutcome
 from rmt_pipeline.sql.run import tables as table_statements
-from rmt_pipeline.sql.run import task as task_module
+from rmt_pipeline.sql.tasks import task as task_module
 from rmt_pipeline.zookeeper.keeper import Create, Delete
 from tests.support.hosts import dying
 from tests.support.servers import Server, Servers

@@ -2,8 +2,8 @@
 
 from tests.mutants.planting import LineMutant
 
-CATCH_UP = "rmt_pipeline/sql/run/catch_up.py"
-LOGGED = "rmt_pipeline/sql/run/database_log.py"
+CATCH_UP = "rmt_pipeline/sql/tasks/catch_up.py"
+LOGGED = "rmt_pipeline/sql/tasks/database_log.py"
 DATABASE = "rmt_pipeline/cluster/database.py"
 LOOP = "rmt_pipeline/server/tasks.py"
 WORKER = "rmt_pipeline/cluster/worker.py"
@@ -12,7 +12,7 @@ STORIES = "tests/unit/cluster/test_replicated_database.py"
 MISSED = "tests/unit/cluster/test_missed_alters.py"
 STATEMENTS = "tests/unit/cluster/test_on_cluster.py"
 
-TASK = "rmt_pipeline/sql/run/task.py"
+TASK = "rmt_pipeline/sql/tasks/task.py"
 ON_CLUSTER = "rmt_pipeline/sql/run/on_cluster.py"
 WAIT = "rmt_pipeline/replica/wait.py"
 

@@ -34,9 +34,9 @@ from rmt_pipeline.server.status import Counters
 from rmt_pipeline.server.supervisor import Supervisor
 from rmt_pipeline.server.tables import Identity, Tables
 from rmt_pipeline.server.tasks import TaskLoops
-from rmt_pipeline.sql.run.catch_up import DatabaseCarrier
 from rmt_pipeline.sql.run.session import Session
-from rmt_pipeline.sql.run.task import TaskContext
+from rmt_pipeline.sql.tasks.catch_up import DatabaseCarrier
+from rmt_pipeline.sql.tasks.task import TaskContext
 from rmt_pipeline.syntax.statements import nodes as said
 from rmt_pipeline.syntax.statements.parse import parse
 from rmt_pipeline.zookeeper.paths import (

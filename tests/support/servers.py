@@ -9,7 +9,7 @@ from rmt_pipeline.config import Address, Config, load_config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.server.tables import Identity, Tables
 from rmt_pipeline.sql.run.session import Session
-from rmt_pipeline.sql.run.task import StatementCarrier, TaskContext
+from rmt_pipeline.sql.tasks.task import StatementCarrier, TaskContext
 from rmt_pipeline.system import EventWaker, RandomIds
 from rmt_pipeline.zookeeper.paths import TaskQueuePaths
 from tests.support.fake_keeper import FakeZooKeeper

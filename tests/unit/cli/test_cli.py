@@ -59,7 +59,7 @@ def sql_calls(monkeypatch):
         calls.append((sorted(config.servers), *rest))
         return 7
 
-    main = pytest.importorskip("rmt_pipeline.sql.run.main")
+    main = pytest.importorskip("rmt_pipeline.sql.client.main")
     monkeypatch.setattr(main, "run", run)
     return calls
 

@@ -97,7 +97,7 @@ def test_it_completes_words_and_remembers_what_was_typed(prompt, tmp_path, confi
 
 
 def test_rows_of_a_format_end_with_an_empty_line() -> None:
-    from rmt_pipeline.sql.run.prompt import is_whole  # noqa: PLC0415  where it is installed
+    from rmt_pipeline.sql.client.prompt import is_whole  # noqa: PLC0415  where it is installed
 
     assert is_whole("SELECT 1;")
     assert is_whole("SELECT 1; SELECT ';' ; ")

@@ -23,8 +23,9 @@ from rmt_pipeline.replica.work.carry import Tools
 from rmt_pipeline.replica.work.pools import POOLS
 from rmt_pipeline.replica.work.worker import work
 from rmt_pipeline.sql.formats.rows import Done, Rows
-from rmt_pipeline.sql.run import on_cluster, tables, task
+from rmt_pipeline.sql.run import on_cluster, tables
 from rmt_pipeline.sql.run.on_cluster import FailedOnServer, StillDue
+from rmt_pipeline.sql.tasks import task
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper.keeper import Create, Delete
 from tests.support.local_replicas import ClockWaker

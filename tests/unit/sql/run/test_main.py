@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmt_pipeline.config import Config, load_config
-from rmt_pipeline.sql.run.main import run
+from rmt_pipeline.sql.client.main import run
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from rmt_pipeline.config import Config
 from rmt_pipeline.protocol.errors import RmtError
-from rmt_pipeline.sql.run.client import FAILED, report, run_all
+from rmt_pipeline.sql.client.script import FAILED, report, run_all
 from rmt_pipeline.sql.run.session import Session
 
 
@@ -61,7 +61,7 @@ def run(  # noqa: PLR0917  as `rmt sql` takes them
 def _converse(
     config: Config, server: str, settings: Mapping[str, str], format_name: str | None
 ) -> int:
-    from rmt_pipeline.sql.run.prompt import converse  # noqa: PLC0415  start-up: prompt_toolkit
+    from rmt_pipeline.sql.client.prompt import converse  # noqa: PLC0415  start-up: prompt_toolkit
 
     try:
         return converse(config, server, settings, format_name)

@@ -21,7 +21,7 @@ from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import RmtError, SyntaxProblem
 from rmt_pipeline.protocol.settings.query import QUERY_SETTINGS
 from rmt_pipeline.protocol.settings.table import TABLE_SETTINGS
-from rmt_pipeline.sql.run.client import report, run_all
+from rmt_pipeline.sql.client.script import report, run_all
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.sql.system.tables import SYSTEM_TABLES
 from rmt_pipeline.syntax.statements.nodes import SYSTEM_DATABASE

@@ -1,0 +1,1 @@
+"""`rmt sql`: statements from a script or a terminal, and their answers."""
