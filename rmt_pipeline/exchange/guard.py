@@ -72,12 +72,15 @@ class RenewedGuard:
 
 
 def guarded(app: ASGIApp, guard: Admits, on_stranger: Callable[[], None]) -> ASGIApp:
-    """`app` for requests that the guard admits; all others are answered with 401."""
+    """`app` for requests that the guard admits; all others are answered with 401, and the
+    connection is closed: strangers do not keep it as long as peers do.
+    """
 
     async def ask(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not guard.admits(scope["path"], _shown(scope)):
             on_stranger()
-            refusal = Response(status_code=401, headers={"WWW-Authenticate": "Bearer"})
+            headers = {"WWW-Authenticate": "Bearer", "Connection": "close"}
+            refusal = Response(status_code=401, headers=headers)
             await refusal(scope, receive, send)
             return
         await app(scope, receive, send)

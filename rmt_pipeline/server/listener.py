@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import resource
 import socket
 import ssl
 import threading
@@ -14,7 +15,8 @@ from uvicorn.protocols.http import auto
 from rmt_pipeline.config import Address
 from rmt_pipeline.protocol.errors import AddressInUse, BadConfiguration
 
-BACKLOG = 512
+BACKLOG = 64  # also how many connections are accepted before the first of them is looked at
+CONNECTIONS_MAX = 1000  # and at most a quarter of the files that this process may open
 KEEP_ALIVE_S = 75  # for idle connections of peers, which come back after each poll and linger
 REQUEST_S = 10.0  # for a client to send a request, from the connection or its first byte on
 REQUEST_BYTES_MAX = 64 << 10  # of head and body; no request of ours has a body
@@ -62,6 +64,7 @@ class HttpListener:
             access_log=False,
             server_header=False,
             date_header=False,
+            backlog=BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=GRACE_S,
         )
@@ -97,13 +100,15 @@ _Protocol: Any = auto.AutoHTTPProtocol  # the one of uvicorn's two that is insta
 class _Visitor(_Protocol):  # type: ignore[misc]
     """A connection whose client has to send its request soon and briefly, and to read the answer.
 
-    uvicorn alone would wait for a request without limit, in time and in size. It also keeps what it
-    has written until the client has read it, and a connection that is to be closed waits for that,
-    too.
+    uvicorn alone would wait for a request without limit, in time and in size, on any number of
+    connections. It also keeps what it has written until the client has read it, and a connection
+    that is to be closed waits for that, too.
     """
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        self._idle_since_s = asyncio.get_running_loop().time()
+        self._make_room()
         self._received = 0
         self._due: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
@@ -126,6 +131,7 @@ class _Visitor(_Protocol):  # type: ignore[misc]
 
     def on_response_complete(self) -> None:
         self._received = 0
+        self._idle_since_s = asyncio.get_running_loop().time()
         super().on_response_complete()
         if self.transport.is_closing():
             self._expect_to_be_read()
@@ -142,6 +148,18 @@ class _Visitor(_Protocol):  # type: ignore[misc]
         if not self.transport.is_closing():
             self._read()
         super().resume_writing()
+
+    def _make_room(self) -> None:
+        """If there are too many connections, hang up the one that has waited longest for a request.
+        Else somebody who only opens connections would use up the descriptors of this process. A
+        peer whose idle connection is hung up opens another one with its next request.
+        """
+        if len(self.connections) <= _connections_max():
+            return
+        open_ones = [one for one in self.connections if not one.transport.is_closing()]
+        if len(open_ones) > _connections_max():
+            idle = [one for one in open_ones if not one._is_answered()]  # noqa: SLF001
+            min(idle, key=lambda one: one._idle_since_s)._hang_up()  # noqa: SLF001
 
     def _expect(self) -> None:
         if self._due is None and not self._is_answered():
@@ -167,6 +185,11 @@ class _Visitor(_Protocol):  # type: ignore[misc]
 
     def _hang_up(self) -> None:
         self.transport.abort()
+
+
+def _connections_max() -> int:
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(CONNECTIONS_MAX, files // 4) if files > 0 else CONNECTIONS_MAX
 
 
 def _explained(address: Address, key: str, error: OSError) -> AddressInUse | BadConfiguration:

@@ -22,6 +22,9 @@ from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
 
 LOOK_EVERY_S = 0.2  # between looks at the catalog: a new table waits this long at most
 RELOAD_TIMEOUT_S = 30.0
+FAILS_MAX_S = (
+    60.0  # for so long looks may fail one after the other, for want of descriptors or so
+)
 
 log = get_log("server")
 
@@ -64,6 +67,7 @@ class Supervisor:
         self._should_stop = should_stop
         self._keeper: KazooKeeper | None = None
         self._version: CatalogVersion | None = None
+        self._fails_since_s: float | None = None
         self._looks = threading.Condition()
         self._looks_begun = self._looks_ended = 0
 
@@ -110,12 +114,27 @@ class Supervisor:
     def _serve_session(self, keeper: KazooKeeper, give_up_s: float) -> None:
         self._version = None
         while not self._should_stop() and not keeper.is_retired:
-            self._look(keeper)
+            self._try_to_look(keeper)
             if self._tables.clock.monotonic_s() < give_up_s:
                 self._waker.wait_s(self._pause_s())
                 continue
             _raise_if_replaced(self._tables)
             give_up_s = float("inf")
+
+    def _try_to_look(self, keeper: KazooKeeper) -> None:
+        """Look at the tables. An error of the system is logged once; it may pass before the next
+        look. Raises OSError if it does not pass within FAILS_MAX_S.
+        """
+        now_s = self._tables.clock.monotonic_s()
+        try:
+            self._look(keeper)
+            self._fails_since_s = None
+        except OSError as error:
+            if self._fails_since_s is None:
+                self._fails_since_s = now_s
+                log.warning("looking at the tables failed; trying again", reason=str(error))
+            elif now_s - self._fails_since_s > FAILS_MAX_S:
+                raise
 
     def _look(self, keeper: KazooKeeper) -> None:
         with self._looks:

@@ -3,6 +3,7 @@
 import json
 import socket
 import time
+from contextlib import ExitStack, suppress
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from rmt_pipeline.server import listener
 from rmt_pipeline.server.process import StopSwitch, serve_until
 from rmt_pipeline.server.status import Counters, ServerStatus, server_app
 from tests.support import asgi
-from tests.support.exchange import ENDPOINT, Sender, address, put, store_at
+from tests.support.exchange import ENDPOINT, SECRET, Sender, address, put, store_at
 from tests.support.waiting import LIMIT_S
 
 PATHS = (
@@ -113,7 +114,7 @@ def test_nothing_on_the_wire_tells_a_stranger_what_this_is():
             asked.sendall(b"GET / HTTP/1.1\r\nHost: us\r\nConnection: close\r\n\r\n")
             assert answer.read().lower() == (
                 b"http/1.1 401 unauthorized\r\nwww-authenticate: bearer\r\n"
-                b"content-length: 0\r\nconnection: close\r\n\r\n"
+                b"connection: close\r\ncontent-length: 0\r\n\r\n"
             )
 
 
@@ -272,16 +273,44 @@ def test_who_does_not_say_what_he_wants_is_hung_up_on(monkeypatch, said):
 def test_who_asks_again_has_as_long_again(monkeypatch):
     """And an idle connection stays, for the next fetch."""
     monkeypatch.setattr(listener, "REQUEST_S", 0.3)
-    request = b"GET / HTTP/1.1\r\nHost: us\r\n\r\n"
+    request = b"HEAD / HTTP/1.1\r\nAuthorization: Bearer %s\r\n\r\n" % SECRET.encode()
     with Sender(None) as sender:
         asking = socket.create_connection(("127.0.0.1", sender.port), LIMIT_S)
         with asking:
             for _ in range(3):
                 asking.sendall(request)
-                assert asking.recv(65536).startswith(b"HTTP/1.1 401")
+                assert asking.recv(65536).startswith(b"HTTP/1.1 405")
                 time.sleep(0.35)
             asking.sendall(request[:9])
             assert asking.recv(1) == b"", "half a request does not stay"
+
+
+def test_a_stranger_is_hung_up_on_after_the_answer():
+    """Else he keeps a connection for as long as peers do, each time that he asks."""
+    with Sender(None) as sender:
+        answer = hung_up(sender.port, b"GET / HTTP/1.1\r\nHost: us\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 401")
+    assert b"\r\nconnection: close\r\n" in answer
+
+
+def test_many_connections_do_not_use_up_the_descriptors_and_keep_no_peer_out(monkeypatch):
+    """Those that have waited longest for a request are hung up on; a request is answered."""
+    monkeypatch.setattr(listener, "CONNECTIONS_MAX", 8)
+    request = b"HEAD / HTTP/1.1\r\nAuthorization: Bearer %s\r\n\r\n" % SECRET.encode()
+    with Sender(None) as sender, ExitStack() as opened:
+        for _ in range(3):
+            strangers = [
+                opened.enter_context(socket.create_connection(("127.0.0.1", sender.port)))
+                for _ in range(20)
+            ]
+            asking = socket.create_connection(("127.0.0.1", sender.port), LIMIT_S)
+            opened.enter_context(asking)
+            asking.sendall(request)
+            assert asking.recv(65536).startswith(b"HTTP/1.1 405")
+            strangers[0].settimeout(LIMIT_S)
+            with suppress(ConnectionResetError):
+                assert strangers[0].recv(1) == b""
+            assert len(sender._listener._server.server_state.connections) <= 8
 
 
 @pytest.mark.parametrize(

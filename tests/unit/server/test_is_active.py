@@ -1,10 +1,18 @@
-"""What a server does about an `is_active` that is gone while its session lives."""
+"""What a server does about an `is_active` that is gone while its session lives, and about a look at
+its tables that fails.
+"""
+
+import errno
+import os
 
 import pytest
 
+from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.config import Address
+from rmt_pipeline.server.status import Counters
+from rmt_pipeline.server.supervisor import FAILS_MAX_S, Supervisor
 from rmt_pipeline.server.tables import Identity, Tables
-from rmt_pipeline.system import RandomIds
+from rmt_pipeline.system import EventWaker, RandomIds
 from rmt_pipeline.zookeeper.keeper import Delete, Keeper, Stat, Watch
 from rmt_pipeline.zookeeper.through import ThroughKeeper
 from tests.support.local_replicas import StillClock
@@ -50,3 +58,41 @@ def test_without_its_watch_it_is_asked_for_after_a_while(session, period_s):
     tables.look(keeper)
     assert keeper.exists(ACTIVE) is not None
     assert tables.replica_of("/tables/t/replicas/r1") is not None
+
+
+@pytest.mark.parametrize("lasts_s", [0.9 * FAILS_MAX_S, 1.1 * FAILS_MAX_S])
+def test_a_look_that_fails_for_a_moment_does_not_end_the_server(
+    session, monkeypatch, capsys, lasts_s
+):
+    """As when the process has too many files open. What lasts does, and somebody has to see it."""
+    server, clock = session.context.server, StillClock()
+    identity = Identity("r1", "2", Address("127.0.0.1", 1))
+    tables = Tables(server.catalog, clock, RandomIds(), identity, lambda: None)
+    looks = [0]
+
+    def version():
+        looks[0] += 1
+        if looks[0] <= 3:
+            clock.passed_s += lasts_s / 2
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "metadata")
+        return Catalog.version(server.catalog)
+
+    monkeypatch.setattr(server.catalog, "version", version)
+    keeper = server.keeper()
+    keeper.session_timeout_s = 10.0
+    supervisor = Supervisor(
+        tables,
+        EventWaker(),
+        Counters(),
+        open_session=lambda: None,
+        loops=None,
+        should_stop=lambda: looks[0] > 4,
+    )
+    if lasts_s > FAILS_MAX_S:
+        with pytest.raises(OSError, match="Too many open files"):
+            supervisor.run(keeper)
+        return
+    supervisor.run(keeper)
+    assert looks == [5]
+    assert [table.definition.name for table in tables.all.values()] == ["t"]
+    assert capsys.readouterr().out.count("Too many open files") == 1
