@@ -165,17 +165,16 @@ class Mutations:
     def parts_to_do(
         self,
         mutation_id: str,
-        parts: Iterable[PartName],
+        active: PartSet,
         queue: Iterable[LogEntry],
     ) -> list[PartName]:
         """Parts that this replica has or will get, and that the mutation still has to change.
 
-        `parts` are those that it has, `queue` its entries. The source of a queued MUTATE_PART
-        counts until that entry is done (spec §7.2 item 4).
+        `active` are the maximal ones that it has, `queue` its entries. The source of a queued
+        MUTATE_PART counts until that entry is done (spec §7.2 item 4).
         """
         entry = self.entries[mutation_id]
         todo: set[PartName] = set()
-        active = parts if isinstance(parts, PartSet) else PartSet(parts)
         for part in [*active, *_to_come(queue)]:
             version = entry.version_in(part.partition)
             if version is not None and part.data_version < version:

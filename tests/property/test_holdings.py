@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.parts import holdings as holdings_module
-from rmt_pipeline.protocol.parts.holdings import Holdings
+from rmt_pipeline.protocol.parts.holdings import Holdings, PartChanges
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from tests.support.strategies import History, close_names, histories
+from tests.support.work import calls_of
 
 CAN_T_BE_TOLD = "two of them overlap"
 
@@ -41,6 +42,17 @@ def changed(holdings: Holdings, parts: list[PartName], is_listed: bool) -> Holdi
     return holdings.joined([*parts, *parts]).without([*gone, *gone])
 
 
+def plain_changes(before: Holdings, after: Holdings) -> PartChanges:
+    came, gone = set(after) - set(before), set(before) - set(after)
+    return {
+        one: (
+            frozenset(part for part in came if part.partition == one),
+            frozenset(part for part in gone if part.partition == one),
+        )
+        for one in {part.partition for part in came | gone}
+    }
+
+
 def follow(moments: list[tuple[list[PartName], bool, bool]]) -> None:
     """At some moments nobody asks which parts are the maximal ones. More than two that come are
     many.
@@ -49,12 +61,15 @@ def follow(moments: list[tuple[list[PartName], bool, bool]]) -> None:
     seen: list[tuple[Holdings, list[PartName]]] = []
     with mock.patch.object(holdings_module, "FEW", 2):
         for parts, is_listed, is_asked in moments:
-            holdings = changed(holdings, parts, is_listed)
+            holdings = changed(before := holdings, parts, is_listed)
+            assert before.changes(holdings) == plain_changes(before, holdings)
+            assert len(holdings._came) <= 2
             if is_asked:
                 same(holdings, Holdings.of(parts))
             seen.append((holdings, parts))
     for before, parts in seen:  # whatever came later
         same(before, Holdings.of(parts))
+        assert before.changes(holdings) == plain_changes(before, holdings)
 
 
 MOMENTS = st.lists(
@@ -83,6 +98,25 @@ def test_nothing_that_comes_or_goes_leaves_the_same_parts() -> None:
     assert held.joined(list(held)) is held
     assert held.without([PartName("all", 2, 2, 0)]) is held
     assert held.renamed(map(str, held)) is held
+
+
+def test_another_moment_costs_what_has_changed() -> None:
+    """A thousand parts in a hundred partitions, each known by one name and covered by none but the
+    first; building them takes some thousands of calls.
+    """
+    names = [PartName(f"p{n % 100}", n, n, 0) for n in range(1000)]
+    held = Holdings.of([*names, PartName("p0", 0, 900, 1)])
+    assert len(held.current) == 991
+    again = held.renamed([*map(str, names), "p0_0_900_1", "p1_2000_2000_0"])
+    assert {id(part) for part in held} <= {id(part) for part in again}, (
+        "no name is parsed twice"
+    )
+    more = held.joined([PartName("p1", 2000, 2000, 0)])
+    assert calls_of(lambda: held.changes(held)) < 10
+    assert calls_of(lambda: held.changes(more)) < 250
+    assert calls_of(lambda: more.current) < 30
+    less = more.without([names[500]])
+    assert calls_of(lambda: less.current) < 30, "it was covered"
 
 
 @given(st.lists(close_names(), max_size=8), st.lists(close_names(), max_size=8), st.booleans())

@@ -793,7 +793,3 @@ def test_what_a_drop_deletes_at_once_fits_into_a_packet(
     one_more = op_bytes(Delete(R.queue_entry(names[0])))
     wasted = 2 * limits.OP_BYTES_OVERHEAD
     assert all(size + one_more + wasted > 3000 for size in sizes[:-1])
-
-
-def test_a_table_of_an_older_version_gets_the_node_that_numbers_its_alters() -> None:
-    assert altering.create_alters(T) == [Create(T.alters)]

@@ -110,7 +110,7 @@ class Holdings:
         parts = before.copy()
         for partition in lost:
             parts.replace_partition(partition, self.names(partition))
-        parts.extend(part for part in added if part.partition not in lost)
+        parts.extend(added)
         return parts
 
     def names(self, partition: str) -> frozenset[PartName]:
@@ -135,8 +135,8 @@ class Holdings:
             if before.get(one) != now.get(one)
         }
 
-    def __contains__(self, part: object) -> bool:
-        return isinstance(part, PartName) and part in self.names(part.partition)
+    def __contains__(self, part: PartName) -> bool:
+        return part in self.names(part.partition)
 
     def __iter__(self) -> Iterator[PartName]:
         yield from self._named.values()

@@ -171,6 +171,9 @@ def _operands(node: ast.BoolOp) -> Iterator[_Found]:
         if isinstance(one, ast.Constant) and one.value == neutral:
             continue  # `x or 0`: False is 0
         edit = _replace_at(node.values, position, ast.Constant(neutral))
+        others = [*node.values[:position], *node.values[position + 1 :]]
+        if len(others) == 1 and isinstance(others[0], ast.Name | ast.Attribute | ast.Subscript):
+            edit = _set(node, "values", [*others, *others])  # its value, not whether it is true
         yield _found(node, "operand", f"without {_text(one)}", edit)
 
 
@@ -181,7 +184,8 @@ def _guards(node: ast.If | ast.IfExp | ast.While) -> Iterator[_Found]:
         if isinstance(node, ast.If) and value and _ends(node.body) and not node.orelse:
             continue  # what is behind it would be dead: the guard's other half shows as much
         edit = _set(node, "test", ast.Constant(value))
-        yield _found(node, "guard", str(value), edit, of=node.test)
+        at = node.test if isinstance(node, ast.IfExp) else node  # else its line is the body's
+        yield _found(at, "guard", str(value), edit, of=node.test)
 
 
 def _ends(body: list[ast.stmt]) -> bool:

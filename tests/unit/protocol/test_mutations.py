@@ -24,74 +24,94 @@ def mutation(alter_version: int = -1, **numbers: int) -> MutationEntry:
     return MutationEntry(TIME_S, "r1", found, "DELETE WHERE x", alter_version)
 
 
-TABLE = Mutations(
-    {
-        "0000000002": mutation(all=20),
-        "0000000000": mutation(all=5, b=3),
-        "0000000001": mutation(7, all=10),
-    }
-)
+def table() -> Mutations:
+    return Mutations(
+        {
+            "0000000002": mutation(all=20),
+            "0000000000": mutation(all=5, b=3),
+            "0000000001": mutation(7, all=10),
+        }
+    )
 
 
 def test_mutations_are_ordered_in_every_partition() -> None:
     """P29."""
-    assert list(TABLE.entries) == ["0000000000", "0000000001", "0000000002"]
-    assert TABLE.versions() == {"all": [5, 10, 20], "b": [3]}
+    assert list(table().entries) == ["0000000000", "0000000001", "0000000002"]
+    assert table().versions() == {"all": [5, 10, 20], "b": [3]}
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("4_4_0", "0000000000"),
+        ("5_5_0", "0000000001"),
+        ("4_4_0_10", "0000000002"),
+        ("4_4_0_20", None),
+        ("30_30_0", None),
+        ("b_2_2_0", "0000000000"),
+        ("c_2_2_0", None),
+    ],
+)
+def test_the_first_mutation_that_a_part_lacks(name: str, first: str | None) -> None:
+    """P29."""
+    assert table().next_of(part(name)) == first
 
 
 def test_the_mutations_of_one_step_are_those_in_between() -> None:
     """P29."""
-    assert [found for found, _ in TABLE.between(part("4_4_0_5"), 20)] == [
+    assert [found for found, _ in table().between(part("4_4_0_5"), 20)] == [
         "0000000001",
         "0000000002",
     ]
-    assert TABLE.between(part("c_0_0_0"), 20) == []
+    assert table().between(part("c_0_0_0"), 20) == []
 
 
 def test_all_pending_mutations_go_into_one_entry() -> None:
     """P29."""
     held = part_set("4_4_0 30_30_0")
-    assert TABLE.desired(part("4_4_0"), held) == Desired(20, -1)
-    assert TABLE.desired(part("4_4_0"), held, in_one_entry_max=1) == Desired(5, -1)
+    assert table().desired(part("4_4_0"), held) == Desired(20, -1)
+    assert table().desired(part("4_4_0"), held, in_one_entry_max=1) == Desired(5, -1)
 
 
 def test_an_unfinished_alters_mutation_ends_the_batch() -> None:
     """P29, P17."""
     unfinished = frozenset({"0000000001"})
-    assert TABLE.desired(
+    assert table().desired(
         part("4_4_0"), part_set("4_4_0"), unfinished_alters=unfinished
     ) == Desired(10, 7)
     other = frozenset({"0000000000"})
-    assert TABLE.desired(part("4_4_0"), part_set("4_4_0"), unfinished_alters=other) == Desired(
-        20, -1
-    )
+    assert table().desired(
+        part("4_4_0"), part_set("4_4_0"), unfinished_alters=other
+    ) == Desired(20, -1)
 
 
 def test_a_part_that_goes_elsewhere_or_needs_nothing_is_left_alone() -> None:
     """P29, P15."""
-    assert TABLE.desired(part("4_4_0"), part_set("3_4_1")) == Refusal(
+    assert table().desired(part("4_4_0"), part_set("3_4_1")) == Refusal(
         "all_4_4_0 is going to become part of all_3_4_1"
     )
-    assert TABLE.desired(part("30_30_0"), part_set("30_30_0")) == Refusal(
+    assert table().desired(part("30_30_0"), part_set("30_30_0")) == Refusal(
         "all_30_30_0 has every mutation of its partition"
     )
 
 
 def test_parts_here_and_parts_to_come_count() -> None:
     """P30. What is promised in a mutated form does not; a fake range never does."""
-    here = parts("0_0_0 6_6_0 b_9_9_0 c_0_0_0 1_1_0")
+    here = part_set("0_0_0 6_6_0 b_9_9_0 c_0_0_0 1_1_0")
     queued = [get("2_2_0"), mutate("3_3_0", "3_3_0_5"), merge("b_0_0_0 b_1_1_0")]
     more = [replace(4, "8_8_0"), drop(3), replace(0, "b_2_2_0")]
-    assert TABLE.parts_to_do("0000000000", here, [*queued, *more]) == parts(
+    assert table().parts_to_do("0000000000", here, [*queued, *more]) == parts(
         "0_0_0 1_1_0 2_2_0 b_0_1_1 b_2_2_0"
     )
 
 
 def test_a_block_in_flight_before_the_mutation_holds_it_back() -> None:
     """P30, U2."""
-    assert TABLE.blocked_by("0000000000", {"all": frozenset({4, 7})}) == ("all", 4)
-    assert TABLE.blocked_by("0000000000", {"b": frozenset({2})}) == ("b", 2)
-    assert TABLE.blocked_by("0000000000", {"all": frozenset({5}), "c": frozenset({0})}) is None
+    assert table().blocked_by("0000000000", {"all": frozenset({4, 7})}) == ("all", 4)
+    assert table().blocked_by("0000000000", {"b": frozenset({2})}) == ("b", 2)
+    assert (
+        table().blocked_by("0000000000", {"all": frozenset({5}), "c": frozenset({0})}) is None
+    )
 
 
 def finished(text: str) -> FinishedMutations:
