@@ -40,9 +40,12 @@ class Holder:
         that case the session deletes the claims that may have been made, before we look again.
         """
         replica = self.replica
+        came = {node: Claim(self.name, parts) for node, parts in claims.items()}
+        known = replica.memory.queue
+        before = known.claimed(replica.paths)
         ops = transactions.claim(
             replica.paths,
-            [(node, Claim(self.name, parts).encode()) for node, parts in claims.items()],
+            [(node, claim.encode()) for node, claim in came.items()],
             executing_version=snapshot.executing_version,
             is_lost_version=snapshot.is_lost_version,
         )
@@ -57,6 +60,7 @@ class Holder:
             if taken or finished:
                 return False
             raise
+        known.claims_changed(replica.paths, before, replica.keeper.session_id, came=came)
         return True
 
     def give_back(self, nodes: Iterable[str]) -> None:

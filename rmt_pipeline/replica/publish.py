@@ -104,6 +104,7 @@ def publish(
         )
         known = replica.memory.queue
         before, queued = known.listed(paths), known.queued(paths)
+        claims = known.claimed(paths)
         try:
             with _on_disk(replica, node, part, staged):
                 answered(replica, ops)
@@ -120,6 +121,7 @@ def publish(
             ) from refused
         known.published(paths, before, [part], replica.keeper.session_id)
         known.changed(paths, queued, replica.keeper.session_id, went={node})
+        known.claims_changed(paths, claims, replica.keeper.session_id, went={node})
         return done
     _discard(replica, staged)
     raise Conflict(

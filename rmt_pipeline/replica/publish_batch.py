@@ -122,6 +122,7 @@ def _publish_plain(replica: Replica, with_ops: Sequence[tuple[Ready, list[Op]]])
         return False
     known = replica.memory.queue
     before, queued = known.listed(replica.paths), known.queued(replica.paths)
+    claims = known.claimed(replica.paths)
     try:
         answered(replica, [*ops, *counted.ops])
     except (Refused, OutcomeUnknown):
@@ -129,5 +130,7 @@ def _publish_plain(replica: Replica, with_ops: Sequence[tuple[Ready, list[Op]]])
     parts = [one.part for one in plain]
     session = replica.keeper.session_id
     known.published(replica.paths, before, parts, session)
-    known.changed(replica.paths, queued, session, went={one.node for one in plain})
+    went = {one.node for one in plain}
+    known.changed(replica.paths, queued, session, went=went)
+    known.claims_changed(replica.paths, claims, session, went=went)
     return True

@@ -4,13 +4,19 @@ tell whether what is known of its children is still true.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Generic, Self, TypeVar
 
 from rmt_pipeline.hints import Hints
 from rmt_pipeline.protocol.log.entry import LogEntry
+from rmt_pipeline.protocol.nodes.records import Claim
 from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.zookeeper.keeper import Stat
 from rmt_pipeline.zookeeper.paths import ReplicaPaths
+
+T = TypeVar("T")
+K = TypeVar("K", bound="KnownChildren[Any]")
 
 KnownEntries = Hints[str, LogEntry]
 """Queue entries that were read before, by the names of their nodes. The node of a queue entry never
@@ -109,34 +115,65 @@ class Listed(CountedChildren):
 
 
 @dataclass(frozen=True, slots=True)
-class Queued(CountedChildren):
-    """The nodes of a queue. `names` are in the queue's order; the mapping must not be modified."""
+class KnownChildren(CountedChildren, Generic[T]):
+    """The `names` of a node's children, sorted, each with what is known of it; the mapping must
+    not be modified. `base` is the listing from which they were made, by counting what `session` has
+    added and removed since; None if this is a listing itself.
+    """
 
-    names: Mapping[str, None]
+    names: Mapping[str, T]
+    base: "KnownChildren[T] | None" = field(
+        default=None, kw_only=True, compare=False, repr=False
+    )
 
-    def changed(self, session: int, *, came: Sequence[str], went: Collection[str]) -> "Queued":
-        """The queue after `session` has added and removed these nodes and changed nothing else:
-        each counts as one change.
+    def changed(self, session: int, *, came: Mapping[str, T], went: Collection[str]) -> Self:
+        """The children after `session` has added and removed these and changed nothing else: each
+        counts as one change.
         """
-        count = self.children_version + len(came) + len(went)
         names = dict(self.names)
         for name in went:
             names.pop(name, None)
-        names |= dict.fromkeys(came)
-        return Queued(self.created_zxid, count, names, session=session)
+        last = next(reversed(names), "")
+        names.update(came)
+        if came and min(came) < last:  # another thread was faster to note what came later
+            names = dict(sorted(names.items()))
+        return replace(
+            self,
+            children_version=self.children_version + len(came) + len(went),
+            names=names,
+            session=session,
+            base=self.base or self,
+        )
+
+    def is_of(self, other: "KnownChildren[T]") -> bool:
+        """Whether both were made from the same listing."""
+        return (self.base or self) is (other.base or other)
+
+
+class Queued(KnownChildren[None]):
+    """The nodes of a queue."""
+
+    __slots__ = ()
+
+
+class Claims(KnownChildren[Claim]):
+    """The claims of a replica's entries, by queue node."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class KnownQueue:
     """What was read of a replica's queue and parts before, to save reads.
 
-    `entries` are queue entries by node. `parts` and `nodes` have the last listing of the replica's
-    parts and of its queue, by the path of the node that was listed.
+    `entries` are queue entries by node. `parts`, `nodes` and `claims` have the last listing of the
+    replica's parts, of its queue and of its claims, by the path of the node that was listed.
     """
 
     entries: KnownEntries = field(default_factory=KnownEntries)
     parts: Hints[str, Listed] = field(default_factory=Hints)
     nodes: Hints[str, Queued] = field(default_factory=Hints)
+    claims: Hints[str, Claims] = field(default_factory=Hints)
 
     def queued(self, replica: ReplicaPaths) -> Queued | None:
         """What is known of the replica's queue, or None. Call it before sending requests, like
@@ -157,7 +194,30 @@ class KnownQueue:
         that `went`, and no others. `before` is what was known when it was sent, as in `published`.
         """
         if before is not None and before.session in {0, session}:
-            self.found(replica, before.changed(session, came=came, went=went))
+            before = _with_what_is_noted(before, self.queued(replica), session)
+            self.found(replica, before.changed(session, came=dict.fromkeys(came), went=went))
+
+    def claimed(self, replica: ReplicaPaths) -> Claims | None:
+        """What is known of the replica's claims, or None. Call it before sending requests, like
+        `listed`.
+        """
+        return self.claims.of([replica.executing]).get(replica.executing)
+
+    def claims_changed(
+        self,
+        replica: ReplicaPaths,
+        before: Claims | None,
+        session: int,
+        *,
+        came: Mapping[str, Claim] = MappingProxyType({}),
+        went: Collection[str] = (),
+    ) -> None:
+        """As `changed`, for claims."""
+        if before is not None and before.session in {0, session}:
+            before = _with_what_is_noted(before, self.claimed(replica), session)
+            self.claims.learn(
+                {replica.executing: before.changed(session, came=came, went=went)}
+            )
 
     def found(self, replica: ReplicaPaths, queued: Queued) -> None:
         """Remember this as the replica's queue, unless it is too long."""
@@ -196,3 +256,12 @@ class KnownQueue:
         if now is not None and now.is_of(before) and now.session in {0, session}:
             before = now  # it has what other threads of this session have noted meanwhile
         self.parts.learn({replica.parts: before.changed(session, came=parts, went=went)})
+
+
+def _with_what_is_noted(before: K, now: K | None, session: int) -> K:
+    """What was known `before` a write was sent, with what other threads of this session have noted
+    meanwhile. What was listed meanwhile may already have the write in it, so it is not taken.
+    """
+    if now is not None and now.is_of(before) and now.session in {0, session}:
+        return now
+    return before

@@ -18,7 +18,7 @@ from rmt_pipeline.protocol.nodes.records import Claim
 from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.zookeeper.keeper import Keeper, Refused, Stat, Watch
-from rmt_pipeline.zookeeper.known import KnownEntries, KnownQueue, Listed, Queued
+from rmt_pipeline.zookeeper.known import Claims, KnownEntries, KnownQueue, Listed, Queued
 from rmt_pipeline.zookeeper.paths import (
     ReplicaPaths,
     TablePaths,
@@ -65,9 +65,9 @@ def queue_snapshot(
        which is harmless, but never not at all. An entry that is missing from the queue, or is
        listed and gone when we read its node, was finished before we read the parts.
     3. The version of `executing`. If another worker claims after this read, our own claim is
-       refused, and we read again. Step 4 is left out if the stat shows no claims and there is no
-       `claims_watch`, or without `with_claims`; then the stat of `parts`, read behind it in the
-       same request, serves for step 5.
+       refused, and we read again. Step 4 is left out if the stat shows which claims there are
+       (none, or the known ones) and there is no `claims_watch`, or without `with_claims`; then the
+       stat of `parts`, read behind it in the same request, serves for step 5.
     4. The claims, and 5. the parts.
 
     `queue` saves the listing of step 2. It is one of
@@ -92,7 +92,7 @@ def queue_snapshot(
         else:
             names = list_queue(keeper, replica, known, watch)
     entries = _entries(keeper, replica, names, known.entries, before)
-    listed = known.listed(replica)
+    listed, claims = known.listed(replica), known.claimed(replica)
     now_lost, queue_node, executing, parts_node, *rest = keeper.get_many(
         [replica.is_lost, replica.queue, replica.executing, replica.parts, *beside]
     )
@@ -104,16 +104,16 @@ def queue_snapshot(
         return queue_snapshot(
             keeper, replica, known, watch, claims_watch, queue=again, with_claims=with_claims
         )
-    claimed: list[str] = []
-    if with_claims and (claims_watch is not None or executing[1].children_count):
-        claimed = _children(keeper, replica, replica.executing, claims_watch)
+    still = _claims_at(keeper, replica, known, claims, executing[1])
+    if with_claims and (claims_watch is not None or still is None):
+        still = _list_claims(keeper, replica, known, claims_watch, entries)
         parts = parts_now(keeper, replica, known)
     else:
         parts = _parts_at(keeper, replica, known, listed, parts_node[1])
     return QueueSnapshot(
         entries=entries,
         names=names,
-        claims=_claims(keeper, replica, claimed, entries),
+        claims=still if with_claims and still is not None else {},
         parts=parts,
         executing_version=executing[1].version,
         is_lost=lost[0] == b"1",
@@ -142,24 +142,51 @@ def sweep_snapshot(keeper: Keeper, replica: ReplicaPaths, known: KnownQueue) -> 
     )
 
 
-def _claims(
+def _claims_at(
     keeper: Keeper,
     replica: ReplicaPaths,
-    claimed: Sequence[str],
+    known: KnownQueue,
+    claims: Claims | None,
+    stat: Stat,
+) -> Mapping[str, Claim] | None:
+    """The replica's claims at this stat of `executing`, if it proves which they are; else None.
+    `claims` are those that were known before this session read the stat.
+    """
+    if claims is not None and claims.is_still(stat, keeper.session_id):
+        return claims.names
+    if stat.children_count:
+        return None
+    none = Claims(stat.created_zxid, stat.children_version, {})
+    known.claims.learn({replica.executing: none})
+    return none.names
+
+
+def _list_claims(
+    keeper: Keeper,
+    replica: ReplicaPaths,
+    known: KnownQueue,
+    watch: Watch | None,
     entries: Mapping[str, LogEntry],
-) -> dict[str, Claim]:
-    """Read the claims that were listed, by node.
+) -> Mapping[str, Claim]:
+    """List the claims of the replica, by node, and remember them in `known`. Raises ReplicaDropped.
 
     A claim that is gone when we read it may have been finished after the parts were listed: then
     the snapshot lacks its part, and its entry would look free. So that entry still counts as
     claimed.
     """
-    claims = keeper.get_many([replica.claim(node) for node in claimed])
-    return {
+    try:
+        names, stat = keeper.children_stat(replica.executing, watch)
+    except Refused as refused:
+        raise gone(replica) from refused
+    reads = keeper.get_many([replica.claim(node) for node in names])
+    found = {
         node: Claim.decode(read[0]) if read is not None else _just_ended(entries[node])
-        for node, read in zip(claimed, claims, strict=True)
+        for node, read in zip(names, reads, strict=True)
         if read is not None or node in entries
     }
+    claims = Claims(stat.created_zxid, stat.children_version, found)
+    known.claims.learn({replica.executing: claims})
+    return found
 
 
 def is_as_known(

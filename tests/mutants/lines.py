@@ -1614,10 +1614,24 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "looks: a queue that was listed meanwhile is counted twice",
         f"{ZOOKEEPER}/known.py",
-        "            self.found(replica, before.changed(session, came=came, went=went))\n",
-        "            known = self.queued(replica) or before\n"
-        "            self.found(replica, known.changed(session, came=came, went=went))\n",
+        "    if now is not None and now.is_of(before) and now.session in {0, session}:\n"
+        "        return now\n",
+        "    if now is not None and now.session in {0, session}:\n        return now\n",
         LOOKS,
+    ),
+    LineMutant(
+        "looks: the queue is in the order in which threads have noted what came",
+        f"{ZOOKEEPER}/known.py",
+        "            names = dict(sorted(names.items()))\n",
+        "            pass\n",
+        LOOKS,
+    ),
+    LineMutant(
+        "looks: claims that are known are not compared",
+        f"{ZOOKEEPER}/snapshot.py",
+        "    if claims is not None and claims.is_still(stat, keeper.session_id):\n",
+        "    if claims is not None:\n",
+        "tests/unit/replica/test_known_claims.py",
     ),
     LineMutant(
         "looks: nobody waits for what others do to a queue that is known",

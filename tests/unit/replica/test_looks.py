@@ -697,3 +697,21 @@ def test_a_reader_sees_what_another_process_was_told_before_it_began(
     replicas.insert("r1", 3)
     with table.snapshot() as snapshot:
         assert sum(part.manifest.rows for part in snapshot.parts) == 3
+
+
+def test_what_two_threads_did_to_the_queue_at_once_is_known_of_both(filled: Replica) -> None:
+    """In its order, although the one whose entry came last was the first to note it."""
+    known, paths, session = filled.memory.queue, filled.paths, filled.keeper.session_id
+    gone = nodes(filled)[0]
+    before = known_queue(filled)
+    first, second = (
+        filled.keeper.multi([another_entry(filled)])[0].rpartition("/")[2] for _ in range(2)
+    )
+    filled.keeper.multi([Delete(paths.queue_entry(gone))])
+    known.changed(paths, before, session, came=[second])
+    known.changed(paths, before, session, went={gone})
+    known.changed(paths, before, session, came=[first])
+    spying = Spying(filled.keeper)
+    assert look_as_known(filled, spying) == nodes(filled)
+    assert [*known_queue(filled).names] == nodes(filled)
+    assert spying.listed == []
