@@ -787,8 +787,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "store: who is late makes the directory of a dropped table again",
         "rmt_pipeline/store/staging.py",
-        "            disk.make_directory(layout.join(root, directory), parents=False)\n",
-        "            disk.make_directory(layout.join(root, directory))\n",
+        "        disk.make_directory(layout.join(root, directory), parents=False)\n",
+        "        disk.make_directory(layout.join(root, directory))\n",
         "tests/unit/store/test_part_store.py"
         "::test_staging_does_not_bring_back_the_directory_of_a_dropped_table",
     ),
