@@ -30,7 +30,7 @@ from benchmarks.cluster import Cluster
 from benchmarks.insert import definition, wait_active
 from examples.flights.ports import free_port
 from rmt_pipeline.dagster import instance, names
-from rmt_pipeline.dagster.ledger import Recorder
+from rmt_pipeline.dagster.record.ledger import Recorder
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.insert.report import Origin
 from rmt_pipeline.replica.replica import Replica

@@ -13,7 +13,7 @@ from pydantic import Field
 from examples.flights import source
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource
-from rmt_pipeline.dagster.ledger import EventMetadata, Recorder, inserted
+from rmt_pipeline.dagster.record.ledger import EventMetadata, Recorder, inserted
 from rmt_pipeline.replica.insert.result import InsertResult
 from rmt_pipeline.replica.work.step import PartDone
 

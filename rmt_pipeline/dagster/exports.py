@@ -8,7 +8,7 @@ import dagster as dg
 
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource, table_named
-from rmt_pipeline.dagster.ledger import first_of
+from rmt_pipeline.dagster.record.ledger import first_of
 from rmt_pipeline.export.refresh import FORMATS, LEASE_S, Exported, Format, refresh
 
 INTERVAL_S = 30

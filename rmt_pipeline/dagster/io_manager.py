@@ -27,7 +27,7 @@ from pydantic import Field, PrivateAttr
 
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster.engine import CONFIG_PATH_HELP, EngineResource, table_named
-from rmt_pipeline.dagster.ledger import EventMetadata, Recorder, inserted
+from rmt_pipeline.dagster.record.ledger import EventMetadata, Recorder, inserted
 from rmt_pipeline.protocol.errors import UnknownType, UserError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings

@@ -9,7 +9,7 @@ import pytest
 
 from rmt_pipeline.compute.jobs.merge import LocalMerger
 from rmt_pipeline.compute.jobs.mutate import LocalMutator
-from rmt_pipeline.dagster.watching import QueueWatch
+from rmt_pipeline.dagster.work.watching import QueueWatch
 from rmt_pipeline.protocol.errors import (
     DatabaseNotEmpty,
     TableAlreadyExists,

@@ -15,7 +15,7 @@ from rmt_pipeline.compute.inputs.conform import CsvFile
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import RmtIOManager
 from rmt_pipeline.dagster.engine import EngineResource
-from rmt_pipeline.dagster.ledger import Recorder
+from rmt_pipeline.dagster.record.ledger import Recorder
 from rmt_pipeline.sql.run.session import Session
 from tests.support.local_work import working
 from tests.support.site import Site

@@ -9,9 +9,10 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from rmt_pipeline.dagster import checks, names
-from rmt_pipeline.dagster.checks import CHECKS, NOTHING_TO_DO, REMEDY, check_of
-from rmt_pipeline.dagster.maintenance import STORES_NOTHING, maintenance_jobs
+from rmt_pipeline.dagster import names
+from rmt_pipeline.dagster.upkeep import checks
+from rmt_pipeline.dagster.upkeep.checks import CHECKS, NOTHING_TO_DO, REMEDY, check_of
+from rmt_pipeline.dagster.upkeep.maintenance import STORES_NOTHING, maintenance_jobs
 from rmt_pipeline.protocol.nodes.records import LostPart
 from rmt_pipeline.replica.upkeep.compare import compare_replicas
 from rmt_pipeline.replica.upkeep.lag import Lag

@@ -8,10 +8,11 @@ import pytest
 from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.loader import LoadingContextForTest
 
-from rmt_pipeline.dagster import clean_up, names
-from rmt_pipeline.dagster.clean_up import clean_up_job
+from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.location import definition_of
 from rmt_pipeline.dagster.replicas import replica_asset
+from rmt_pipeline.dagster.upkeep import clean_up
+from rmt_pipeline.dagster.upkeep.clean_up import clean_up_job
 from rmt_pipeline.replica.upkeep.lag import Lag, lag_of
 from rmt_pipeline.sql.run.session import Session
 from tests.support.local_engine import SERVERS, LocalEngine

@@ -16,7 +16,7 @@ from dagster._core.execution.api import execute_run
 from dagster._core.loader import LoadingContextForTest
 
 from rmt_pipeline.dagster import RmtIOManager, names
-from rmt_pipeline.dagster.ledger import Recorder
+from rmt_pipeline.dagster.record.ledger import Recorder
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.replica.insert.quorum import TooFewLiveReplicas
 from rmt_pipeline.replica.partitions.overwrite import RowsOutside

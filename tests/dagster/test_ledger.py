@@ -6,7 +6,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from rmt_pipeline.dagster import ledger, names, workers
+from rmt_pipeline.dagster import names
+from rmt_pipeline.dagster.record import ledger
+from rmt_pipeline.dagster.work import workers
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.assign.explain import Explained, ExplainedRange

@@ -19,8 +19,8 @@ from dagster.components.core.package_entry import (
 from dagster.components.testing import create_defs_folder_sandbox
 
 from rmt_pipeline import dagster as rmt
-from rmt_pipeline.dagster.checks import checks_of
 from rmt_pipeline.dagster.replicas import replica_specs
+from rmt_pipeline.dagster.upkeep.checks import checks_of
 from rmt_pipeline.protocol.errors import UserError
 
 ROOT = Path(__file__).parents[2]

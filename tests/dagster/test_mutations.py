@@ -6,7 +6,9 @@ import dagster as dg
 import pytest
 
 from examples.flights import source
-from rmt_pipeline.dagster import checks, ledger, names
+from rmt_pipeline.dagster import names
+from rmt_pipeline.dagster.record import ledger
+from rmt_pipeline.dagster.upkeep import checks
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.mutations.mutations import finalize_mutations, load_mutations
 from rmt_pipeline.replica.work.worker import Flush

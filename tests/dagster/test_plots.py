@@ -9,8 +9,8 @@ import dagster as dg
 import pytest
 
 from rmt_pipeline.dagster import names
-from rmt_pipeline.dagster.checks import check_of
-from rmt_pipeline.dagster.plots import (
+from rmt_pipeline.dagster.upkeep.checks import check_of
+from rmt_pipeline.dagster.upkeep.plots import (
     BARS_MAX,
     Line,
     PartShown,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from rmt_pipeline.dagster.clean_up import forget_runs
+from rmt_pipeline.dagster.upkeep.clean_up import forget_runs
 
 
 @dg.op

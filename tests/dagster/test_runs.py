@@ -16,11 +16,13 @@ from dagster._core.errors import DagsterExecutionInterruptedError
 
 from examples.flights import source
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.dagster import ledger, names, runs, watching, workers
+from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import STANDING
-from rmt_pipeline.dagster.presence import Presence, nodes_present
-from rmt_pipeline.dagster.watching import MergeWatch, MutationWatch, QueueWatch
-from rmt_pipeline.dagster.workers import Team
+from rmt_pipeline.dagster.record import ledger
+from rmt_pipeline.dagster.work import runs, watching, workers
+from rmt_pipeline.dagster.work.presence import Presence, nodes_present
+from rmt_pipeline.dagster.work.watching import MergeWatch, MutationWatch, QueueWatch
+from rmt_pipeline.dagster.work.workers import Team
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.system import SystemClock

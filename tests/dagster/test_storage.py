@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 from dagster._core.storage.event_log import SqliteEventLogStorage
 
-from rmt_pipeline.dagster.storage import one_transaction
+from rmt_pipeline.dagster.record.storage import one_transaction
 
 KEY = dg.AssetKey("a")
 

@@ -11,10 +11,11 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from rmt_pipeline.dagster import ledger, names, unrecorded
+from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import STANDING
 from rmt_pipeline.dagster.location import definition_of
-from rmt_pipeline.dagster.watching import QueueWatch
+from rmt_pipeline.dagster.record import ledger, unrecorded
+from rmt_pipeline.dagster.work.watching import QueueWatch
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.upkeep.check import check_part
 from rmt_pipeline.replica.upkeep.lost import replace_lost_parts

@@ -6,8 +6,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from rmt_pipeline.dagster import ledger
-from rmt_pipeline.dagster.untold import untold
+from rmt_pipeline.dagster.record import ledger
+from rmt_pipeline.dagster.record.untold import untold
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.work.step import PartDone, events_of
 from rmt_pipeline.table import Table

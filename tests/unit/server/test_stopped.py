@@ -7,7 +7,7 @@ import pytest
 
 from rmt_pipeline.cli.status import _table_lines
 from rmt_pipeline.config import Address
-from rmt_pipeline.dagster.checks import check_of
+from rmt_pipeline.dagster.upkeep.checks import check_of
 from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import ReplicaDropped, Unavailable, UnknownTable
 from rmt_pipeline.replica.life.drop import delete_tree

@@ -22,7 +22,7 @@ import dagster as dg
 
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
-from rmt_pipeline.dagster.ledger import AssetEvent, Recorder
+from rmt_pipeline.dagster.record.ledger import AssetEvent, Recorder
 from rmt_pipeline.protocol.errors import RmtError, ZooKeeperUnreachable
 from rmt_pipeline.protocol.log.entry import account_in
 from rmt_pipeline.protocol.parts.name import PartName

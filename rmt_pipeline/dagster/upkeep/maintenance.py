@@ -17,10 +17,11 @@ from pydantic import ValidationError
 
 from rmt_pipeline.config import expand
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.dagster import forms, names
-from rmt_pipeline.dagster.checks import ACKNOWLEDGED, loss_name
+from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource, table_named
-from rmt_pipeline.dagster.ledger import Recorder, first_of
+from rmt_pipeline.dagster.record.ledger import Recorder, first_of
+from rmt_pipeline.dagster.upkeep import forms
+from rmt_pipeline.dagster.upkeep.checks import ACKNOWLEDGED, loss_name
 from rmt_pipeline.protocol.errors import RmtError, UnknownTable, UserError
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.life.drop import drop_dead_replica

@@ -9,7 +9,7 @@ import dagster as dg
 
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
-from rmt_pipeline.dagster.presence import nodes_present
+from rmt_pipeline.dagster.work.presence import nodes_present
 from rmt_pipeline.replica.work.pools import POOLS, Pool
 
 START_MAX_S = 120.0

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import dagster as dg
 
 from rmt_pipeline.dagster import names
-from rmt_pipeline.dagster.ledger import SWEEPING
+from rmt_pipeline.dagster.record.ledger import SWEEPING
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.store.part_log import PartEventType

@@ -10,7 +10,7 @@ from pydantic import Field
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.dagster.replicas import DELAY_MAX_S, replica_version
-from rmt_pipeline.dagster.runs import OVER
+from rmt_pipeline.dagster.work.runs import OVER
 from rmt_pipeline.protocol.background import Background, stopped_words
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.retention import HYSTERESIS

@@ -16,9 +16,14 @@ import dagster as dg
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource, table_named
-from rmt_pipeline.dagster.ledger import first_of
-from rmt_pipeline.dagster.plots import Line, PartShown, picture_of_parts, picture_over_time
+from rmt_pipeline.dagster.record.ledger import first_of
 from rmt_pipeline.dagster.replicas import DELAY_MAX_S
+from rmt_pipeline.dagster.upkeep.plots import (
+    Line,
+    PartShown,
+    picture_of_parts,
+    picture_over_time,
+)
 from rmt_pipeline.protocol.background import Background, first_stopped
 from rmt_pipeline.protocol.nodes.records import LostPart
 from rmt_pipeline.protocol.parts.name import PartName

@@ -12,10 +12,10 @@ import dagster as dg
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource
-from rmt_pipeline.dagster.presence import Watchers
-from rmt_pipeline.dagster.runs import WorkerRuns
-from rmt_pipeline.dagster.unrecorded import Unrecorded
-from rmt_pipeline.dagster.watching import MergeWatch, MutationWatch, QueueWatch, few_of
+from rmt_pipeline.dagster.record.unrecorded import Unrecorded
+from rmt_pipeline.dagster.work.presence import Watchers
+from rmt_pipeline.dagster.work.runs import WorkerRuns
+from rmt_pipeline.dagster.work.watching import MergeWatch, MutationWatch, QueueWatch, few_of
 from rmt_pipeline.replica.work.pools import Pool
 
 TICK_S = 5

@@ -16,7 +16,7 @@ from typing import Protocol
 import dagster as dg
 
 from rmt_pipeline.dagster import names
-from rmt_pipeline.dagster.storage import one_transaction
+from rmt_pipeline.dagster.record.storage import one_transaction
 from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.insert.report import Origin, Origins

@@ -17,12 +17,12 @@ from pydantic import Field
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource, table_named
-from rmt_pipeline.dagster.ledger import Recorder
-from rmt_pipeline.dagster.presence import Presence
-from rmt_pipeline.dagster.runs import ended_badly
+from rmt_pipeline.dagster.record.ledger import Recorder
+from rmt_pipeline.dagster.record.untold import untold
 from rmt_pipeline.dagster.spark import SparkResource
-from rmt_pipeline.dagster.untold import untold
-from rmt_pipeline.dagster.watching import QueueWatch
+from rmt_pipeline.dagster.work.presence import Presence
+from rmt_pipeline.dagster.work.runs import ended_badly
+from rmt_pipeline.dagster.work.watching import QueueWatch
 from rmt_pipeline.protocol.errors import RmtError, ZooKeeperUnreachable
 from rmt_pipeline.replica.assign.explain import Explained, ExplainedRange, explain_merges
 from rmt_pipeline.replica.work.carry import Tools

@@ -1,0 +1,1 @@
+"""Workers: the jobs that work on queues, and the sensors that start them."""
