@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Self
 
-from urllib3.exceptions import ReadTimeoutError
+from urllib3.exceptions import ProtocolError, ReadTimeoutError, SSLError
 
 from rmt_pipeline.catalog.entries import DetachedTable
 from rmt_pipeline.config import Config, ServerConfig
@@ -16,6 +16,9 @@ from rmt_pipeline.context import ServerContext
 from rmt_pipeline.exchange import control
 from rmt_pipeline.exchange.control import PROBE_TIMEOUT_S, Health
 from rmt_pipeline.protocol.errors import RmtError, Unavailable, ZooKeeperUnreachable
+from rmt_pipeline.protocol.log.codec import decode
+from rmt_pipeline.protocol.log.entry import describe_entry
+from rmt_pipeline.protocol.nodes.records import Attempts
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.quorum import read_quorums
@@ -262,6 +265,7 @@ def _table_lines(table: Table, health: Health) -> Iterator[str]:
         now_s = replica.clock.now_s()
         for line in _queue_lines(queue_status(replica), now_s):
             yield f"  {line}"
+        yield from _failing_lines(replica)
         yield from _quorum_lines(replica)
         lost = sorted(lost_parts(replica))
         if lost:
@@ -357,6 +361,10 @@ def _lines_without_zookeeper(table: Table, error: ZooKeeperUnreachable) -> list[
 
 def _state_words(table: Table, health: Health) -> str:
     definition = table.definition
+    if isinstance(health, Unavailable) and isinstance(
+        health.__cause__, SSLError | ProtocolError
+    ):
+        return "not known whether it is served, because the server did not answer this command"
     told = {} if isinstance(health, Unavailable) else health
     for served in told.get("tables", []):
         if (served["database"], served["table"]) == (definition.database, definition.name):
@@ -400,6 +408,26 @@ def _log_words(replica: Replica) -> str:
     if lag.seconds:
         words += f"; the oldest part that it lacks is {lag.seconds:.0f} s old"
     return words
+
+
+def _failing_lines(replica: Replica) -> Iterator[str]:
+    """Entries of the queue that have failed, with the last error of each."""
+    keeper, paths = replica.keeper, replica.paths
+    nodes = sorted(keeper.children(paths.attempts))
+    tries = keeper.get_many([paths.attempts_of(node) for node in nodes])
+    failed = [
+        (node, tried)
+        for node, read in zip(nodes, tries, strict=True)
+        if read is not None and (tried := Attempts.decode(read[0])).last_exception
+    ]
+    shown = failed[:REASONS_MAX]
+    entries = keeper.get_many([paths.queue_entry(node) for node, _ in shown])
+    for (node, tried), read in zip(shown, entries, strict=True):
+        entry = node if read is None else describe_entry(decode(read[0]))
+        times = "once" if tried.tries == 1 else f"{tried.tries} times"
+        yield f"    {entry} failed {times}, last: {tried.last_exception}"
+    if len(failed) > REASONS_MAX:
+        yield f"    and {len(failed) - REASONS_MAX} more have failed; see rmt queue"
 
 
 def _entries(count: int) -> str:

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from urllib3.exceptions import HTTPError, NewConnectionError
+from urllib3.exceptions import HTTPError, NewConnectionError, ProtocolError, SSLError
 from urllib3.exceptions import TimeoutError as NoAnswerInTime
 
 from rmt_pipeline.config import Config, ServerConfig, TlsFiles
@@ -129,5 +129,9 @@ def _asked(method: str, peer: Peer, target: str, secret: str, way: _Way) -> tupl
                 error, NewConnectionError | NoAnswerInTime
             ):  # urllib3's message begins with its own objects
                 words = str(error).partition("): ")[2]
+            if isinstance(error, SSLError) and "WRONG_VERSION_NUMBER" in words:
+                words = "it speaks http, and we https: all servers have [tls], or none"
+            elif isinstance(error, ProtocolError) and way.tls is None:
+                words = "it hangs up: if it speaks https, the [tls] of its rmt.toml is needed"
             raise Unavailable(f"{peer} cannot be asked for {target}: {words}") from error
         return answer.status, whole_body(answer, way.timeouts, ANSWER_BYTES_MAX)

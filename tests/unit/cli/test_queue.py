@@ -3,9 +3,10 @@
 from contextlib import nullcontext
 
 import pytest
-from urllib3.exceptions import NewConnectionError
+from urllib3.exceptions import NewConnectionError, ProtocolError, SSLError
 
 from rmt_pipeline.cli import queue
+from rmt_pipeline.cli.status import _table_lines
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import Unavailable, UserError
@@ -113,3 +114,18 @@ def test_a_table_whose_queue_is_gone_does_not_hide_the_others(server, capsys):
         in shown
     )
     assert "queue-0000000000 GET_PART all_0_0_0" in shown
+
+
+def test_status_says_how_an_entry_has_failed_that_could_run(server):
+    server.table("t").store.marks.go_on(Background.FETCHES)
+    lines = "\n".join(_table_lines(server.table("t"), Unavailable("down")))
+    assert "1 can run now (1 to fetch)" in lines
+    assert "\n    get all_0_0_0 failed 2 times, last: r2 does not answer" in lines
+
+
+@pytest.mark.parametrize("cause", [SSLError("wrong version"), ProtocolError("hung up")])
+def test_of_a_server_that_speaks_otherwise_it_is_not_said_that_it_serves_nothing(server, cause):
+    other = Unavailable("it speaks https")
+    other.__cause__ = cause
+    first, *_ = _table_lines(server.table("t"), other)
+    assert first.startswith("default.t: not known whether it is served")

@@ -7,7 +7,7 @@ import pytest
 from rmt_pipeline.config import Config, ServerConfig, TlsConfig, TlsFiles
 from rmt_pipeline.exchange.client import PartClient
 from rmt_pipeline.exchange.connections import Connections, Peer, Timeouts
-from rmt_pipeline.exchange.control import health
+from rmt_pipeline.exchange.control import health, reload_tables
 from rmt_pipeline.protocol.errors import Unavailable
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store.part_store import PartStore
@@ -94,6 +94,24 @@ def test_only_who_has_a_certificate_is_answered_where_one_is_asked_for(
             with pytest.raises(Unavailable, match="cannot be asked"):
                 fetch(sender, target, files_of(authority, own))
         fetch(sender, target, files_of(authority, authority.sign("ours", HOST)))
+
+
+def test_who_has_no_tls_and_asks_one_that_has_it_or_the_other_way_round_is_told(
+    source, tmp_path, authority
+):
+    """Commands, like `rmt status`, do not know beforehand how a server speaks."""
+    with (
+        Sender(store_at(tmp_path / "other")) as plain,
+        pytest.raises(
+            Unavailable, match=r"speaks http, and we https: all servers have \[tls\]"
+        ),
+    ):
+        reload_tables(Peer("https", HOST, plain.port), SECRET, files_of(authority))
+    with (
+        sender_of(source, authority, HOST) as encrypted,
+        pytest.raises(Unavailable, match=r"hangs up: if it speaks https, the \[tls\] of its"),
+    ):
+        reload_tables(Peer("http", HOST, encrypted.port), SECRET)
 
 
 def test_the_secret_is_not_said_in_the_clear(tmp_path, target, authority):
