@@ -411,9 +411,11 @@ def _log_words(replica: Replica) -> str:
 
 
 def _failing_lines(replica: Replica) -> Iterator[str]:
-    """Entries of the queue that have failed, with the last error of each."""
+    """Entries of the queue that have failed, with the last error of each. The notes of entries that
+    are done stay until the next clean-up.
+    """
     keeper, paths = replica.keeper, replica.paths
-    nodes = sorted(keeper.children(paths.attempts))
+    nodes = sorted({*keeper.children(paths.attempts)} & {*keeper.children(paths.queue)})
     tries = keeper.get_many([paths.attempts_of(node) for node in nodes])
     failed = [
         (node, tried)

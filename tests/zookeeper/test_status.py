@@ -47,7 +47,7 @@ def test_it_tells_what_runs_what_waits_and_who_is_behind(config, context, root, 
     assert "queue: empty" in one
     assert "parts: 2 active, 2 in all" in one
     assert two.startswith("not running: nothing answers at ")
-    assert "/health: Failed to establish a new connection: [Errno" in two
+    assert "Connection refused); start it with `rmt serve --server r2`" in two
     assert "default.t: not served: it takes no writes" in two
     assert "log: 2 entries behind" in two
     here = config.server("r1").listen

@@ -121,6 +121,11 @@ def test_status_says_how_an_entry_has_failed_that_could_run(server):
     lines = "\n".join(_table_lines(server.table("t"), Unavailable("down")))
     assert "1 can run now (1 to fetch)" in lines
     assert "\n    get all_0_0_0 failed 2 times, last: r2 does not answer" in lines
+    replica = server.table("t").replica
+    replica.keeper.multi([Delete(replica.paths.queue_entry("queue-0000000000"))])
+    assert "failed" not in "\n".join(_table_lines(server.table("t"), Unavailable("down"))), (
+        "clean-up removes the note of it later"
+    )
 
 
 @pytest.mark.parametrize("cause", [SSLError("wrong version"), ProtocolError("hung up")])
