@@ -18,10 +18,13 @@ def caught_up(replica: Replica, put_off: PutOff | None = None) -> tuple[Pulled, 
 
     Raises Conflict if the replica changes all the time, and what `pull_log` raises.
     """
+    keeper, paths = replica.keeper, replica.paths
     for _ in range(limits.LOOK_ROUNDS_MAX):
         pulled = pull_log(replica, afresh=True, put_off=put_off)
-        snapshot = sweep_snapshot(replica.keeper, replica.paths, replica.memory.queue)
-        [is_lost] = replica.keeper.get_many([replica.paths.is_lost])
+        snapshot = sweep_snapshot(keeper, paths, replica.memory.queue, [paths.is_lost])
+        is_lost = snapshot.beside.get(paths.is_lost) if snapshot.beside_is_last else None
+        if is_lost is None:
+            [is_lost] = keeper.get_many([paths.is_lost])
         if is_lost is not None and is_lost[1].version == pulled.is_lost_version:
             return pulled, snapshot
     raise Conflict(

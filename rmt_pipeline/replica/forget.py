@@ -19,7 +19,7 @@ relies on an id asserts that version.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from rmt_pipeline.protocol import limits
@@ -28,7 +28,7 @@ from rmt_pipeline.protocol.inserts.ids import REPLACEMENT, block_id
 from rmt_pipeline.protocol.inserts.rows import InsertRows, Moved
 from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord, PartitionRows
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.replica import KnownNames, Replica
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.batches import cut, op_bytes
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, Refused, SetData, Stat
@@ -52,8 +52,8 @@ def what_to_forget(
     The caller has made sure that no block number inside the ranges is still in flight. If an insert
     has relied on an id since it was read, the multi that would forget the id is refused.
     """
-    paths = _id_paths(replica, _partitions(dropped))
-    return _to_forget(replica, paths, dropped, are_lost=are_lost, but=but)
+    there = _ids_there(replica, _partitions(dropped))
+    return _to_forget(replica, there, dropped, are_lost=are_lost, but=but)
 
 
 def what_to_forget_at_once(
@@ -63,11 +63,11 @@ def what_to_forget_at_once(
     `bytes_max` bytes. When whole partitions are dropped, nearly all their ids are to be forgotten;
     so whether thousands of them fit is known before they are read.
     """
-    paths = _id_paths(replica, _partitions(dropped))
+    there = _ids_there(replica, _partitions(dropped))
     are_whole = all(one.is_drop_range for one in dropped)
-    if are_whole and _size(map(Delete, paths)) > bytes_max:
+    if are_whole and _size(map(Delete, there.ids)) > bytes_max:
         return []
-    found = list(chain.from_iterable(_to_forget(replica, paths, dropped)))
+    found = list(chain.from_iterable(_to_forget(replica, there, dropped)))
     return found if _size(found) <= bytes_max else []
 
 
@@ -102,8 +102,8 @@ def what_to_renumber(replica: Replica, moved: Moved) -> list[list[Op]]:
     """
     found: list[list[Op]] = []
     partitions = frozenset(part.partition for part in moved.to)
-    as_read = _as_read(replica)
-    ids, records = _read(replica, _id_paths(replica, partitions), partitions)
+    there = _ids_there(replica, partitions)
+    ids, records = _read(replica, there.ids, partitions)
     for path, read in ids:
         part = PartName.try_parse(read[0].decode(errors="replace"))
         if part is not None and (now := moved.part(part)) != part:
@@ -112,7 +112,7 @@ def what_to_renumber(replica: Replica, moved: Moved) -> list[list[Op]]:
         if not insert_id.startswith(REPLACEMENT):  # removed when its partitions change
             ops = _change(replica.table, insert_id, rows, rows.renumbered(moved), version)
             found += [ops] * bool(ops)
-    return [as_read, *found] if found else []
+    return [there.as_read, *found] if found else []
 
 
 def forget_lost(replica: Replica, lost: Collection[PartName]) -> None:
@@ -131,7 +131,7 @@ def forget_copy(replica: Replica, part: PartName, content: int, rows: int) -> No
     row_hash = f"{rows:032x}"
 
     def look() -> list[list[Op]]:
-        as_read = _as_read(replica)
+        as_read, _ = _as_read(replica)
         ids, records = _read(replica, [path], {part.partition})
         of_it = {
             insert_id: found
@@ -182,18 +182,19 @@ def _all_of_it(replica: Replica, look: Callable[[], list[list[Op]]]) -> None:
     )
 
 
-def _as_read(replica: Replica) -> list[Op]:
+def _as_read(replica: Replica) -> tuple[list[Op], Stat | None]:
     """The operations that assert that no id or record has been forgotten between now and the multi
-    that they are in. Call this before the ids are read.
+    that they are in; and the stat of the node that has the ids. Call this before the ids are read.
     """
     parents = (replica.table.blocks, replica.table.inserts)
     reads = replica.keeper.get_many(parents)
-    return [
+    ops = [
         op
         for parent, read in zip(parents, reads, strict=True)
         if read is not None
         for op in transactions.remove_ids(parent, read[1].version, [])
     ]
+    return ops, None if reads[0] is None else reads[0][1]
 
 
 def _after(as_read: Sequence[Op], multis: int) -> list[Op]:
@@ -221,10 +222,27 @@ _Records = Mapping[str, tuple[InsertRows, int]]
 """Rows of insert records, with the versions of their nodes, by the ids of the inserts."""
 
 
-def _id_paths(replica: Replica, partitions: Collection[str]) -> list[str]:
-    table, prefixes = replica.table, tuple(f"{one}_" for one in partitions)
-    names = replica.keeper.children(table.blocks)
-    return [table.block(name) for name in names if name.startswith(prefixes)]
+@dataclass(frozen=True, slots=True)
+class _There:
+    """The operations of `_as_read`, and the paths of the ids of some partitions, found after it."""
+
+    as_read: list[Op]
+    ids: list[str]
+
+
+def _ids_there(replica: Replica, partitions: Collection[str]) -> _There:
+    """The ids of these partitions. They are listed only if the stat of their parent shows that some
+    came or went since they were.
+    """
+    keeper, table, known = replica.keeper, replica.table, replica.memory.block_ids
+    as_read, stat = _as_read(replica)
+    if stat is None or not known.is_still(stat, keeper.session_id):
+        names, stat = keeper.children_stat(table.blocks)
+        known = KnownNames(stat.created_zxid, stat.children_version, tuple(names))
+        replica.memory.block_ids = known
+    prefixes = tuple(f"{one}_" for one in partitions)
+    ids = [table.block(name) for name in known.names if name.startswith(prefixes)]
+    return _There(as_read, ids)
 
 
 def _read(
@@ -243,11 +261,9 @@ def _read(
     """
     keeper, table, seen = replica.keeper, replica.table, replica.memory.records
     wanted = seen.wanted(partitions, but)
-    *of_ids, parent = keeper.get_many([*paths, table.inserts])
-    reads: list[tuple[bytes, Stat] | None] = []
-    if parent is not None and seen.is_still(parent[1], keeper.session_id):
-        reads = keeper.get_many([table.insert(name) for name in wanted])
-    else:
+    found = keeper.get_many([*paths, table.inserts, *map(table.insert, wanted)])
+    of_ids, [parent, *reads] = found[: len(paths)], found[len(paths) :]
+    if parent is None or not seen.is_still(parent[1], keeper.session_id):
         names, stat = keeper.children_stat(table.inserts)
         seen = seen.now(stat, names)
         wanted = seen.wanted(partitions, but)
@@ -265,16 +281,15 @@ def _read(
 
 def _to_forget(
     replica: Replica,
-    paths: Sequence[str],
+    there: _There,
     dropped: Collection[PartName],
     *,
     are_lost: bool = False,
     but: str = "",
 ) -> list[list[Op]]:
-    as_read = _as_read(replica)
-    ids, records = _read(replica, paths, _partitions(dropped), but)
+    ids, records = _read(replica, there.ids, _partitions(dropped), but)
     found = [*_ids(ids, dropped), *_records(replica.table, records, dropped, are_lost=are_lost)]
-    return [as_read, *found] if found else []
+    return [there.as_read, *found] if found else []
 
 
 def _partitions(dropped: Collection[PartName]) -> frozenset[str]:

@@ -5,6 +5,7 @@ this process remembers about it.
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 from rmt_pipeline.hints import Hints
 from rmt_pipeline.protocol.errors import RmtError, TableIsReadOnly
@@ -19,9 +20,9 @@ from rmt_pipeline.replica.together import Together
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.system import Clock, IdSource
-from rmt_pipeline.zookeeper.keeper import Check, Keeper, Op, Stat
+from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Keeper, Op, Stat
 from rmt_pipeline.zookeeper.known import CountedChildren, KnownQueue
-from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
+from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths, last_name
 from rmt_pipeline.zookeeper.through import BoundKeeper
 
 
@@ -69,14 +70,47 @@ _NO_MUTATIONS = Mutations({})
 
 
 @dataclass(frozen=True, slots=True)
-class KnownRecords(CountedChildren):
-    """The insert records that exist, by name; and for some of them, whose list of partitions is
-    complete, every partition that they will ever have rows of.
-    """
+class KnownNames(CountedChildren):
+    """The children of a node, by name."""
 
     created_zxid: int = -1
     children_version: int = -1
     names: tuple[str, ...] = ()
+
+    def changed(self, session: int, *, came: Sequence[str], went: Collection[str]) -> Self:
+        """This knowledge after `session` has added and removed these children and changed nothing
+        else.
+        """
+        return replace(
+            self,
+            children_version=self.children_version + len(came) + len(went),
+            names=(*(name for name in self.names if name not in went), *came),
+            session=session,
+        )
+
+    def after(self, ops: Sequence[Op], node: str, session: int) -> Self:
+        """This knowledge of the children of `node` once a multi of `session` has landed. Nothing is
+        noted if another session has changed them before.
+        """
+        if self.session not in {0, session}:
+            return self
+        parent = f"{node}/"
+        own = [
+            op for op in ops if op.path.startswith(parent) and "/" not in op.path[len(parent) :]
+        ]
+        return self.changed(
+            session,
+            came=[last_name(op.path) for op in own if isinstance(op, Create)],
+            went={last_name(op.path) for op in own if isinstance(op, Delete)},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRecords(KnownNames):
+    """The insert records that exist, by name; and for some of them, whose list of partitions is
+    complete, every partition that they will ever have rows of.
+    """
+
     partitions: tuple[tuple[str, frozenset[str]], ...] = ()
 
     def wanted(self, partitions: Collection[str], but: str) -> list[str]:
@@ -101,18 +135,11 @@ class KnownRecords(CountedChildren):
         kept = tuple(one for one in self.partitions if one[0] in there)
         return KnownRecords(stat.created_zxid, stat.children_version, tuple(names), kept)
 
-    def changed(
-        self, session: int, *, came: Sequence[str], went: Collection[str]
-    ) -> "KnownRecords":
-        """This knowledge after `session` has added and removed these records and changed nothing
-        else. A name that was removed may come again for another record.
-        """
+    def changed(self, session: int, *, came: Sequence[str], went: Collection[str]) -> Self:
+        """As of any names. A name that was removed may come again for another record."""
         return replace(
-            self,
-            children_version=self.children_version + len(came) + len(went),
-            names=(*(name for name in self.names if name not in went), *came),
+            KnownNames.changed(self, session, came=came, went=went),
             partitions=tuple(one for one in self.partitions if one[0] not in went),
-            session=session,
         )
 
     def learnt(self, found: Mapping[str, frozenset[str]]) -> "KnownRecords":
@@ -184,6 +211,14 @@ class Memory:
     records: KnownRecords = field(default_factory=KnownRecords)
     """Insert records that were read before. An insert has rows of the same partitions for ever, and
     the stat of their parent, which is read each time, tells whether the nodes are still the same.
+    """
+    block_ids: KnownNames = field(default_factory=KnownNames)
+    """The names of block ids as they were listed last. Used only if the stat of their parent, which
+    is read each time, tells that they are still the same.
+    """
+    partition_version: int | None = None
+    """The version of `alter_partition_version` after this process changed it last, for a command
+    that asserts it. If another one came since, the command is refused, and begins again.
     """
     kills: Kills = field(default_factory=Kills)
     inserts: "Together[Sequence[Op], list[str]]" = field(default_factory=Together)

@@ -43,6 +43,8 @@ class QueueSnapshot:
     is_lost_version: int
     beside: Mapping[str, tuple[bytes, Stat] | None] = field(default_factory=dict)
     """What was read at the paths `beside`. Empty if the known queue had to be listed again."""
+    beside_is_last: bool = False
+    """Whether nothing was read after `beside`: the parts were known."""
 
 
 def queue_snapshot(
@@ -75,13 +77,12 @@ def queue_snapshot(
     * the names as the caller has just listed them, if the caller acts only on entries that are
       there and asserts them, or has read `is_lost` before its listing and compares the versions:
       `is_lost` is then read after the queue, and everything in one request;
-    * the known queue: the queue's stat, read before claims and parts, tells whether it is what a
-      listing would give now. If not, the queue is listed and everything is read again.
+    * the known queue: its stat, read before claims and parts, tells whether a listing would give
+      the same now. If not, the queue is listed and everything is read again.
 
     `watch` fires at changes of the queue, if it is listed here; `claims_watch` when claims are
-    taken or end. The nodes at `beside` are read in the request of step 3, in no particular order.
-    `known` and `before`, an earlier snapshot, save reads and do not change the result. Raises
-    ReplicaDropped, and Corruption if an entry can't be read.
+    taken or end. The nodes at `beside` are read by step 3, after all others. `known` and `before`,
+    an earlier snapshot, only save reads. Raises ReplicaDropped; Corruption for an unreadable entry.
     """
     lost = None
     names = queue.names if isinstance(queue, Queued) else queue
@@ -107,9 +108,9 @@ def queue_snapshot(
     still = _claims_at(keeper, replica, known, claims, executing[1])
     if with_claims and (claims_watch is not None or still is None):
         still = _list_claims(keeper, replica, known, claims_watch, entries)
-        parts = parts_now(keeper, replica, known)
+        parts, is_known = parts_now(keeper, replica, known), False
     else:
-        parts = _parts_at(keeper, replica, known, listed, parts_node[1])
+        parts, is_known = _parts_at(keeper, replica, known, listed, parts_node[1])
     return QueueSnapshot(
         entries=entries,
         names=names,
@@ -119,18 +120,23 @@ def queue_snapshot(
         is_lost=lost[0] == b"1",
         is_lost_version=lost[1].version,
         beside=dict(zip(beside, rest, strict=True)),
+        beside_is_last=is_known,
     )
 
 
 def _parts_at(
     keeper: Keeper, replica: ReplicaPaths, known: KnownQueue, listed: Listed | None, stat: Stat
-) -> Holdings:
-    """The replica's parts: the known ones, if this stat of `parts` proves them, else listed now."""
+) -> tuple[Holdings, bool]:
+    """The replica's parts: the known ones, if this stat of `parts` proves them, else listed now.
+    And whether they were known.
+    """
     still = as_listed(keeper, replica, known, listed, stat)
-    return _list_parts(keeper, replica, known) if still is None else still
+    return (still, True) if still is not None else (_list_parts(keeper, replica, known), False)
 
 
-def sweep_snapshot(keeper: Keeper, replica: ReplicaPaths, known: KnownQueue) -> QueueSnapshot:
+def sweep_snapshot(
+    keeper: Keeper, replica: ReplicaPaths, known: KnownQueue, beside: Sequence[str] = ()
+) -> QueueSnapshot:
     """Like `queue_snapshot`, without the claims.
 
     For a caller that removes entries and parts even if a worker has claimed them, and relies on
@@ -138,7 +144,12 @@ def sweep_snapshot(keeper: Keeper, replica: ReplicaPaths, known: KnownQueue) -> 
     that the known queue is still right, this takes one request.
     """
     return queue_snapshot(
-        keeper, replica, known, queue=known.queued(replica), with_claims=False
+        keeper,
+        replica,
+        known,
+        queue=known.queued(replica),
+        beside=beside,
+        with_claims=False,
     )
 
 
@@ -388,6 +399,24 @@ def claims_and_parts(keeper: Keeper, replica: ReplicaPaths) -> ClaimsAndParts:
         ),
         frozenset(listed),
     )
+
+
+def free_parts(
+    keeper: Keeper, replica: ReplicaPaths, parts: Sequence[PartName]
+) -> list[PartName]:
+    """Those of these parts that are neither claimed nor promised. Raises ReplicaDropped.
+
+    Like `claims_and_parts`, without a listing of all parts if nothing is claimed: the stat that
+    tells it is read before the parts.
+    """
+    keeper.sync(replica.root)
+    executing, *promised = keeper.get_many([replica.executing, *map(replica.part, parts)])
+    if executing is None:
+        raise gone(replica)
+    if executing[1].children_count:
+        view = claims_and_parts(keeper, replica)
+        return [part for part in parts if view.is_free(part)]
+    return [part for part, read in zip(parts, promised, strict=True) if read is None]
 
 
 def active_parts(

@@ -36,7 +36,8 @@ class Holdings:
 
         `came` are a few parts that are not in `by_name` yet. `before`, from which `current` is
         computed: the maximal parts of an earlier moment, the partitions that have lost one of
-        these since, and the parts added since. None: `current` is computed from all parts.
+        these since, or a part added since, and the parts added since. None: `current` is computed
+        from all parts.
         """
         self._named = by_name
         self._came = came
@@ -89,10 +90,10 @@ class Holdings:
                 del of_partition[partition]
         current: PartSet | None = self.__dict__.get("current")
         if current is None:  # it was not computed, or could not be
-            if self._before is None or removed:
+            if self._before is None:
                 return Holdings(by_name, of_partition, came=names_came)
             earlier, since, came = self._before
-            changes = earlier, since, [*came, *added]
+            changes = earlier, since.union(gone), [*came, *added]
             return Holdings(by_name, of_partition, changes, names_came)
         # Removing a covered part leaves the maximal ones as they are. If a maximal part is removed,
         # parts that it covered may be maximal again.

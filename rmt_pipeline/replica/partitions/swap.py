@@ -72,7 +72,7 @@ from rmt_pipeline.replica.partitions.inside import (
     stop_making,
 )
 from rmt_pipeline.replica.pull_log import PutOff
-from rmt_pipeline.replica.replica import KnownRecords, Replica, lost_error, take_back_own
+from rmt_pipeline.replica.replica import Replica, lost_error, take_back_own
 from rmt_pipeline.replica.settled import are_on_disk
 from rmt_pipeline.store.part_log import PartEvent, PartEventType
 from rmt_pipeline.store.staging import StagedPart
@@ -80,8 +80,6 @@ from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.batches import op_bytes, refusals
 from rmt_pipeline.zookeeper.keeper import (
     Check,
-    Create,
-    Delete,
     Op,
     RefusalKind,
     Refused,
@@ -91,7 +89,7 @@ from rmt_pipeline.zookeeper.partition_transactions import (
     Swap,
     submit_swaps,
 )
-from rmt_pipeline.zookeeper.paths import last_name, sequence_number
+from rmt_pipeline.zookeeper.paths import sequence_number
 from rmt_pipeline.zookeeper.snapshot import committing_blocks
 
 KEPT = "rows that stay"  # stands in place of a block id, see `ReplaceRange.keeps_ids`
@@ -300,7 +298,7 @@ def _try(sides: Sequence[_Side], wanted: Wanted) -> _Done | None:
     is_sent = [False]
     try:
         for side in sides:
-            side.version = partition_version(side.replica)
+            side.version = _version_before(side.replica)
             _take_numbers(side)
         for side in sides:
             side.replica.store.publish_all(side.pairs)
@@ -315,6 +313,14 @@ def _try(sides: Sequence[_Side], wanted: Wanted) -> _Done | None:
     if done is None and not _take_back(sides):
         raise perhaps_another(sides[0].replica)
     return done
+
+
+def _version_before(replica: Replica) -> int:
+    """The version of `alter_partition_version` from now or earlier. The earlier it is, the more
+    commands of others make the multi fail: after such a one it is read.
+    """
+    known = replica.memory.partition_version
+    return partition_version(replica) if known is None else known
 
 
 def _finished(sides: Sequence[_Side], done: _Done, wanted: Wanted) -> Swapped:
@@ -458,8 +464,9 @@ def _submit(
 ) -> list[str] | None:
     is_sent[0] = True
     memory = side.replica.memory
-    known, records = memory.queue, memory.records
+    known, records, ids = memory.queue, memory.records, memory.block_ids
     parts, queued = known.listed(side.replica.paths), known.queued(side.replica.paths)
+    memory.partition_version = None  # unknown, should the multi be refused
     lock = next(lock for one in swaps for lock in one.locks)
     entries = [one.entry for one in swaps]
     try:
@@ -484,21 +491,10 @@ def _submit(
         nodes = {node for one in swaps for node in one.nodes}
         known.published(side.replica.paths, parts, came, session, went=went)
         known.changed(side.replica.paths, queued, session, went=nodes)
-        memory.records = _after(records, side.replica, ops)
+        memory.partition_version = side.version + 1
+        memory.records = records.after(ops, side.replica.table.inserts, session)
+        memory.block_ids = ids.after(ops, side.replica.table.blocks, session)
     return paths
-
-
-def _after(records: KnownRecords, replica: Replica, ops: Sequence[Op]) -> KnownRecords:
-    """Return the names of insert records as they are known once the multi has landed."""
-    session, parent = replica.keeper.session_id, f"{replica.table.inserts}/"
-    if records.session not in {0, session}:
-        return records
-    own = [op for op in ops if op.path.startswith(parent) and "/" not in op.path[len(parent) :]]
-    return records.changed(
-        session,
-        came=[last_name(op.path) for op in own if isinstance(op, Create)],
-        went={last_name(op.path) for op in own if isinstance(op, Delete)},
-    )
 
 
 def _are_good(sides: Sequence[_Side]) -> bool:

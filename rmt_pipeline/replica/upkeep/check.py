@@ -29,6 +29,7 @@ from rmt_pipeline.zookeeper.snapshot import (
     claims_and_parts,
     committing_blocks,
     entries_to_come,
+    free_parts,
     noted_mutations,
     queue_snapshot,
 )
@@ -280,8 +281,7 @@ def is_idle(replica: Replica, part: PartName) -> bool:
 
 def idle_ones(replica: Replica, parts: Sequence[PartName]) -> list[PartName]:
     """Those of the parts for which `is_idle` holds, found out with one read for all of them."""
-    view = claims_and_parts(replica.keeper, replica.paths)
-    return [part for part in parts if view.is_free(part)]
+    return free_parts(replica.keeper, replica.paths, parts)
 
 
 def is_here(replica: Replica, part: PartName) -> bool:

@@ -16,6 +16,7 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import (
     UNANNOUNCED_S,
     check_part,
+    idle_ones,
     look_at_disk,
     recover_parts,
 )
@@ -119,3 +120,10 @@ def test_an_entry_that_waits_holds_up_none_of_a_hundred_others(tmp_path):
         assert r2.keeper.children(r2.paths.attempts) == []
         r2.keeper.multi([Delete(node.path)])
         assert [done.part for done in replicas.step("r2", "fetch").done] == [parts[0]]
+
+
+def test_what_is_promised_or_claimed_is_not_removed(replicas):
+    replica, promised = replicas["r1"], PartName.parse("all_0_0_0")
+    assert idle_ones(replica, [promised, PART]) == [PART]
+    replica.keeper.multi([claimed(replica)])
+    assert idle_ones(replica, [promised, PART]) == []

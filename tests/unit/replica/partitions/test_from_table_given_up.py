@@ -3,11 +3,14 @@
 """
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from rmt_pipeline.protocol.errors import Conflict, Unavailable
+from rmt_pipeline.protocol.log.entry import virtual_parts
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.caught_up import caught_up
 from rmt_pipeline.replica.replica import Memory
 from rmt_pipeline.replica.upkeep.check import refetch
 from tests.support.between_requests import BeforeRequest
@@ -50,7 +53,7 @@ def taken_beside(tmp_path, number, of, take, *, is_another=False):
             process = replace(replicas["r1"], keeper=session, memory=Memory())
             gives_up_one(replicas, "2", process)
         keeper.session = between = BeforeRequest(
-            right, number, lambda: gives_up_one(replicas, "1", process)
+            right, number, partial(gives_up_one, replicas, "1", process)
         )
         try:
             take(two)
@@ -85,3 +88,26 @@ def test_nor_is_one_that_another_process_gives_up(tmp_path, of, take):
     while taken_beside(tmp_path / str(number), number, of, take, is_another=True):
         number += 1
     assert number
+
+
+def test_who_has_caught_up_sees_a_part_that_is_given_up_meanwhile(tmp_path):
+    """The queue is as it was known, and the parts are listed anew."""
+    part, number, has_come = PartName.parse("1_0_0_0"), 0, True
+    while has_come:
+        number += 1
+        with Replicas(tmp_path / f"{number}", define=partitioned) as replicas:
+            assert insert(replicas, (1, 10)).parts == (part,)
+            work(replicas)
+            replica = replicas["r1"]
+            caught_up(replica)
+            replica.memory.queue.parts.forget([replica.paths.parts])
+            keeper, right = replica.keeper, replica.keeper.session
+            process = replace(replica, keeper=replicas.zookeeper.connect(), memory=Memory())
+            keeper.session = between = BeforeRequest(
+                right, number, partial(gives_up_one, replicas, "1", process)
+            )
+            _, snapshot = caught_up(replica)
+            keeper.session, has_come = right, between.has_come
+            queued = [one for each in snapshot.entries.values() for one in virtual_parts(each)]
+            assert part in snapshot.parts or part in queued, f"before request {number}"
+    assert number > 3

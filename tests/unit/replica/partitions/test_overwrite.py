@@ -252,6 +252,17 @@ def test_two_at_once_end_as_one_of_them(replicas, target):
     assert on_both(replicas) == [(1, 7), (2, 3), (3, 4)]
 
 
+def test_one_after_that_of_another_replica_goes_on(replicas):
+    """Each knows the version that its own command has left, and reads it again when it is old."""
+    for number in range(3):
+        for at in ("r1", "r1", "r2"):
+            table = replicas.table(at)
+            table.replace(dicts([(1, number)]), partition="1", settings=NOW)
+            table.replace(dicts([(1, 10 + number)]), partition="1", settings=NOW)
+    work(replicas)
+    assert [row for row in rows(replicas, "r2") if row[0] == 1] == [(1, 12)]
+
+
 def test_one_that_comes_first_is_seen_by_one_that_has_its_numbers(replicas):
     with before(
         replicas["r1"].keeper, swaps, lambda: put(replicas, (1, 8), partition="1", at="r2")

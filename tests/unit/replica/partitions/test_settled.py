@@ -286,6 +286,45 @@ def test_a_record_that_was_replaced_here_and_came_again_is_read_again(replicas, 
     assert len(forgotten(replicas, "3")) == 1
 
 
+@pytest.fixture
+def ids_listed(replicas) -> Iterator[list[str]]:
+    """The node of the ids, each time that the first replica lists it."""
+    keeper, node = replicas["r1"].keeper, replicas["r1"].table.blocks
+    right = keeper.session
+    found: list[str] = []
+
+    class Listing:
+        def __getattr__(self, name):
+            return getattr(right, name)
+
+        def children_stat(self, path, watch=None):
+            found.extend([path] * (path == node))
+            return right.children_stat(path, watch)
+
+    keeper.session = Listing()
+    yield found
+    keeper.session = right
+
+
+def test_ids_are_listed_once_as_long_as_only_this_session_replaces(replicas, ids_listed):
+    for number in range(7, 10):
+        put(replicas, (1, number), partition="1")
+    assert len(ids_listed) == 1
+    insert(replicas, (2, 20), at="r2")
+    put(replicas, (1, 10), partition="1")
+    assert len(ids_listed) == 2
+
+
+@pytest.mark.parametrize("at", ["r1", "r2"])
+def test_ids_that_came_since_they_were_listed_go_with_their_rows(replicas, at):
+    put(replicas, (1, 7), partition="1")
+    insert(replicas, (1, 9), at=at)
+    put(replicas, (1, 8), partition="1")
+    assert insert(replicas, (1, 9)).rows == 1
+    work(replicas)
+    assert rows(replicas, "r1") == rows(replicas, "r2") == [(1, 8), (1, 9), (2, 3), (3, 4)]
+
+
 def test_a_record_of_which_a_partition_was_dropped_is_read_again(replicas):
     """A retry brings that one back."""
     insert(replicas, (5, 1), (6, 1))
