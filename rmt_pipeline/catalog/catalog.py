@@ -37,7 +37,7 @@ from rmt_pipeline.catalog.entries import (
     read_dropped,
     renamed_table,
 )
-from rmt_pipeline.catalog.files import (
+from rmt_pipeline.files import (
     escape_file_name,
     held_file,
     is_at,
@@ -375,7 +375,7 @@ class Catalog(CatalogContents):
             with self._locked():
                 is_there = (
                     opened is not None
-                    and is_at(opened, dropped.file)
+                    and is_at(opened.fileno(), dropped.file)
                     and read_dropped(dropped.file) == dropped  # else dropped again
                 )
                 if is_there:
@@ -481,7 +481,7 @@ class Catalog(CatalogContents):
         with held_file(file, f"{database}.{name}") as opened:
             # The process that held the lock before us may have finished the drop, and another table
             # may have the name by now.
-            is_there = opened is not None and is_at(opened, file)
+            is_there = opened is not None and is_at(opened.fileno(), file)
             yield file if is_there and self.is_dropping(database, name) else None
 
 

@@ -26,7 +26,7 @@ from rmt_pipeline.catalog.entries import (
     read_dropped,
     read_table,
 )
-from rmt_pipeline.catalog.files import (
+from rmt_pipeline.files import (
     checked_file_name,
     modified_ns,
     stage_file,

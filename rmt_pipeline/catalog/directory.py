@@ -7,7 +7,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmt_pipeline.catalog.files import stage_file, sync_directory, unwritable
+from rmt_pipeline.files import stage_file, sync_directory, unwritable
 from rmt_pipeline.protocol.errors import BadConfiguration, Corruption, ReplicaIsAlreadyActive
 from rmt_pipeline.system import IdSource, RandomIds
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rmt_pipeline.catalog.definition import decode_definition, encode_definition
-from rmt_pipeline.catalog.files import escape_file_name, read_file
+from rmt_pipeline.files import escape_file_name, read_file
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.values import dataclass

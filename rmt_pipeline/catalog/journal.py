@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from rmt_pipeline.catalog.files import stage_file, sync_directory
+from rmt_pipeline.files import stage_file, sync_directory
 from rmt_pipeline.protocol.errors import Corruption
 
 _REMEDY = (

@@ -10,7 +10,7 @@ import json
 from dataclasses import asdict, dataclass
 
 from rmt_pipeline.catalog.catalog import Catalog
-from rmt_pipeline.catalog.files import read_file
+from rmt_pipeline.files import read_file
 from rmt_pipeline.protocol.errors import Corruption, UserError
 
 

@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
-from rmt_pipeline.catalog.files import escape_file_name
 from rmt_pipeline.compute.merge.job import SourcePart
 from rmt_pipeline.compute.merge.plan import unit_source
 from rmt_pipeline.compute.read.parts import converted_rows
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.export.columns import Names, NotExportable, exported_columns
 from rmt_pipeline.export.files import ExportedFile, ExportFiles, name_of
+from rmt_pipeline.files import escape_file_name
 from rmt_pipeline.protocol.alter.history import stored_columns
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.store.disk import LocalDisk

@@ -30,6 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from rmt_pipeline.files import is_at
 from rmt_pipeline.protocol.errors import DiskFull
 
 CHUNK_BYTES = 1 << 20
@@ -209,18 +210,11 @@ def _locked_beside(target: str) -> Iterator[int]:
         descriptor = os.open(f"{target}{_NEW}", os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if _is_at(descriptor, f"{target}{_NEW}"):  # else it has become the target meanwhile
+            if is_at(descriptor, f"{target}{_NEW}"):  # else it has become the target meanwhile
                 yield descriptor
                 return
         finally:
             os.close(descriptor)
-
-
-def _is_at(descriptor: int, path: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except FileNotFoundError:
-        return False
 
 
 class FileLock:
@@ -435,9 +429,9 @@ class LocalDisk:
             fcntl.flock(descriptor, how | fcntl.LOCK_NB)
             # Between open and flock another process, which had the lock, may have removed or
             # renamed the file: then our lock is on a file that is no longer at this path.
-            if os.path.samestat(os.fstat(descriptor), os.stat(self.local_path(path))):
+            if is_at(descriptor, self.local_path(path)):
                 return lock
-        except (BlockingIOError, FileNotFoundError, NotADirectoryError):
+        except (BlockingIOError, NotADirectoryError):
             pass
         lock.release()
         return None

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from rmt_pipeline.catalog.definition import decode_definition, encode_definition
-from rmt_pipeline.catalog.files import escape_file_name, unescape_file_name
+from rmt_pipeline.files import escape_file_name, unescape_file_name
 from rmt_pipeline.protocol.errors import Conflict, Corruption, MissingPart, UserError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import TableDefinition

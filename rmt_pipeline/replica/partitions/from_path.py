@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
 from rmt_pipeline.exchange.peers import FetchRequest, Peers
-from rmt_pipeline.protocol.alter.history import is_current, stored_columns
+from rmt_pipeline.protocol.alter.history import is_current
 from rmt_pipeline.protocol.errors import (
     Corruption,
     NoReplicaHasPart,
@@ -47,7 +47,12 @@ from rmt_pipeline.protocol.text import require_path
 from rmt_pipeline.replica.fetch import difference_from_promise
 from rmt_pipeline.replica.life.create import at_version
 from rmt_pipeline.replica.partitions.drop import Living, require_partition
-from rmt_pipeline.replica.partitions.from_table import LOOK_EVERY_S, why_behind
+from rmt_pipeline.replica.partitions.from_table import (
+    LOOK_EVERY_S,
+    column_difference,
+    stored_types,
+    why_behind,
+)
 from rmt_pipeline.store.fetching import Fetching, fetching
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper.alter_transactions import read_at_once
@@ -447,13 +452,9 @@ def _difference(mine: TableDefinition, metadata: bytes, columns: bytes) -> str:
     """
     parsed = parse_columns(columns.decode())
     theirs = {column.name: column.type for column in parsed if column.is_stored}
-    ours = {column.name: column.type for column in stored_columns(mine)}
-    for name in dict.fromkeys([*ours, *theirs]):
-        one, other = ours.get(name, "none"), theirs.get(name, "none")
-        if one != other:
-            return f"columns: {name} is {one} in the first, {other} in the second"
-    if list(ours) != list(theirs):
-        return f"orders of columns: {', '.join(ours)} and {', '.join(theirs)}"
+    different = column_difference(stored_types(mine), theirs)
+    if different:
+        return different
     for found in metadata_differences(metadata_of(mine), parse_metadata(metadata.decode())):
         if found.field in _KEYS:
             return f"{found.field}s: ({found.mine}) and ({found.theirs})"

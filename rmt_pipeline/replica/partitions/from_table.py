@@ -400,16 +400,26 @@ def require_same_structure(here: Replica, there: Replica) -> None:
         )
 
 
+def stored_types(definition: TableDefinition) -> dict[str, str]:
+    """The types of the columns that parts have, by name, in the table's order."""
+    return {column.name: column.type for column in stored_columns(definition)}
+
+
+def column_difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
+    """The first difference between the types of two tables' columns, in words; "" if none."""
+    for name in dict.fromkeys([*ours, *theirs]):
+        one, other = ours.get(name, "none"), theirs.get(name, "none")
+        if one != other:
+            return f"columns: {name} is {one} in the first, {other} in the second"
+    if list(ours) != list(theirs):
+        return f"orders of columns: {', '.join(ours)} and {', '.join(theirs)}"
+    return ""
+
+
 def _difference(mine: TableDefinition, theirs: TableDefinition) -> str:
-    columns = [
-        {column.name: column.type for column in stored_columns(one)} for one in (mine, theirs)
-    ]
-    for name in dict.fromkeys([*columns[0], *columns[1]]):
-        found = [types.get(name, "none") for types in columns]
-        if found[0] != found[1]:
-            return f"columns: {name} is {found[0]} in the first, {found[1]} in the second"
-    if list(columns[0]) != list(columns[1]):
-        return f"orders of columns: {', '.join(columns[0])} and {', '.join(columns[1])}"
+    found = column_difference(stored_types(mine), stored_types(theirs))
+    if found:
+        return found
     for words, one, other in (
         ("PARTITION BY", mine.partition_by, theirs.partition_by),
         ("ORDER BY", mine.order_by, theirs.order_by),

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple, assert_never
 
-from rmt_pipeline.catalog.files import escape_file_name
 from rmt_pipeline.config import expand
+from rmt_pipeline.files import escape_file_name
 from rmt_pipeline.protocol.errors import BadPartName, Corruption, UnknownTable, UserError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings

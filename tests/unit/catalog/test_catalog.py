@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.catalog.definition import decode_definition, encode_definition
 from rmt_pipeline.catalog.directory import DirectoryLock, claim_data_directory, require_owner
-from rmt_pipeline.catalog.files import escape_file_name, unescape_file_name
+from rmt_pipeline.files import escape_file_name, unescape_file_name
 from rmt_pipeline.protocol.errors import (
     BadConfiguration,
     Corruption,
@@ -114,7 +114,7 @@ def test_a_table_is_gone_for_whoever_looks_while_its_drop_is_to_be_finished(cata
     with catalog.begin_drop(table("t"), 7):
         assert catalog.tables("default") == []
         assert catalog.dropping("default") == ["t"]
-    with pytest.raises(UnknownTable, match="cut off: the server goes on"):
+    with pytest.raises(UnknownTable, match="was interrupted: the server finishes it"):
         catalog.definition("default", "t")
     with catalog.resume_drop("default", "t") as drop:
         assert drop is not None

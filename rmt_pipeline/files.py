@@ -114,10 +114,10 @@ def held_file(file: Path, full_name: str) -> Iterator[IO[bytes] | None]:
         yield opened
 
 
-def is_at(opened: IO[bytes], file: Path) -> bool:
-    """Whether `opened` is still the file that has that name."""
+def is_at(descriptor: int, path: Path | str) -> bool:
+    """Whether the open file is still the one that has that name."""
     try:
-        return os.path.samestat(os.fstat(opened.fileno()), file.stat())
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))  # noqa: PTH116
     except FileNotFoundError:
         return False
 
