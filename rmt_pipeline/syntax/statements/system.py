@@ -33,8 +33,8 @@ from rmt_pipeline.syntax.statements.tail import (
 )
 
 _CACHES = (
-    "COMPILED EXPRESSION", "FILESYSTEM", "INDEX MARK", "INDEX UNCOMPRESSED", "MARK", "MMAP", "PAGE",
-    "PRIMARY INDEX", "QUERY", "QUERY CONDITION", "UNCOMPRESSED",
+    "COMPILED EXPRESSION", "DNS", "FILESYSTEM", "INDEX MARK", "INDEX UNCOMPRESSED", "MARK", "MMAP",
+    "PAGE", "PRIMARY INDEX", "QUERY", "QUERY CONDITION", "UNCOMPRESSED",
 )  # fmt: skip
 """The original's caches that this engine does not have: it reads files, or computes, each time."""
 _MODES: tuple[SyncReplicaMode, ...] = ("STRICT", "LIGHTWEIGHT", "PULL", "DEFAULT")

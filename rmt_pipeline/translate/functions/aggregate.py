@@ -140,12 +140,49 @@ def _quantile_exact(call: AggregateCall) -> Typed:
     return exact_quantile(call, listed, value)
 
 
-def moments(function: str) -> AggregateBuild:
-    """Return the builder of a variance or the like: a Float64, NaN if there are too few rows."""
+def _stable(function: str) -> AggregateBuild:
+    """Return the builder of a variance or the like, computed so that large numbers lose no digits:
+    a Float64, NaN if there are too few rows.
+    """
 
     def build(call: AggregateCall) -> Typed:
         values = [convert(as_number(each), FLOAT64) for each in call.arguments]
         sql = call.sql(function, *(each.sql for each in values))
+        return Typed(f"coalesce({sql}, {NAN_SQL})", FLOAT64)
+
+    return build
+
+
+def _moments(function: str) -> AggregateBuild:
+    """Return the builder of a variance or the like as the original computes it, from sums: its last
+    digits are those of the original.
+    """
+
+    def build(call: AggregateCall) -> Typed:
+        if call.distinct:
+            return _stable(function)(call)
+        x, *others = (convert(as_number(each), FLOAT64).sql for each in call.arguments)
+        y = others[0] if others else x
+        both = f"{x} IS NOT NULL AND {y} IS NOT NULL"
+
+        def total(sql: str) -> str:
+            return call.sql("sum", sql, extra_filter=both)
+
+        n = f"CAST({call.sql('count', x, extra_filter=both)} AS DOUBLE)"
+        if function == "corr":
+            spread = " * ".join(
+                f"({n} * {total(f'{each} * {each}')} - {total(each)} * {total(each)})"
+                for each in (x, y)
+            )
+            sql = f"({n} * {total(f'{x} * {y}')} - {total(x)} * {total(y)}) / sqrt({spread})"
+            return Typed(f"coalesce({sql}, {NAN_SQL})", FLOAT64)
+        spread = f"({total(f'{x} * {y}')} - {total(x)} * {total(y)} / {n})"
+        if not others:
+            spread = f"greatest({spread}, 0)"
+        divisor = f"({n} - 1)" if function.endswith("samp") else n
+        sql = f"(CASE WHEN {divisor} > 0 THEN {spread} / {divisor} END)"
+        if function.startswith("stddev"):
+            sql = f"sqrt({sql})"
         return Typed(f"coalesce({sql}, {NAN_SQL})", FLOAT64)
 
     return build
@@ -327,19 +364,18 @@ def _aggregates() -> dict[str, Aggregate]:
         Aggregate("quantiles", quantiles, 1, 1, differs=approximate),
         *(Aggregate(name, _quantile_exact, 1, 1) for name in ("quantileExact", "medianExact")),
         *(
-            Aggregate(name, moments(sql), 1, 1)
-            for name, sql in (
-                *(("varPop", "var_pop"), ("varSamp", "var_samp")),
-                *(("stddevPop", "stddev_pop"), ("stddevSamp", "stddev_samp")),
-                *(("VAR_POP", "var_pop"), ("VAR_SAMP", "var_samp")),
-                *(("STDDEV_POP", "stddev_pop"), ("STDDEV_SAMP", "stddev_samp")),
+            Aggregate(f"{name}{ending}", build(sql), arguments, arguments)
+            for ending, build in (("", _moments), ("Stable", _stable))
+            for arguments, name, sql in (
+                *((1, "varPop", "var_pop"), (1, "varSamp", "var_samp")),
+                *((1, "stddevPop", "stddev_pop"), (1, "stddevSamp", "stddev_samp")),
+                *((2, "covarPop", "covar_pop"), (2, "covarSamp", "covar_samp")),
+                (2, "corr", "corr"),
             )
         ),
         *(
-            Aggregate(name, moments(sql), 2, 2)
-            for name, sql in (
-                *(("covarPop", "covar_pop"), ("covarSamp", "covar_samp"), ("corr", "corr")),
-            )
+            Aggregate(sql.upper(), _moments(sql), 1, 1)
+            for sql in ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
         ),
         Aggregate("groupBitAnd", _bits("bit_and"), 1, 1),
         Aggregate("groupBitOr", _bits("bit_or"), 1, 1),

@@ -5,24 +5,30 @@ are stored with a table have no session.
 """
 
 from rmt_pipeline.protocol.errors import UserError
-from rmt_pipeline.translate.base.casts import nullable_like
+from rmt_pipeline.translate.base.casts import convert, nullable_like
 from rmt_pipeline.translate.base.function import (
     Build,
     always,
     condition,
+    constant_integer,
     constant_text,
     floating,
     function,
 )
+from rmt_pipeline.translate.base.supertypes import least_supertype
 from rmt_pipeline.translate.base.typed import (
     FLOAT64,
+    INT64,
     UINT8,
     UINT32,
     UINT64,
     UUID,
     Typed,
     TypeProblem,
+    constant_sql,
+    from_stored,
     string_sql,
+    to_stored,
 )
 from rmt_pipeline.translate.connection import (
     SLEEP,
@@ -31,6 +37,7 @@ from rmt_pipeline.translate.connection import (
     Thrown,
     TooSlow,
 )
+from rmt_pipeline.translate.functions.arithmetic import arithmetic
 
 SESSION = ("currentDatabase", "currentUser", "hostName", "version")
 
@@ -55,6 +62,42 @@ def _pause(sql_name: str) -> Build:
         return Typed(f"{sql_name}({floating(seconds)})", UINT8)
 
     return build
+
+
+def _running_difference(*, first_is_value: bool) -> Build:
+    """Return the builder of the difference to the row before, or the last one that is not NULL. For
+    the first row it is 0, or the value.
+    """
+
+    def build(arguments: list[Typed]) -> Typed:
+        value = arguments[0]
+        if not (value.type.is_computable or value.type.date_like):
+            raise TypeProblem(f"runningDifference takes numbers, not {value.type.text}")
+        skipped = " IGNORE NULLS" if value.nullable else ""
+        before = f"lag({value.sql}{skipped}) OVER ()"
+        if first_is_value and value.type.is_computable:
+            before = f"coalesce({before}, 0)"
+        previous = Typed(f"coalesce({before}, {value.sql})", value.type)
+        made = arithmetic("minus")([value, previous])
+        return convert(made, nullable_like(INT64, value)) if value.type.is_time else made
+
+    return build
+
+
+def _neighbor(arguments: list[Typed]) -> Typed:
+    """`neighbor(x, offset[, default])`: x of the row so many rows after, or before if the offset is
+    negative. Raises TypeProblem unless the offset is a constant.
+    """
+    value = arguments[0]
+    offset = constant_integer(arguments[1], "the offset of neighbor")
+    result = value.type
+    default = constant_sql(None if value.nullable else value.plain.default, value.plain)
+    if len(arguments) > 2:
+        result = least_supertype([value.type, arguments[2].type])
+        default = to_stored(convert(arguments[2], result))
+    side = "lead" if offset >= 0 else "lag"
+    stored = to_stored(convert(value, result))
+    return from_stored(f"{side}({stored}, {abs(offset)}, {default}) OVER ()", result)
 
 
 def _throw_if(arguments: list[Typed]) -> Typed:
@@ -100,5 +143,27 @@ FUNCTIONS = (
             differs="one block, counted before ORDER BY; not in WHERE, nor in aggregate functions",
         )
         for name in ("rowNumberInBlock", "rowNumberInAllBlocks")
+    ),
+    *(
+        function(
+            name,
+            build,
+            least,
+            most,
+            deterministic=False,
+            windowed=True,
+            differs="of the rows in the order of FROM, as one block; not in WHERE, nor in "
+            "aggregate functions",
+        )
+        for name, build, least, most in (
+            ("runningDifference", _running_difference(first_is_value=False), 1, 1),
+            (
+                "runningDifferenceStartingWithFirstValue",
+                _running_difference(first_is_value=True),
+                1,
+                1,
+            ),
+            ("neighbor", _neighbor, 2, 3),
+        )
     ),
 )
