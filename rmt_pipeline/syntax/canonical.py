@@ -53,9 +53,9 @@ _BEFORE = {"negate": "-", "not": "NOT "}
 # What stands without parentheses in a mutation's text, as an operand of which operators. Read back,
 # it is the same.
 _BARE_UNDER = {
-    "not": {"and", "or", "not"},
-    "negate": set(_BINARY),
-    "tupleElement": {*_BINARY, *_BEFORE},
+    "not": {"and", "or", "not", "->"},
+    "negate": {*_BINARY, "->"},
+    "tupleElement": {*_BINARY, *_BEFORE, "->"},
     **{name: {*_BINARY, *_BEFORE, "arrayElement", "->"} for name in _AFTER},
 }
 _RESERVED = CLAUSE_WORDS | NEVER_NAMES | {"NULL", "TRUE", "FALSE", "INF", "NAN", "INTERVAL"}

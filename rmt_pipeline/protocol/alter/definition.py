@@ -336,8 +336,16 @@ class _Alter:
             self._is_local = False
         self._put([after if one is before else one for one in self._now.columns])
         self._move(command.column, command.place)
-        if after.type != before.type and after.is_stored:
+        if after.is_stored and not self._is_read_as_it_is(before.type, after.type):
             self._mutation.append(ModifyColumn(command.column, type=after.type))
+
+    def _is_read_as_it_is(self, before: str, after: str) -> bool:
+        """Whether files with values of the type `before` stay as they are: it is the same type, or
+        an Enum that got further elements (spec §8.1).
+        """
+        return before == after or (
+            "Enum" in before and self._keeps_rows(before, after, "expression")
+        )
 
     @staticmethod
     def _modified(before: Column, command: ModifyColumn) -> Column:

@@ -131,6 +131,7 @@ def test_other_alters_do_not_stand_beside_commands():
         ("v NOT IN ('a')", "v NOT IN 'a'"),
         ("id IN (1, 2)", "id IN (1, 2)"),
         ("(id, n).1 = 1", "(id, n).1 = 1"),
+        ("arrayExists(x -> -x, [n])", "arrayExists(x -> -x, [n])"),
     ],
 )
 def test_a_command_is_stored_as_the_original_writes_it(condition, stored):

@@ -69,6 +69,26 @@ def test_another_type_is_a_mutation_and_another_default_is_none() -> None:
     assert shown(alter("MODIFY COLUMN b REMOVE DEFAULT", drop="al").definition)[1] == "b String"
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "is_rewritten"),
+    [
+        ("Enum8('a' = 1)", "Enum8('a' = 1, 'b' = 2)", False),
+        ("Array(Enum8('a' = 1))", "Array(Enum8('z' = -1, 'a' = 1))", False),
+        ("Enum8('a' = 1)", "Enum8('b' = 1, 'c' = 2)", True),
+        ("Enum8('a' = 1, 'b' = 2)", "Enum8('a' = 1)", True),
+        ("Enum8('a' = 1)", "Enum16('a' = 1)", True),
+        ("Enum8('a' = 1)", "Nullable(Enum8('a' = 1))", True),
+        ("Enum8('a' = 1)", "String", True),
+    ],
+)
+def test_an_enum_with_further_elements_needs_no_new_parts(before, after, is_rewritten) -> None:
+    columns = (*TABLE.columns, Column("e", before))
+    altered = alter(f"MODIFY COLUMN e {after}", table=replace(TABLE, columns=columns))
+    assert bool(altered.mutation) == is_rewritten
+    assert not altered.is_local
+    assert altered.definition.columns[-1].type == after
+
+
 def test_a_modified_column_moves_where_it_is_asked_to() -> None:
     assert names(alter("MODIFY COLUMN n FIRST")) == ["n", "a", "b", "k", "m", "al"]
     assert names(alter("MODIFY COLUMN n Int64 AFTER a"))[:2] == ["a", "n"]
