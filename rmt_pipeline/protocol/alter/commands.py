@@ -42,10 +42,10 @@ class AddColumn:
     def __str__(self) -> str:
         column = self.column
         exists = "IF NOT EXISTS " if self.if_not_exists else ""
-        default = f" {column.default_kind} {column.default}" if column.default_kind else ""
+        default = f" {column.default_kind} {column.default}".rstrip()
         place = "" if self.place is None else str(self.place)
         name = name_text(column.name)
-        return f"ADD COLUMN {exists}{name} {column.type}{default.rstrip()}{place}"
+        return f"ADD COLUMN {exists}{name} {column.type}{default}{place}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +120,9 @@ class ModifyColumn:
         return comment and all(one is None for one in others)
 
     def __str__(self) -> str:
+        words: list[str | None]
         words = [f"MODIFY COLUMN {_exists(self.if_exists)}{name_text(self.column)}"]
-        words += [] if self.type is None else [self.type]
-        words += [self.default_kind, self.default] if self.default_kind else []
+        words += [self.type, self.default_kind, self.default]
         words += [] if self.comment is None else [f"COMMENT {quote(self.comment)}"]
         words += [] if self.codec is None else [f"CODEC({self.codec})"]
         words += [] if self.ttl is None else [f"TTL {self.ttl}"]

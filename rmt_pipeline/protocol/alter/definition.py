@@ -125,8 +125,10 @@ class Altered:
     is_local: bool
 
     def changes_nothing(self, before: TableDefinition) -> bool:
-        """Whether the definition is the one `before` and no part has to be rewritten."""
-        return self.definition == before and not self.mutation
+        """Whether the definition is the one `before`. One for which parts have to be rewritten has
+        a version of its own.
+        """
+        return self.definition == before
 
 
 def apply_alter(
@@ -515,12 +517,10 @@ class _Alter:
             )
 
     def _users(self, name: str) -> list[Column]:
-        """The other columns whose default uses this one."""
+        """The columns whose default uses this one. None uses itself."""
         columns = self._now.columns
         return [
-            one
-            for one in columns
-            if one.name != name and one.default and name in self._uses(one.default, columns)
+            one for one in columns if one.default and name in self._uses(one.default, columns)
         ]
 
     def _refuse_inputs(self, name: str, done: str) -> None:
@@ -541,9 +541,9 @@ class _Alter:
         """
         if not column.default or column.default_kind == "EPHEMERAL":
             return
+        ephemeral = {one.name for one in self._now.columns if one.default_kind == "EPHEMERAL"}
         for name in self._uses(column.default, [*self._now.columns, column]):
-            used = self._now.column(name)
-            if used is not None and used.default_kind == "EPHEMERAL":
+            if name in ephemeral:
                 raise NotImplementedStatement(
                     f"column {column.name} is {column.default_kind} {column.default}, and {name} "
                     f"is EPHEMERAL: rows that are there have no {name}, so the column can't be "

@@ -19,7 +19,7 @@ Value = bool | int | float | str
 
 TYPE_OF: dict[type, TypeName] = {bool: "Bool", int: "UInt64", float: "Float", str: "String"}
 _BOOLS = {"0": False, "1": True, "false": False, "true": True, "off": False, "on": True}
-_INTEGER = re.compile(r"(-?[0-9]{1,19})([KMGT]i?)?", re.ASCII)
+_INTEGER = re.compile(r"(-?[0-9]{1,20})([KMGT]i?)?", re.ASCII)
 _POWER = re.compile(r"(-?[0-9]{1,19})e\+?([0-9]|1[0-9])", re.ASCII)
 _FLOAT = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?", re.ASCII)
 _FACTORS = {"K": 1, "M": 2, "G": 3, "T": 4}

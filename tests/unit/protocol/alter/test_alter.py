@@ -4,10 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from rmt_pipeline.protocol.alter.definition import Altered
+from rmt_pipeline.protocol.alter.commands import ModifyColumn, Place, alter_text
+from rmt_pipeline.protocol.alter.definition import (
+    Altered,
+    declared_name,
+    key_uses,
+    place_in_keys,
+)
 from rmt_pipeline.protocol.errors import NotImplementedStatement, RmtError, UserError
 from rmt_pipeline.protocol.table import Column, ColumnChange, TableDefinition
+from rmt_pipeline.replica.alter.check import columns_used
+from rmt_pipeline.sql.define.alter import alter_commands
 from rmt_pipeline.syntax.mutation import parse_commands
+from rmt_pipeline.syntax.statements.nodes import AlterTable
+from rmt_pipeline.syntax.statements.parse import parse
 from tests.unit.protocol.alter.altering import TABLE, alter, engine, names
 
 
@@ -96,6 +106,7 @@ def test_a_modified_column_moves_where_it_is_asked_to() -> None:
 
 def test_a_cleared_column_stays_and_its_values_go() -> None:
     altered = alter("CLEAR COLUMN n IN PARTITION 'x'")
+    assert altered.definition.metadata_version == TABLE.metadata_version + 1
     assert names(altered) == names(alter("MODIFY COLUMN n DEFAULT 1"))
     [command] = altered.mutation
     assert str(command).startswith("CLEAR COLUMN n IN PARTITION ID '")
@@ -142,6 +153,8 @@ def test_settings_are_set_and_reset() -> None:
     }
     reset = alter("RESET SETTING old_parts_lifetime, merge_selecting_sleep_ms")
     assert reset.definition.settings == ()
+    some = alter("RESET SETTING old_parts_lifetime", table=altered.definition).definition
+    assert some.settings == (("parts_to_throw_insert", "5"),)
 
 
 def test_if_exists_and_if_not_exists_change_nothing_then() -> None:
@@ -150,6 +163,7 @@ def test_if_exists_and_if_not_exists_change_nothing_then() -> None:
         " RENAME COLUMN IF EXISTS zz TO z, MODIFY COLUMN IF EXISTS zz Int8"
     )
     assert altered.changes_nothing(TABLE)
+    assert alter("MODIFY COLUMN n Nullable(Int32)").changes_nothing(TABLE)
 
 
 def test_what_replicas_have_to_do_says_no_if_exists() -> None:
@@ -192,7 +206,8 @@ def test_a_ttl_is_kept_in_its_canonical_text() -> None:
         ("CLEAR COLUMN b", "ILLEGAL_COLUMN", "DROP or MODIFY al first"),
         ("CLEAR COLUMN al", "ILLEGAL_COLUMN", "it is ALIAS"),
         ("CLEAR COLUMN n IN PARTITION ID 'a/b'", "INVALID_PARTITION_VALUE", "'a/b' can't be"),
-        ("MODIFY COLUMN n ALIAS a", "ILLEGAL_COLUMN", "can't become ALIAS"),
+        ("MODIFY COLUMN n ALIAS a", "ILLEGAL_COLUMN", "n is stored and can't become ALIAS"),
+        ("MODIFY COLUMN al REMOVE ALIAS", "ILLEGAL_COLUMN", "is ALIAS and can't become stored"),
         ("RENAME COLUMN n TO b", "DUPLICATE_COLUMN", "a column of that name already"),
         ("RENAME COLUMN zz TO n2", "NOT_FOUND_COLUMN_IN_BLOCK", "no column zz"),
         ("MODIFY COLUMN zz Int32", "NOT_FOUND_COLUMN_IN_BLOCK", "no column zz"),
@@ -274,3 +289,258 @@ def test_an_altered_table_is_what_the_next_command_sees() -> None:
         "ADD COLUMN x Int8, ADD COLUMN y Int16 DEFAULT x + 1, RENAME COLUMN n TO x2"
     )
     assert names(altered)[-3:] == ["x2", "x", "y"]
+
+
+AS_TEXT = [
+    "ADD COLUMN IF NOT EXISTS z Int64 DEFAULT a + 1 AFTER b",
+    "ADD COLUMN z Int64 FIRST",
+    "ADD COLUMN z String EPHEMERAL",
+    "DROP COLUMN IF EXISTS n",
+    "CLEAR COLUMN IF EXISTS n IN PARTITION ID 'x'",
+    "CLEAR COLUMN n",
+    "RENAME COLUMN IF EXISTS n TO `n 2`",
+    "MODIFY COLUMN IF EXISTS n Int64 DEFAULT 7 COMMENT 'it\\'s' CODEC(ZSTD(1)) AFTER a",
+    "MODIFY COLUMN n DEFAULT 5",
+    "MODIFY COLUMN n CODEC(ZSTD(1)) FIRST",
+    "MODIFY COLUMN b REMOVE DEFAULT",
+    "MODIFY COLUMN n COMMENT 'x'",
+    "MODIFY SETTING old_parts_lifetime = '33', parts_to_throw_insert = '5'",
+    "RESET SETTING old_parts_lifetime, parts_to_throw_insert",
+    "MODIFY ORDER BY (a, n)",
+    "MODIFY TTL d + toIntervalDay(1)",
+    "REMOVE TTL",
+    "MODIFY COMMENT 'x'",
+    "ADD INDEX IF NOT EXISTS x b TYPE minmax GRANULARITY 1 FIRST",
+    "ADD INDEX x b TYPE minmax GRANULARITY 1 AFTER `j 2`",
+    "ADD CONSTRAINT c CHECK a > 1",
+    "DROP INDEX IF EXISTS `j 2`",
+    "MATERIALIZE INDEX i",
+]
+
+
+@pytest.mark.parametrize("text", AS_TEXT)
+def test_a_command_is_kept_as_the_text_that_it_is_read_from(text: str) -> None:
+    """Its record says so, and the mutation that carries it out."""
+    columns = *TABLE.columns, Column("d", "Date")
+    table = replace(TABLE, columns=columns, indices=("i b TYPE minmax", "`j 2` b TYPE minmax"))
+    statement = parse(f"ALTER TABLE t {text}")
+    assert isinstance(statement, AlterTable)
+    assert alter_text(tuple(alter_commands(statement.commands, table))) == text
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (
+            ModifyColumn("n", ttl="d + toIntervalDay(1)"),
+            "MODIFY COLUMN n TTL d + toIntervalDay(1)",
+        ),
+        (
+            ModifyColumn("n", comment="", remove="COMMENT"),
+            "MODIFY COLUMN n COMMENT '' REMOVE COMMENT",
+        ),
+        (ModifyColumn("n", type="Int8", place=Place("a")), "MODIFY COLUMN n Int8 AFTER a"),
+        (ModifyColumn("n"), "MODIFY COLUMN n"),
+    ],
+)
+def test_a_changed_column_as_text(given: ModifyColumn, text: str) -> None:
+    assert str(given) == text
+    assert not given.is_comment
+
+
+DECLARED = replace(
+    TABLE,
+    indices=("i b TYPE minmax", "`j \\`2` n TYPE set(9)", "l lower(b) TYPE minmax"),
+    projections=("p (SELECT a ORDER BY a)",),
+    constraints=("c CHECK a > 1", "d CHECK length(k) > 0"),
+)
+
+
+def declared(altered: Altered) -> list[list[str]]:
+    now = altered.definition
+    return [
+        [declared_name(text) for text in kind]
+        for kind in (now.indices, now.projections, now.constraints)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "indices", "projections", "constraints"),
+    [
+        ("ADD INDEX x b TYPE minmax", "i j`2 l x", "p", "c d"),
+        ("ADD INDEX x b TYPE minmax FIRST", "x i j`2 l", "p", "c d"),
+        ("ADD INDEX x b TYPE minmax AFTER i", "i x j`2 l", "p", "c d"),
+        ("ADD INDEX x b TYPE minmax AFTER l", "i j`2 l x", "p", "c d"),
+        ("ADD PROJECTION q (SELECT k ORDER BY k)", "i j`2 l", "p q", "c d"),
+        ("ADD PROJECTION q (SELECT k ORDER BY k) FIRST", "i j`2 l", "q p", "c d"),
+        ("ADD CONSTRAINT e CHECK a > 2", "i j`2 l", "p", "c d e"),
+        ("DROP INDEX i", "j`2 l", "p", "c d"),
+        ("DROP INDEX `j \\`2`", "i l", "p", "c d"),
+        ("DROP PROJECTION p", "i j`2 l", "", "c d"),
+        ("DROP CONSTRAINT c", "i j`2 l", "p", "d"),
+        ("DROP INDEX i, ADD INDEX i k TYPE minmax", "j`2 l i", "p", "c d"),
+    ],
+)
+def test_what_is_declared_beside_the_columns(
+    text: str, indices: str, projections: str, constraints: str
+) -> None:
+    altered = alter(text, table=DECLARED)
+    found = [" ".join(one.replace(" ", "") for one in kind) for kind in declared(altered)]
+    assert found == [indices, projections, constraints]
+    assert not altered.is_local
+    assert altered.definition.metadata_version == TABLE.metadata_version + 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ADD INDEX IF NOT EXISTS i k TYPE minmax",
+        "DROP INDEX IF EXISTS x",
+        "DROP PROJECTION IF EXISTS x",
+        "MATERIALIZE INDEX i",
+        "CLEAR INDEX IF EXISTS x",
+        "MATERIALIZE PROJECTION p",
+    ],
+)
+def test_what_leaves_the_declarations_as_they_are(text: str) -> None:
+    assert alter(text, table=DECLARED).changes_nothing(DECLARED)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        ("ADD INDEX i k TYPE minmax", "ILLEGAL_COLUMN", "has index i already"),
+        ("ADD CONSTRAINT c CHECK a > 1", "ILLEGAL_COLUMN", "has constraint c already"),
+        ("ADD PROJECTION p (SELECT k)", "ILLEGAL_PROJECTION", "has projection p already"),
+        ("DROP INDEX x", "BAD_ARGUMENTS", "has no index x; there are: i, j `2, l"),
+        ("MATERIALIZE INDEX x", "BAD_ARGUMENTS", "has no index x"),
+        ("DROP PROJECTION x", "NO_SUCH_PROJECTION_IN_TABLE", "has no projection x"),
+        (
+            "DROP CONSTRAINT c, DROP CONSTRAINT d, DROP CONSTRAINT x",
+            "BAD_ARGUMENTS",
+            "are: none",
+        ),
+        ("DROP COLUMN k", "ALTER_OF_COLUMN_IS_FORBIDDEN", "k is in the partition key"),
+    ],
+)
+def test_what_contradicts_the_declarations_is_refused(
+    text: str, code: str, message: str
+) -> None:
+    with pytest.raises(RmtError) as raised:
+        alter(text, table=DECLARED)
+    assert message in str(raised.value)
+    assert raised.value.code == code
+
+
+def test_declarations_follow_a_column_that_is_renamed() -> None:
+    altered = alter("RENAME COLUMN n TO m2, RENAME COLUMN b TO b2", table=DECLARED).definition
+    assert altered.indices == (
+        "i b2 TYPE minmax",
+        "`j \\`2` m2 TYPE set(9)",
+        "l lower(b2) TYPE minmax",
+    )
+    table = alter("ADD CONSTRAINT e CHECK length(b) > 0", table=TABLE).definition
+    renamed = alter("RENAME COLUMN b TO b2", table=table).definition
+    assert renamed.constraints == ("e CHECK length(b2) > 0",)
+
+
+def test_a_column_that_a_constraint_uses_stays() -> None:
+    table = alter("ADD CONSTRAINT e CHECK n > 0").definition
+    alter("DROP COLUMN m", table=table)
+    for text in ("DROP COLUMN n", "CLEAR COLUMN n"):
+        with pytest.raises(RmtError, match="there is the CONSTRAINT e CHECK"):
+            alter(text, table=table)
+
+
+def test_a_column_that_is_computed_has_nothing_to_rewrite() -> None:
+    """No part has it."""
+    for text in (
+        "DROP COLUMN al",
+        "RENAME COLUMN al TO al2",
+        "MODIFY COLUMN al FixedString(3)",
+    ):
+        altered = alter(text)
+        assert (altered.changes, altered.mutation) == ((), ())
+        assert not altered.changes_nothing(TABLE)
+
+
+def test_a_column_that_was_dropped_and_added_in_one_alter_is_new_for_the_order() -> None:
+    alter("ADD COLUMN o Int8, DROP COLUMN o, ADD COLUMN o Int8, MODIFY ORDER BY (a, o)")
+    with pytest.raises(UserError, match="only a column that the same ALTER adds"):
+        alter("ADD COLUMN o Int8, DROP COLUMN o, RENAME COLUMN n TO o, MODIFY ORDER BY (a, o)")
+
+
+def test_only_expressions_at_the_end_of_the_order_are_left_out() -> None:
+    table = replace(
+        TABLE,
+        columns=(*TABLE.columns, Column("x", "Int8"), Column("y", "Int8")),
+        order_by=("a", "x", "y"),
+        primary_key=("a",),
+    )
+    assert alter("MODIFY ORDER BY (a, x)", table=table).definition.order_by == ("a", "x")
+    assert alter("MODIFY ORDER BY a", table=table).definition.primary_key == ("a",)
+    for order in ("(a, y)", "(a, y, x)", "(a, x, x)"):
+        with pytest.raises(UserError, match="only a column that the same ALTER adds"):
+            alter(f"MODIFY ORDER BY {order}", table=table)
+
+
+def test_a_column_of_nested_stays_in_its_group() -> None:
+    table = alter("ADD COLUMN g Nested(x Int8, y String)").definition
+    assert [one.name for one in table.columns][-2:] == ["g.x", "g.y"]
+    assert names(alter("RENAME COLUMN g.x TO g.z", table=table))[-2:] == ["g.z", "g.y"]
+    for text in (
+        "RENAME COLUMN g.x TO x",
+        "RENAME COLUMN n TO g.n",
+        "RENAME COLUMN g.x TO h.x",
+    ):
+        with pytest.raises(UserError, match="stays in its group"):
+            alter(text, table=table)
+    with pytest.raises(NotImplementedStatement, match="of the whole Nested g"):
+        alter("RENAME COLUMN g TO h", table=table)
+
+
+def test_how_keys_and_the_engine_use_a_column() -> None:
+    columns = [
+        Column(name, "Int64") for name in ("a", "b c", "e.f", "p", "s", "v", "d", "g", "t", "n")
+    ]
+    table = replace(
+        engine(),
+        columns=tuple(columns),
+        order_by=("a", "`b c`", "e.f", "negate(t)"),
+        primary_key=("a",),
+        partition_by=("p", "intDiv(t, 9)"),
+        sample_by="intHash32(s)",
+        engine=replace(
+            engine().engine,
+            version_column="v",
+            is_deleted_column="d",
+            sign_column="g",
+            columns_to_sum=("n", "v"),
+        ),
+    )
+    assert {one.name: key_uses(one.name, table, columns_used) for one in columns} == {
+        "a": {"order"},
+        "b c": {"order"},
+        "e.f": {"order"},
+        "p": {"partition"},
+        "s": {"expression"},
+        "v": {"version", "sum"},
+        "d": {"engine"},
+        "g": {"engine"},
+        "t": {"expression"},
+        "n": {"sum"},
+    }
+    assert {one.name: place_in_keys(one.name, table, columns_used) for one in columns} == {
+        "a": "in the sorting key",
+        "b c": "in the sorting key",
+        "e.f": "in the sorting key",
+        "p": "in the partition key",
+        "s": "in the sampling key",
+        "t": "in the partition key",
+        **dict.fromkeys(("v", "d", "g", "n")),
+    }
+    only_primary = replace(table, order_by=(), sample_by="")
+    assert key_uses("a", only_primary, columns_used) == {"order"}
+    assert place_in_keys("a", only_primary, columns_used) == "in the primary key"
+    assert key_uses("s", only_primary, columns_used) == frozenset()
+    assert place_in_keys("s", only_primary, columns_used) is None

@@ -78,6 +78,15 @@ def test_a_part_is_current_when_its_files_are_just_the_columns_of_now() -> None:
     assert not is_current(table("id Int64, a String, b Int32", *swap), PART, 0)
 
 
+def test_columns_without_values_and_names_that_a_part_never_had_are_no_matter() -> None:
+    now = table("id Int64, a String, b Int32", ColumnChange(3, "zz"), ColumnChange(4, "y", "x"))
+    now = replace(now, columns=(*now.columns, Column("al", "String", "ALIAS", "a")))
+    assert found(now) == {"id": "id", "a": "a", "b": "b"}
+    assert is_current(now, PART, 0)
+    named_so = replace(now, columns=(*now.columns[:2], Column("b", "Int32", "ALIAS", "a")))
+    assert found(named_so) == {"id": "id", "a": "a"}
+
+
 def test_a_column_keeps_the_type_that_the_part_has() -> None:
     [_, column] = stored_as(table("id Int64, a UInt8"), PART, 0)
     assert column == StoredColumn("a", "a", "String")
@@ -108,6 +117,8 @@ def test_the_record_of_an_alter_reads_back() -> None:
         RECORD.encode() + b"more\n",
         RECORD.encode().replace(b"drop\td", b"drop\t"),
         RECORD.encode().replace(b"drop\td", b"rename\td"),
+        RECORD.encode().replace(b"drop\td", b"drop\td\te"),
+        RECORD.encode().replace(b"drop\td", b"move\td\te"),
         RECORD.encode().replace(b"changes: 2", b"changes: 3"),
         RECORD.encode().replace(b"drop", b"\xff"),
     ],
@@ -150,7 +161,8 @@ def test_what_is_in_zookeeper_gives_other_replicas_the_same_definition(text: str
     """P34."""
     altered = alter(text).definition
     texts = metadata_text(altered), columns_text(altered.columns)
-    assert definition_of_texts(TABLE, *texts, 4, altered.history) == altered
+    later = (*altered.history, ColumnChange(5, "a"))
+    assert definition_of_texts(TABLE, *texts, 4, later) == altered
 
 
 def test_keys_that_an_alter_leaves_alone_stay_as_they_were_said() -> None:
