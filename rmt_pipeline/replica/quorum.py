@@ -38,7 +38,7 @@ from rmt_pipeline.zookeeper.keeper import (
     absent,
 )
 from rmt_pipeline.zookeeper.paths import TablePaths
-from rmt_pipeline.zookeeper.snapshot import claims_and_parts
+from rmt_pipeline.zookeeper.snapshot import claims_and_parts, staying_replicas
 
 FAILED_KEPT_S = 86_400.0  # by then no insert waits that has not seen the failure
 
@@ -365,9 +365,11 @@ def _failed_long_ago(replica: Replica) -> list[PartName]:
 
 
 def _is_known(replica: Replica, part: PartName) -> bool:
-    """Whether a replica has the part, or an entry that makes it. The queues are read first."""
+    """Whether a replica has the part, or an entry that makes it. The queues are read first. What is
+    left of a replica whose drop has begun is not asked.
+    """
     keeper, table = replica.keeper, replica.table
-    peers = [table.replica(name) for name in keeper.children(table.replicas)]
+    peers = [table.replica(name) for name in staying_replicas(keeper, table)]
     queues: Sequence[Sequence[str] | None] = keeper.children_many([p.queue for p in peers])
     texts = keeper.get_many(
         [

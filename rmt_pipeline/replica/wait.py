@@ -12,7 +12,7 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.keeper import Keeper, RefusalKind, Refused
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, last_name, sequence_number
-from rmt_pipeline.zookeeper.snapshot import living_replicas
+from rmt_pipeline.zookeeper.snapshot import staying_replicas
 
 WAIT_SLICE_S = 3.0  # an event that was missed costs at most this
 
@@ -143,7 +143,7 @@ def wait_as_asked_for(
     replica = living()
     names = [replica.name]
     if query.alter_sync >= 2:
-        found = living_replicas(replica.keeper, replica.table)
+        found = staying_replicas(replica.keeper, replica.table)
         names = sorted(
             name
             for name, active in found.items()
@@ -226,8 +226,9 @@ def _wait_one(
     waker: Waker,
 ) -> bool:
     """Wait until the replica at `paths` has copied the log up to the entry of this number, and the
-    entries that `is_meant` accepts, of those queued by then, have left its queue. False if
-    `give_up` came first.
+    entries that `is_meant` accepts, of those queued by then, have left its queue. A replica whose
+    drop has begun is not waited for, even if the process that drops it died. False if `give_up`
+    came first.
     """
     keeper = replica.keeper
     try:
@@ -237,7 +238,9 @@ def _wait_one(
                     if give_up():
                         return False
                     waker.wait_s(WAIT_SLICE_S)
+                    keeper.get(paths.host)
             if left is None:
+                keeper.get(paths.host)
                 if give_up():
                     return False
                 waker.wait_s(WAIT_SLICE_S)

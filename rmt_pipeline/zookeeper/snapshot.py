@@ -512,3 +512,16 @@ def living_replicas(keeper: Keeper, table: TablePaths) -> dict[str, bool]:
     names = keeper.children(table.replicas)
     active = keeper.exists_many([table.replica(name).is_active for name in names])
     return {name: stat is not None for name, stat in zip(names, active, strict=True)}
+
+
+def staying_replicas(keeper: Keeper, table: TablePaths) -> dict[str, bool]:
+    """As `living_replicas`, without those whose drop has begun. Such a replica has no `host`, and
+    never gets one again, even if the process that dropped it died and left its other nodes.
+    """
+    living = living_replicas(keeper, table)
+    hosts = keeper.exists_many([table.replica(name).host for name in living])
+    return {
+        name: active
+        for (name, active), host in zip(living.items(), hosts, strict=True)
+        if host is not None
+    }

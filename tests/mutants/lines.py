@@ -344,8 +344,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "mutations: who waits for one waits for those before it",
         f"{REPLICA}/mutations/mutations.py",
-        "        return mutation_id in noted_mutations(keeper, paths).finished\n",
-        "        return mutation_id <= noted_mutations(keeper, paths).finished.pointer\n",
+        "        is_finished = mutation_id in noted_mutations(keeper, paths).finished\n",
+        "        is_finished = mutation_id <= noted_mutations(keeper, paths).finished.pointer\n",
         NOTED,
     ),
     LineMutant(
@@ -586,7 +586,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "clean up: notes of commits that never landed stay",
-        f"{REPLICA}/insert/record.py",
+        f"{REPLICA}/upkeep/commit_notes.py",
         "if _blocks_of(line) in there)",
         "if line)",
         f"{IN_PART}::test_what_is_noted_of_a_commit_that_never_landed_is_forgotten",

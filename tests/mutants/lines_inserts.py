@@ -10,7 +10,32 @@ IDS = "tests/unit/replica/insert/test_ids_in_zookeeper.py"
 
 MANY = "tests/unit/replica/insert/test_many.py"
 
+IN_PART = "tests/unit/replica/life/test_restore_in_part.py"
+DEAD_TRIES = "tests/unit/replica/life/test_restore_dead_tries.py"
+
 INSERT_MUTANTS = (
+    LineMutant(
+        "notes: a merge across the numbers of a commit that never landed leaves its note",
+        f"{REPLICA}/work/carry.py",
+        "            settle_notes(self._replica, task.part)\n            published",
+        "            published",
+        f"{IN_PART}::test_a_merge_across_what_never_landed_does_not_have_its_rows",
+    ),
+    LineMutant(
+        "restore: a merge has the rows of each number that it goes across",
+        f"{REPLICA}/life/disk_parts.py",
+        "        if sources and source is None:\n",
+        "        if False:\n",
+        f"{DEAD_TRIES}"
+        "::test_a_dead_try_across_whose_number_others_were_merged_is_not_in_the_table",
+    ),
+    LineMutant(
+        "notes: a commit that is under way is taken for one that never landed",
+        f"{REPLICA}/upkeep/commit_notes.py",
+        "if not locks or any(replica.keeper.exists_many(locks)):",
+        "if not locks:",
+        f"{IN_PART}::test_a_note_of_a_commit_that_is_under_way_stays",
+    ),
     LineMutant(
         "ids: who undoes an insert without ids does not tell who read its record",
         f"{REPLICA}/partitions/undo.py",

@@ -314,4 +314,18 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
         "tests/simulation/test_scenarios.py"
         "::test_what_a_replacement_brought_is_looked_at_again_before_it_is_lost",
     ),
+    LineMutant(
+        "waits: a replica whose drop was cut off is waited for",
+        f"{REPLICA}/wait.py",
+        "                keeper.get(paths.host)\n                if give_up():\n",
+        "                if give_up():\n",
+        "tests/unit/replica/test_half_dropped.py::test_a_drop_of_all_rows_does_not_wait_for_it",
+    ),
+    LineMutant(
+        "waits: a mutation is waited for where a drop was cut off",
+        f"{REPLICA}/mutations/mutations.py",
+        "    return is_finished or keeper.exists(paths.host) is None\n",
+        "    return is_finished\n",
+        "tests/unit/replica/test_half_dropped.py::test_a_mutation_does_not_wait_for_it",
+    ),
 )

@@ -19,8 +19,9 @@ While an insert is in part its record is not forgotten, however old it grows.
 Each commit of a large insert is also noted on the disk that has its parts, before it is sent
 (`commit_note`). When ZooKeeper loses the table, the parts do not say how many rows the insert had
 in all, and a merged part does not say which inserts its rows came from: the notes do. They are
-removed when the insert is whole; notes whose process died are checked against ZooKeeper by the
-clean-up.
+removed when the insert is whole. Notes whose process died are checked against ZooKeeper before a
+merged part of the same partition gets its name on this disk, and by the clean-up
+(`replica.upkeep.commit_notes`).
 
 An insert is also in part when some of it was lost (`protocol.inserts.rows`): the quorum of one of
 several blocks failed, or no replica has one of them any more.
@@ -38,8 +39,6 @@ from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord, Parti
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.marks import CommitNote
 from rmt_pipeline.zookeeper.transactions import RecordChange
-
-NOTE_IS_YOUNG_S = 600.0  # longer than a commit that was sent may be under way
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,35 +201,3 @@ def forget_whole(replica: Replica, insert_id: str, record: InsertRecord) -> None
     notes = replica.store.marks.commit_notes().get(insert_id, [])
     old = [note for note in notes if note.commit < record.batches]
     replica.store.marks.forget_commits(insert_id, old)
-
-
-def tidy_notes(replica: Replica) -> None:
-    """Forget the notes of inserts that are whole, and whatever notes say of commits that never
-    landed: a merge across the block numbers of such a commit would otherwise seem to contain its
-    rows. Young notes are left to their insert, which may be about to send the commit.
-
-    The caller has made sure that ZooKeeper is no older than this disk.
-    """
-    marks = replica.store.marks
-    for insert_id, notes in marks.commit_notes().items():
-        known = read_record(replica, insert_id)
-        is_whole = known is not None and known.record.is_whole
-        if known is not None and is_whole:
-            forget_whole(replica, insert_id, known.record)
-        there = frozenset(() if known is None or is_whole else map(_blocks_of, known.lines))
-        for note in notes:
-            noted_s = marks.commit_noted_s(insert_id, note)
-            if noted_s is None or replica.clock.now_s() - noted_s < NOTE_IS_YOUNG_S:
-                continue
-            record = InsertRecord.decode(note.record)
-            left = tuple(line for line in record.partitions if _blocks_of(line) in there)
-            if left and left == record.partitions:
-                continue
-            if left:
-                rest = replace(record, partitions=left).encode()
-                marks.note_commit(insert_id, CommitNote(note.commit, rest))
-            marks.forget_commits(insert_id, [note])
-
-
-def _blocks_of(line: PartitionRows) -> tuple[str, int, int]:
-    return line.partition, line.first, line.last

@@ -24,10 +24,11 @@ class DiskParts:
     `promised`: these, and the parts that they cover, which clean-up removes in its time. `small`:
     those of the promised parts that are one block of an insert each; `unseen`: those of the small
     ones that this server never saw promised. `left_out`: parts that are broken, overlap another
-    one, or are a block that is there twice, with the reason. `dropped`: ranges that were dropped
-    here. `numbers`: by partition, the greatest number that is known here; `mutations`: the greatest
-    number of a mutation, -1 without any. `in_part`: what was noted of each commit of inserts that
-    took several commits and are not known to have ended, by insert id.
+    one, are a block that is there twice, or are in no merge that covers them, with the reason.
+    `dropped`: ranges that were dropped here. `numbers`: by partition, the greatest number that is
+    known here; `mutations`: the greatest number of a mutation, -1 without any. `in_part`: what was
+    noted of each commit of inserts that took several commits and are not known to have ended, by
+    insert id.
     """
 
     parts: Mapping[PartName, Manifest]
@@ -70,6 +71,10 @@ def parts_of_disk(replica: Replica) -> DiskParts:
     for part, other in overlapping.items():
         del manifests[part]
         left_out.append((part, f"it overlaps {other}, and neither contains the other"))
+    for part in sorted(small.keys() & manifests.keys() - set(maximal)):
+        if not _is_in(part, maximal.containing(part), manifests):
+            del manifests[part]
+            left_out.append((part, "merges went across its number: it was never announced"))
     mutations = [int(one) for found in manifests.values() for one in found.mutations]
     return DiskParts(
         parts={part: manifests[part] for part in maximal},
@@ -82,6 +87,23 @@ def parts_of_disk(replica: Replica) -> DiskParts:
         mutations=max(mutations, default=-1),
         in_part=noted_records(replica),
     )
+
+
+def _is_in(
+    part: PartName, covering: PartName | None, manifests: Mapping[PartName, Manifest]
+) -> bool:
+    """Whether the covering part has the rows of this block, as far as the disk tells. The process
+    of an insert may have died when the part had its name and was not announced yet. A merge goes
+    across such a number, and names its sources.
+    """
+    while covering is not None and covering.blocks_count > 1:
+        named = map(PartName.try_parse, manifests[covering].sources)
+        sources = [one for one in named if one is not None]
+        source = next((one for one in sources if one.contains(part)), None)
+        if sources and source is None:
+            return False
+        covering = source if source in manifests else None
+    return True
 
 
 def _inspected(

@@ -13,7 +13,7 @@ from rmt_pipeline.protocol.nodes.formats import MutationEntry
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.known import KnownQueue
-from rmt_pipeline.zookeeper.snapshot import living_replicas, queued_entries
+from rmt_pipeline.zookeeper.snapshot import queued_entries, staying_replicas
 
 LOOK_EVERY_S = 0.2
 
@@ -43,7 +43,7 @@ def wait_for_kill(
     `entry` was, for at most `timeout_s`. Replicas that are dropped meanwhile are left out.
     """
     clock, start_s = replica.clock, replica.clock.monotonic_s()
-    living = living_replicas(replica.keeper, replica.table)
+    living = staying_replicas(replica.keeper, replica.table)
     away = tuple(name for name, active in sorted(living.items()) if not active)
     known = {name: KnownQueue() for name, active in sorted(living.items()) if active}
     after_s: dict[str, float] = {}

@@ -469,18 +469,19 @@ def wait_for_mutation(
 
 
 def _has_finished(replica: Replica, name: str, mutation_id: str, waker: Waker) -> bool:
-    """Whether the replica `name` has finished the mutation; True if it was dropped, and need not be
-    waited for.
+    """Whether the replica `name` has finished the mutation; True if its drop has begun, and it need
+    not be waited for.
     """
     keeper, paths = replica.keeper, replica.table.replica(name)
     for path in (paths.mutation_pointer, paths.finished_mutations):
         keeper.exists(path, waker.wake)
     try:
-        return mutation_id in noted_mutations(keeper, paths).finished
+        is_finished = mutation_id in noted_mutations(keeper, paths).finished
     except ReplicaRetired:
         if keeper.exists(paths.host) is not None:
             raise
         return True
+    return is_finished or keeper.exists(paths.host) is None
 
 
 def kill_mutation(replica: Replica, mutation_id: str) -> MutationEntry:

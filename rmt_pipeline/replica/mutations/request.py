@@ -44,9 +44,9 @@ from rmt_pipeline.translate.mutation_rules import check_commands
 from rmt_pipeline.zookeeper.snapshot import (
     QueueSnapshot,
     active_parts,
-    living_replicas,
     noted_mutations,
     queue_snapshot,
+    staying_replicas,
 )
 
 STUCK_TRIES = (
@@ -214,7 +214,7 @@ def wait_as_asked(
     """
     if sync == 0:
         return
-    living = living_replicas(replica.keeper, replica.table)
+    living = staying_replicas(replica.keeper, replica.table)
     others = [
         name
         for name, active in sorted(living.items())

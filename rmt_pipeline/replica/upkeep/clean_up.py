@@ -5,7 +5,6 @@ node is gone already, the other one has removed it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
@@ -25,13 +24,13 @@ from rmt_pipeline.protocol.retention import (
     outdated_parts,
 )
 from rmt_pipeline.protocol.settings.table import TableSettings
-from rmt_pipeline.replica.insert.record import tidy_notes
 from rmt_pipeline.replica.insert.report import again_words
 from rmt_pipeline.replica.mutations.mutations import clean_mutations
 from rmt_pipeline.replica.quorum import clean_quorums
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.attached import AttachedLeft, remove_attached
 from rmt_pipeline.replica.upkeep.check import is_idle, look_at_disk
+from rmt_pipeline.replica.upkeep.commit_notes import tidy_notes
 from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
 from rmt_pipeline.replica.upkeep.outdated_ids import OutdatedIds, find_outdated, forget_ids
 from rmt_pipeline.replica.upkeep.rewound import (
@@ -198,7 +197,7 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
     replica.store.part_log.note(PartEvent("RemovePart", str(one), now_s) for one in removed)
     detached, full = _set_aside(replica, plan.unexpected)
     _tried(words, partial(_forget_dropped, replica))
-    _tried(words, partial(_tidy_notes, replica))
+    _tried(words, partial(tidy_notes, replica))
     swept = partial(
         replica.store.sweep,
         keep=(),
@@ -241,19 +240,6 @@ def _ids(plan: CleanUpPlan, left: Sequence[AttachedLeft]) -> OutdatedIds:
     old = plan.ids.blocks
     going = tuple(block_id for block_id in old.remove if not block_id.startswith(stay))
     return replace(plan.ids, blocks=replace(old, remove=going))
-
-
-def _tidy_notes(replica: Replica) -> None:
-    """Tidy the notes of commits on this disk, unless ZooKeeper is older than the disk: one that was
-    restored from an older copy does not know how far an insert has come.
-    """
-    if not replica.store.marks.commit_notes():
-        return
-    if replica.keeper.exists(replica.table.restoring) is not None:
-        return
-    with suppress(ZooKeeperIsOlder):
-        require_log_as_seen(replica)
-        tidy_notes(replica)
 
 
 def _set_aside(

@@ -45,6 +45,7 @@ from rmt_pipeline.replica.put_back import PutBack, is_unseen, stage_what_is_left
 from rmt_pipeline.replica.quorum import awaited_parts
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import manifest_seen
+from rmt_pipeline.replica.upkeep.commit_notes import settle_notes
 from rmt_pipeline.replica.work.drop import DropHere, drop_here
 from rmt_pipeline.replica.work.merge import MergeHere, merge_here
 from rmt_pipeline.replica.work.mutate import MutateHere, mutate_here
@@ -337,6 +338,7 @@ class BatchCarrier:
                 f"{self._replica}: {task.part} arrived from {task.how.replica} and is not what "
                 f"ZooKeeper has for it: {difference}"
             )
+        settle_notes(self._replica, task.part)
         awaited = awaited_parts(task.entry)
         return Ready(task.node, task.part, staged, task.how.header is not None, awaited)
 
@@ -352,6 +354,7 @@ class BatchCarrier:
             return self._failed_task(batch, task, outcome)
         try:
             parts = awaited_parts(task.entry)
+            settle_notes(self._replica, task.part)
             published = publish(self._replica, task.node, task.part, outcome, awaited=parts)
         except ReplicaRetired:
             raise

@@ -1,10 +1,11 @@
 """What is left of a replica that somebody died dropping holds nobody up."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.insert.result import InsertResult, Outcome, QuorumNotReached
 from rmt_pipeline.replica.mutations.mutations import (
@@ -12,10 +13,13 @@ from rmt_pipeline.replica.mutations.mutations import (
     finalize_mutations,
     load_mutations,
 )
-from rmt_pipeline.replica.quorum import clean_quorums
+from rmt_pipeline.replica.mutations.request import wait_as_asked
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.quorum import FAILED_KEPT_S, clean_quorums
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
-from rmt_pipeline.zookeeper.keeper import Delete, SetData
-from tests.support.local_replicas import ROOT, Replicas
+from rmt_pipeline.replica.wait import wait_as_asked_for
+from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
+from tests.support.local_replicas import ROOT, Meanwhile, Replicas
 
 HALF = f"{ROOT}/replicas/r2"
 ALONE = {"insert_quorum_parallel": "0"}
@@ -131,3 +135,82 @@ def test_a_replica_whose_drop_was_cut_off_is_not_waited_for(three: Replicas) -> 
     assert clean_quorums(three["r1"]) == 1
     three.meanwhile.append(lambda: three.step("r2", "fetch"))
     assert quorum_insert(three, 2, **ALONE).rows == 1
+
+
+def begin_drop(replicas: Replicas, name: str) -> None:
+    """The process that drops the replica dies right behind the removal of `host`."""
+    replicas.stop(name)
+    paths = replicas["r1"].table.replica(name)
+    replicas["r1"].keeper.multi([SetData(paths.is_lost, b"1"), Delete(paths.host)])
+
+
+def lasting(**settings: int) -> QuerySettings:
+    """Whoever is waited for is waited for long, also when away."""
+    long = {"receive_timeout": 1000, "replication_wait_for_inactive_replica_timeout": 1000}
+    return QuerySettings(**{**long, **settings})
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_a_drop_of_all_rows_does_not_wait_for_it(three: Replicas, when: str) -> None:
+    three.insert("r1", 1)
+    three.work_off()
+    steps: list[Callable[[], object]] = [lambda: three.work_off("r1", "r2")]
+    if when == "before":
+        begin_drop(three, "r3")
+    else:
+        steps.append(lambda: begin_drop(three, "r3"))
+    three.table("r1").truncate(settings={"alter_sync": 0})
+    r1 = three["r1"]
+    path = r1.table.log_entry(r1.keeper.children(r1.table.log)[-1])
+    entries = [(path, r1.keeper.get(path)[0])]
+    wait_as_asked_for(lambda: r1, entries, lasting(alter_sync=2), Meanwhile(three.clock, steps))
+    assert three.clock.passed_s < 10
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_a_mutation_does_not_wait_for_it(three: Replicas, when: str) -> None:
+    three.insert("r1", 1)
+    three.work_off()
+
+    def mutate() -> None:
+        for name in ("r1", "r2"):
+            pull_log(three[name])
+            assign_mutations(three[name])
+            three.work_off(name)
+        for name in ("r1", "r2"):
+            three.work_off(name)
+            finalize_mutations(three[name], load_mutations(three[name]))
+
+    steps: list[Callable[[], object]] = [mutate]
+    if when == "before":
+        begin_drop(three, "r3")
+    else:
+        steps.append(lambda: begin_drop(three, "r3"))
+    mutation = three.table("r1").mutate("DELETE WHERE n = 1")
+    waker = Meanwhile(three.clock, steps)
+    wait_as_asked(three["r1"], mutation, lasting(), 2, waker)
+    assert three.clock.passed_s < 10
+
+
+def test_a_failed_quorum_is_forgotten_although_its_nodes_know_the_part(three: Replicas) -> None:
+    with pytest.raises(QuorumNotReached):
+        quorum_insert(three, insert_quorum="3", insert_quorum_parallel="0")
+    [part] = three.stores["r1"].parts()
+    three.step("r3")
+    table = three["r1"].table
+    keeper = three["r1"].keeper
+    keeper.multi([Create(table.quorum_failed(part))])
+    keeper.multi([Delete(three["r1"].paths.part(part))])
+    for name in ("r2", "r3"):
+        peer = table.replica(name)
+        for node in keeper.children(peer.queue):
+            if name == "r2":
+                keeper.multi([Delete(peer.queue_entry(node))])
+    for name in keeper.children(table.log):
+        keeper.multi([Delete(table.log_entry(name))])
+    three.clock.passed_s += 2 * FAILED_KEPT_S
+    clean_quorums(three["r1"])
+    assert keeper.exists(table.quorum_failed(part)) is not None, "r3 is to fetch it"
+    half_drop(three, "r3")
+    clean_quorums(three["r1"])
+    assert keeper.exists(table.quorum_failed(part)) is None

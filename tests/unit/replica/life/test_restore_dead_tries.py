@@ -182,3 +182,35 @@ def test_a_try_of_an_insert_with_a_token_that_died_on_the_disk_that_has_it_goes(
     two.live_on()
     assert two.values("r1") == two.values("r2") == Counter([9, 9])
     assert two.insert_again("r2", 9, 9, token="mine") == "duplicate"
+
+
+@pytest.mark.parametrize("order", [("r1", "r2"), ("r2", "r1")])
+@pytest.mark.parametrize("token", ["", "mine"])
+@pytest.mark.parametrize("merges", [1, 2])
+@pytest.mark.parametrize("merged_by", ["r1", "r2"])
+def test_a_dead_try_across_whose_number_others_were_merged_is_not_in_the_table(
+    two, order, token, merges, merged_by
+):
+    """The merged part of r1's disk contains its number, and not its rows. Said again it came back
+    as a duplicate: rows that an answer says are there were not.
+    """
+    two.insert("r2", 1)
+    die_before_the_commit(two, "r1", 9, token=token)
+    two.stop("r1")
+    two.insert("r2", 2)
+    two.live_on()
+    for value in range(merges):
+        optimize_partition(two[merged_by], "all", final=True, skip_merged=False)
+        two.live_on()
+        two.insert("r2", 10 + value)
+    two.wipe()
+    for name in order:
+        two.restore(name)
+    two.live_on()
+    assert two.insert_again("r1", 9, token=token) == "inserted"
+    two.live_on()
+    for name in order:
+        assert two.values(name) == Counter([1, 2, 9, *range(10, 10 + merges)]), name
+    assert two["r1"].store.detached() == ["ignored_all_1_1_0"], (
+        "the dead try is kept for people"
+    )

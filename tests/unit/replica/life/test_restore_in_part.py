@@ -15,7 +15,7 @@ from rmt_pipeline.replica.insert.record import noted_records, read_record
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.local_replicas import by_tens
-from tests.support.lost_answers import faulty, logs
+from tests.support.lost_answers import before, faulty, logs
 from tests.support.mortal_disk import Died
 from tests.support.restoring import Disaster, forget_ephemerals
 
@@ -198,3 +198,40 @@ def test_what_is_noted_of_a_commit_that_never_landed_is_forgotten(two, commits):
         for line in record.partitions
     ]
     assert noted == [str(partition) for partition in range(commits)]
+
+
+@pytest.mark.parametrize("order", [("r1", "r2"), ("r2", "r1")])
+@pytest.mark.parametrize("token", ["", "mine"])
+@pytest.mark.parametrize("merged_by", ["r1", "r2"])
+def test_a_merge_across_what_never_landed_does_not_have_its_rows(two, order, token, merged_by):
+    """The insert has noted its first commit and died. Two others have the numbers before and after
+    that of its block, and are merged. All that within a minute, before any clean-up.
+    """
+    two.insert_again("r2", 3)
+    cut_off(two, "r1", 0, token=token)
+    two.stop("r1")
+    two.insert_again("r2", 4)
+    two.live_on()
+    merge_all(two, merged_by, "0")
+    two.live_on()
+    assert [str(part) for part in two["r1"].store.parts() if part.level] == ["0_0_2_1"]
+    two.wipe()
+    restore(two, order)
+    two.insert_again("r1", *VALUES, token=token)
+    two.live_on()
+    for name in ("r1", "r2"):
+        assert two.values(name) == Counter([*VALUES, 3, 4]), name
+
+
+def test_a_note_of_a_commit_that_is_under_way_stays(two):
+    """A clean-up of the same host comes between the note and the commit."""
+    replica = two["r1"]
+    noted = []
+
+    def meanwhile():
+        carry_out(replica, plan_clean_up(replica))
+        noted.append(len(replica.store.marks.commit_notes()))
+
+    with before(replica.session, logs, meanwhile):
+        two.insert_again("r1", *VALUES, token="mine")
+    assert noted == [1]
