@@ -7,6 +7,8 @@ flipped bit in a number is found too. Any bytes decode to a Manifest or raise Co
 
 import json
 import re
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -22,6 +24,9 @@ from rmt_pipeline.protocol.ttl import NO_TTL, PartTtl, TtlTimes
 from rmt_pipeline.store import layout
 from rmt_pipeline.store.hashes.checksums import HASH_HEX_LENGTH, hash_16, hash_hex
 
+# Of a table: 100,000 manifests of a few columns, or 8,000 of a hundred. A loop over more parts
+# reads all of them again.
+READ_BYTES_MAX = 256 << 20
 FORMAT = 1  # Bump when the text changes; keep decoding every older number.
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}", re.ASCII)
@@ -136,6 +141,13 @@ class Manifest:
         return manifest
 
     @property
+    def bytes_in_memory(self) -> int:
+        """About how many bytes this object takes in memory: most are of the columns, with their
+        names and hashes.
+        """
+        return 1600 + 330 * len(self.columns) + 290 * len(self.files) + 80 * len(self.sources)
+
+    @property
     def files_hash(self) -> bytes:
         """A hash, 16 bytes, over the names and contents of all files."""
         names_and_hashes = (
@@ -160,6 +172,46 @@ class Manifest:
     def file(self, name: str) -> PartFile | None:
         """The data file with this name; None if there is none."""
         return next((file for file in self.files if file.name == name), None)
+
+
+class ReadManifests:
+    """The manifests that a process has read, by part, each with the time (mtime) of its file; the
+    least recently used ones are forgotten. Several threads may use it at once.
+    """
+
+    def __init__(self) -> None:
+        self._found: OrderedDict[PartName, tuple[float | None, Manifest]] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, part: PartName) -> tuple[float | None, Manifest] | None:
+        with self._lock:
+            found = self._found.get(part)
+            if found is not None:
+                self._found.move_to_end(part)
+            return found
+
+    def remember(self, part: PartName, modified_s: float | None, manifest: Manifest) -> None:
+        with self._lock:
+            self._pop(part)
+            self._found[part] = (modified_s, manifest)
+            self._bytes += manifest.bytes_in_memory
+            while self._bytes > READ_BYTES_MAX and len(self._found) > 1:
+                self._pop(next(iter(self._found)))
+
+    def forget(self, part: PartName) -> None:
+        with self._lock:
+            self._pop(part)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._found.clear()
+            self._bytes = 0
+
+    def _pop(self, part: PartName) -> None:
+        found = self._found.pop(part, None)
+        if found is not None:
+            self._bytes -= found[1].bytes_in_memory
 
 
 @lru_cache(maxsize=64)

@@ -14,8 +14,6 @@ them. Several processes of one host may use one store at once.
 import contextlib
 import errno
 import json
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -26,7 +24,7 @@ from rmt_pipeline.store.detached import DetachedParts, copy_of, set_aside
 from rmt_pipeline.store.disk import Disk, Lock
 from rmt_pipeline.store.dropped import DroppedRanges
 from rmt_pipeline.store.hashes.checksums import hash_of_chunks
-from rmt_pipeline.store.manifest import Manifest, rows_and_bytes
+from rmt_pipeline.store.manifest import Manifest, ReadManifests, rows_and_bytes
 from rmt_pipeline.store.marks import Marks
 from rmt_pipeline.store.part_log import PartLog
 from rmt_pipeline.store.staging import FetchNote, StagedPart, Staging, all_gone
@@ -34,7 +32,6 @@ from rmt_pipeline.store.tally import ErrorCounts, PostponedEntries
 from rmt_pipeline.store.whole_parts import WholeParts, says_the_same
 from rmt_pipeline.system import IdSource
 
-MANIFESTS_CACHED_MAX = 100_000  # about 2 kB each; a loop over more parts rereads all of them
 _UNREADABLE = (errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.ENOENT, errno.EISDIR)
 _WRITTEN_WHOLE: tuple[layout.StageKind, ...] = ("insert", "merge", "fetch")
 HELD_TOGETHER_MAX = 256  # locks, each a file descriptor
@@ -60,8 +57,7 @@ class PartStore:
         self._durable = durable
         self.drops = DroppedRanges(disk, root, durable=durable)
         self.detached_parts = DetachedParts(disk, root, durable=durable)
-        self._cache: OrderedDict[PartName, tuple[float | None, Manifest]] = OrderedDict()
-        self._cache_lock = threading.Lock()
+        self._read = ReadManifests()
         self.whole = WholeParts(disk)
         self.marks = Marks(disk, root, durable=durable)
         self.part_log = PartLog(disk, root)
@@ -242,7 +238,7 @@ class PartStore:
                 ) from None
             self.discard(staged)
         else:  # a merge or a peer may ask for it soon
-            self._remember(part, modified_s, staged.manifest)
+            self._read.remember(part, modified_s, staged.manifest)
 
     def _note_whole(self, staged: StagedPart) -> None:
         """Note that a part is whole whose bytes were hashed while they were written, so that its
@@ -268,7 +264,7 @@ class PartStore:
         with self._held([part] if sure else []) as held:
             if sure and (part not in held or not sure()):
                 return False
-            self._forget(part)
+            self._read.forget(part)
             # If the staged name exists: this was done before, or the part is not the staged one.
             with contextlib.suppress(FileNotFoundError, FileExistsError):
                 self._disk.rename(self._path(str(part)), self._path(staged.directory))
@@ -288,38 +284,28 @@ class PartStore:
         """The part's manifest. Raises MissingPart, Corruption if it can't be read."""
         path = self._path(str(part), layout.MANIFEST)
         modified_s = self._disk.modified_s(path)
-        with self._cache_lock:
-            cached = self._cache.get(part)
-            if cached is not None:
-                self._cache.move_to_end(part)
+        cached = self._read.get(part)
         # A part that was removed and fetched again has another mtime; None is no mtime to compare.
         if cached is not None and modified_s is not None and cached[0] == modified_s:
             return cached[1]
         with self._reading(part):
             data = self._disk.read(path)
         if data is None:
-            self._forget(part)
+            self._read.forget(part)
             raise self._missing(part)
         try:
             manifest = Manifest.decode(data)
         except Corruption as error:
             raise Corruption(f"{self._shown(str(part))}: {error}", part=part) from error
-        self._remember(part, modified_s, manifest)
+        self._read.remember(part, modified_s, manifest)
         return manifest
-
-    def _remember(self, part: PartName, modified_s: float | None, manifest: Manifest) -> None:
-        with self._cache_lock:
-            self._cache[part] = (modified_s, manifest)
-            self._cache.move_to_end(part)
-            if len(self._cache) > MANIFESTS_CACHED_MAX:
-                self._cache.popitem(last=False)  # the least recently used one
 
     def manifest_read(self, part: PartName) -> Manifest | None:
         """The manifest as this process last read or published it; None if it is not cached. The
         disk is not read: good enough to choose parts by, while work on a part needs `manifest`.
         """
-        with self._cache_lock:
-            return self._cache.get(part, (None, None))[1]
+        known = self._read.get(part)
+        return None if known is None else known[1]
 
     def counts(self, part: PartName) -> tuple[int, int]:
         """The part's rows and bytes on disk, for the part log: a manifest that is not cached is
@@ -578,7 +564,7 @@ class PartStore:
 
     def _unname(self, part: PartName, held: Mapping[PartName, Lock | None]) -> bool:
         """Rename the part to `delete_tmp_<part>`. Return False if it stays."""
-        self._forget(part)
+        self._read.forget(part)
         if held[part] is None:
             moved = self._moved(part)
             if moved is not None:
@@ -629,7 +615,7 @@ class PartStore:
         Not for parts that queries still use (`detach_copy`). Raises MissingPart; UserError if there
         are ten such copies already.
         """
-        self._forget(part)
+        self._read.forget(part)
         target = set_aside(self._disk, self._root, str(part), part, reason)
         self._sync_names(layout.DETACHED)
         self._sync_names()
@@ -646,7 +632,7 @@ class PartStore:
                 return None
             if held[part] is not None:
                 return self.detach(part, reason)
-            self._forget(part)
+            self._read.forget(part)
             moved = self._moved(part)
             if moved is None:
                 return None
@@ -741,8 +727,7 @@ class PartStore:
         above = self._root.rpartition("/")[0]
         if self._durable and self._disk.modified_s(above) is not None:
             self._disk.fsync_directory(above)
-        with self._cache_lock:
-            self._cache.clear()
+        self._read.clear()
 
     # Small things
 
@@ -759,10 +744,6 @@ class PartStore:
     def _missing(self, part: PartName) -> MissingPart:
         what = f"has no {layout.MANIFEST}" if self.is_taken(part) else "is not on disk"
         return MissingPart(f"{self._shown(str(part))} {what}", part=part)
-
-    def _forget(self, part: PartName) -> None:
-        with self._cache_lock:
-            self._cache.pop(part, None)
 
     def _make_root(self) -> None:
         if self._disk.modified_s(self._root) is not None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +18,7 @@ from rmt_pipeline.protocol.errors import Conflict, Corruption, DiskFull, Missing
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store import layout
 from rmt_pipeline.store.disk import Disk, LocalDisk
+from rmt_pipeline.store.manifest import Manifest, PartColumn
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import RandomIds
 from tests.support.fake_disk import FakeDisk
@@ -537,7 +539,8 @@ def test_of_more_manifests_than_are_remembered_the_oldest_are_read_again(
     store: PartStore, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not all of them at once: then a table of so many parts would never be remembered."""
-    monkeypatch.setattr("rmt_pipeline.store.part_store.MANIFESTS_CACHED_MAX", 3)
+    three = 3 * manifest_of({"data-00000.parquet": b"rows"}).bytes_in_memory
+    monkeypatch.setattr("rmt_pipeline.store.manifest.READ_BYTES_MAX", three)
     names = [f"all_{block}_{block}_0" for block in range(4)]
     parts = [put(store, name, b"rows") for name in names]
     read: list[str] = []
@@ -558,6 +561,57 @@ def test_of_more_manifests_than_are_remembered_the_oldest_are_read_again(
     assert read == names
     store.manifest(parts[1])
     assert read == [*names, names[1]]
+
+
+def test_what_is_remembered_has_a_bound_in_bytes_not_in_parts(
+    store: PartStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A manifest of many columns takes the place of many others. One is always remembered."""
+    files = {"data-00000.parquet": b"rows"}
+    wide = manifest_of(files)
+    names = [f"c{number}" for number in range(40)]
+    wide = dataclasses.replace(
+        wide,
+        columns=tuple(PartColumn(name, "UInt64") for name in names),
+        column_hashes=dict.fromkeys(names, 1),
+    )
+    limit = 7 * manifest_of(files).bytes_in_memory
+    monkeypatch.setattr("rmt_pipeline.store.manifest.READ_BYTES_MAX", limit)
+    parts = [put(store, f"all_{block}_{block}_0", b"rows") for block in range(9)]
+    for _ in range(3):  # a part that is read again, removed, and put again counts once
+        store.manifest(parts[0])
+        store.remove(parts[0])
+        put(store, str(parts[0]), b"rows")
+    assert sum(store.manifest_read(part) is not None for part in parts) == 7
+    last = PartName.parse("all_9_9_0")
+    staging = store.begin("insert", "all")
+    staging.write("data-00000.parquet", b"rows")
+    store.publish(staging.seal(wide), last)
+    kept = [part for part in (*parts, last) if store.manifest_read(part) is not None]
+    assert last in kept
+    assert sum(store.manifest(part).bytes_in_memory for part in kept) <= limit
+    monkeypatch.setattr("rmt_pipeline.store.manifest.READ_BYTES_MAX", 1)
+    store.manifest(parts[0])
+    assert store.manifest_read(parts[0]) is not None
+    assert store.manifest_read(last) is None
+
+
+@pytest.mark.parametrize("columns", [1, 30, 300])
+def test_what_a_manifest_takes_in_memory_is_about_what_it_says(columns: int) -> None:
+    names = [f"column_{number}" for number in range(columns)]
+    made = dataclasses.replace(
+        manifest_of({"data-00000.parquet": b"rows"}),
+        columns=tuple(PartColumn(name, "Nullable(String)") for name in names),
+        column_hashes={name: 2**100 + number for number, name in enumerate(names)},
+    )
+    text = made.encode()
+    Manifest.decode(text)
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    found = [Manifest.decode(text) for _ in range(20)]
+    taken = (tracemalloc.get_traced_memory()[0] - before) / len(found)
+    tracemalloc.stop()
+    assert taken / 2 < made.bytes_in_memory < taken * 2
 
 
 def test_parts_that_kept_their_names_are_adopted_in_the_order_they_are_wanted(
