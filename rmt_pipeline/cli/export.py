@@ -32,8 +32,8 @@ def _words(exported: Exported) -> str:
         if exported.version
         else "nothing has changed"
     )
-    anew = f"; written anew: {', '.join(exported.converted)}" if exported.converted else ""
+    rewritten = f"; rewritten: {', '.join(exported.converted)}" if exported.converted else ""
     return (
         f"{exported.format} {exported.place}: {exported.rows} rows in {exported.parts} parts; "
-        f"{changed}{anew}"
+        f"{changed}{rewritten}"
     )

@@ -142,7 +142,7 @@ def _check_assignment(assignment: Assignment, rules: _Rules) -> None:
             raise NotDeterministic(
                 f"UPDATE {assignment}: the MATERIALIZED column {computed.name} follows from {name} "
                 f"and is {computed.default}, which would be another value on each replica. Make "
-                f"it a DEFAULT with MODIFY COLUMN, or insert the rows anew"
+                f"it a DEFAULT with MODIFY COLUMN, or insert the rows again"
             )
         if (place := _place_of(computed.name, definition)) is not None:
             raise CannotUpdateColumn(

@@ -221,7 +221,7 @@ class KazooKeeper:
         clock: Clock,
         *,
         session_timeout_s: float,
-        who: str = "nobody in particular",
+        who: str = "this client",
     ) -> None:
         """`who` is the identity that we have for ZooKeeper, in words for error messages. Raises
         Unavailable if the connection is broken already.

@@ -8,6 +8,7 @@ read, would give them other values. These have the default of the type.
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 import pyarrow as pa
@@ -15,7 +16,12 @@ import pyarrow as pa
 from rmt_pipeline.compute.rows.computed import compiled, evaluated, gives_another_each_time
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.syntax.canonical import canonical
+from rmt_pipeline.syntax.expression import parse_expression
+from rmt_pipeline.syntax.nodes import Aliased, Call, Lambda, Literal, Node
 from rmt_pipeline.syntax.types import parse_type
+
+_DAYS_AGO = {"today": 0, "yesterday": 1}
 
 
 class DefaultExpressions:
@@ -88,6 +94,36 @@ def at_moment(columns: Sequence[Column], now_s: float) -> tuple[Column, ...]:
 
 
 def _text_at(default: str, now_s: float) -> str:
-    from rmt_pipeline.translate.moment import at  # noqa: PLC0415  start-up: slow
+    """The canonical text of the expression with `now()` and the like as constants of the same type.
+    `now_s` is in seconds since the epoch.
+    """
+    return canonical(_at(parse_expression(default), datetime.fromtimestamp(now_s, UTC)))
 
-    return at(default, now_s)
+
+def _at(node: Node, now: datetime) -> Node:
+    match node:
+        case Call():
+            arguments = tuple(_at(one, now) for one in node.arguments)
+            return _call(replace(node, arguments=arguments), now)
+        case Lambda():
+            return replace(node, body=_at(node.body, now))
+        case Aliased():
+            return replace(node, node=_at(node.node, now))
+        case _:
+            return node
+
+
+def _call(call: Call, now: datetime) -> Node:
+    from rmt_pipeline.translate.functions.registry import real_name  # noqa: PLC0415  start-up: slow
+
+    name = real_name(call.name)
+    if name in _DAYS_AGO:
+        day = now - timedelta(days=_DAYS_AGO[name])
+        return Call("toDate", (Literal(f"{day:%Y-%m-%d}"),))
+    if name == "now":
+        time = Call("toDateTime", (Literal(f"{now:%Y-%m-%d %H:%M:%S}"),))
+        return Call("toTimeZone", (time, *call.arguments)) if call.arguments else time
+    if name == "now64":
+        digits = call.arguments or (Literal(3, "3"),)
+        return Call("toDateTime64", (Literal(f"{now:%Y-%m-%d %H:%M:%S.%f}"), *digits))
+    return call

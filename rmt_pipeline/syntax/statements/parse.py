@@ -84,7 +84,7 @@ _ALTER_COMMANDS = {
     "MODIFY STATISTICS": "",
     "APPLY DELETED MASK": "",
     "FORGET PARTITION": (
-        ": its block numbers would begin anew, and what was dropped is known by its numbers. An "
+        ": its block numbers would start again, and what was dropped is known by its numbers. An "
         "empty partition costs one znode"
     ),
     "MODIFY SAMPLE BY": "",

@@ -1,7 +1,7 @@
 """Times from and to numbers and text, time zones, and the current time.
 
 The current time is that of DuckDB's clock, the same for a whole query. Keys and TTL can't use it,
-and an insert replaces it in defaults by a constant (`translate.moment`).
+and an insert replaces it in defaults by a constant (`compute.rows.defaults`).
 """
 
 from rmt_pipeline.translate.base.casts import convert, nullable_like

@@ -25,12 +25,16 @@ from rmt_pipeline.store.tally import EventCounts
 counts = EventCounts(LocalDisk(sys.argv[1]), "")
 for _ in range(200):
     counts.add({ProfileEvent.FETCHES: 1})
+done = ProfileEvent[sys.argv[2]]
+while not counts.read()[done]:  # what waited for the lock is counted with this
+    counts.add({done: 1})
 """
 
 
 def test_several_processes_and_threads_count_to_one_number(tmp_path):
     children = [
-        subprocess.Popen([sys.executable, "-c", COUNT, str(tmp_path)]) for _ in range(2)
+        subprocess.Popen([sys.executable, "-c", COUNT, str(tmp_path), done])
+        for done in ("INSERTED_PARTS", "INSERTED_ROWS")
     ]
     counts = EventCounts(LocalDisk(tmp_path), "")
 

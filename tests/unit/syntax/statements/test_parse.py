@@ -320,7 +320,7 @@ def test_an_insert_can_take_a_file_or_a_query():
     [
         (
             "ALTER TABLE t FORGET PARTITION 1",
-            "ALTER TABLE t FORGET PARTITION is .*: its block numbers would begin anew",
+            "ALTER TABLE t FORGET PARTITION is .*: its block numbers would start again",
         ),
         ("ALTER TABLE t APPLY DELETED MASK", "APPLY DELETED MASK is not implemented$"),
         ("TRUNCATE ALL TABLES FROM d", "TRUNCATE ALL"),
