@@ -99,7 +99,7 @@ def reconcile(
             f"{wrong_rows} of {all_rows} rows are in parts that ZooKeeper does not know, for "
             f"instance {next(one.part for one in set_aside if not one.harmless)}: "
             "is this the right disk, and the right path in ZooKeeper? To start all the same, and "
-            "set them aside in detached/, create the node flags/force_restore_data"
+            "set them aside in detached/: rmt force-restore-data"
         )
     return Reconciliation(
         fetch=tuple(part for part in expected if here.containing(part) is None),

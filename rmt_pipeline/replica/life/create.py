@@ -128,7 +128,9 @@ def _join(
             return joined.with_creation(_creation_of(keeper, replica) or joined.creation)
         raise ReplicaAlreadyExists(
             f"replica {replica.name!r} of {table.root} already exists; give this table another "
-            "replica name in its ENGINE, or ATTACH it on the server that created it"
+            "replica name in its ENGINE, or ATTACH it on the server that created it. If that "
+            "server is gone for good: SYSTEM DROP REPLICA "
+            f"{replica.name!r} FROM ZKPATH {table.root!r}"
         )
     try:
         keeper.multi(

@@ -245,7 +245,7 @@ def _require_few_broken(replica: Replica, broken: Sequence[tuple[PartName, str]]
             raise TooManyUnexpectedParts(
                 f"{replica}: {len(broken)} parts{what} are broken, for instance {broken[0][0]} "
                 f"({broken[0][1]}); {name} is {limit}: is the disk failing? To start all the same, "
-                "set them aside and fetch them again, create the node flags/force_restore_data"
+                "set them aside and fetch them again: rmt force-restore-data"
             )
 
 

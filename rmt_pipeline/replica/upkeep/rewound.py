@@ -174,8 +174,8 @@ def _older(
         "If a newer copy of ZooKeeper can be had, restore that. Else make the table again from the "
         "disks: stop the servers of its other replicas, and say SYSTEM RESTORE REPLICA "
         f"{replica.definition.full_name} (or rmt restore) on each of them. To go on with what "
-        "ZooKeeper knows, and set aside the rest in detached/, create the node "
-        f"{replica.paths.force_restore_data}"
+        "ZooKeeper knows, and set aside the rest in detached/: rmt force-restore-data "
+        f"{replica.definition.full_name}"
     )
     return ZooKeeperIsOlder(
         f"{replica}: ZooKeeper is older than this disk: {why}. {rows} rows in {parts} parts here "

@@ -47,7 +47,9 @@ def test_a_few_are_set_aside_and_queued_for_a_fetch(replicas):
 def test_too_many_are_left_alone_until_somebody_decides(replicas, setting, limit, words):
     replicas.set(**{setting: limit})
     replica = replicas["r1"]
-    with pytest.raises(TooManyUnexpectedParts, match=f"{words}.*{setting} is {limit}"):
+    with pytest.raises(
+        TooManyUnexpectedParts, match=f"{words}.*{setting} is {limit}.*rmt force-restore-data"
+    ):
         recover_parts(replica)
     assert replicas.stores["r1"].detached() == []
     assert len(replicas.parts("r1")) == 3
