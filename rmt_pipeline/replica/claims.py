@@ -32,12 +32,14 @@ class Holder:
     def new(cls, replica: Replica) -> "Holder":
         return cls(replica, replica.new_holder())
 
-    def take(self, snapshot: QueueSnapshot, claims: Mapping[str, tuple[PartName, ...]]) -> bool:
+    def take(
+        self, snapshot: QueueSnapshot, claims: Mapping[str, tuple[PartName, ...]]
+    ) -> bool | None:
         """Claim queue entries, all of them or none. `claims` maps each queue node to the parts that
         its entry produces. Returns whether they are claimed.
 
-        False if another worker claimed first or a DROP came, and also if there was no answer: in
-        that case the session deletes the claims that may have been made, before we look again.
+        False if another worker claimed first or a DROP came. None if there was no answer: then the
+        session deletes the claims that may have been made, before we look again.
         """
         replica = self.replica
         came = {node: Claim(self.name, parts) for node, parts in claims.items()}
@@ -53,7 +55,7 @@ class Holder:
             with seen_to(replica.keeper, [self.stray(node) for node in claims]):
                 replica.keeper.multi(ops)
         except OutcomeUnknown:
-            return False
+            return None
         except Refused as refused:
             taken = refused.kind in (RefusalKind.BAD_VERSION, RefusalKind.NODE_EXISTS)
             finished = refused.path in {replica.paths.queue_entry(node) for node in claims}

@@ -32,6 +32,8 @@ from rmt_pipeline.protocol.log.codec import decode
 from rmt_pipeline.protocol.log.entry import (
     GetPart,
     LogEntry,
+    MergeParts,
+    MutatePart,
     ReplaceRange,
     drop_range_of,
     partitions_about,
@@ -441,6 +443,9 @@ def _copy(
     )
     known.changed(paths, before, replica.keeper.session_id, came=nodes)
     known.published(paths, listed, here, replica.keeper.session_id)
+    if any(isinstance(one.entry, MergeParts | MutatePart) for one in queued):
+        for wake in replica.memory.wakers.of(["merge"]).values():
+            wake()
     return len(nodes)
 
 

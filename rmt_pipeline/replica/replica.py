@@ -225,6 +225,10 @@ class Memory:
     """Multis of inserts that wait for one that is under way. None is lost, because the insert that
     sent it does not return before.
     """
+    wakers: Hints[str, Callable[[], None]] = field(default_factory=Hints)
+    """Under "merge", what wakes the merge pool of this process, if it has one: called when a merge
+    or a mutation was copied from the log. The pool would look at it a little later by itself.
+    """
     passes_by: bool = False
     """Set by a loop that never ends: it need not report replacements that left nothing to do, so
     `pull_log` does not queue them.

@@ -34,6 +34,7 @@ from rmt_pipeline.protocol.log.entry import (
     sources_of,
 )
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.queue.facts import Facts, Run
 from rmt_pipeline.protocol.queue.view import Plan, QueueView
 from rmt_pipeline.replica.alter.apply import alters_first
 from rmt_pipeline.replica.backoff import Backoff
@@ -69,6 +70,7 @@ from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, queue_snapshot, queue
 
 UNKNOWN_BYTES = limits.SMALL_MERGE_BYTES + 1  # a source that is not here counts as large
 WAITING_SHOWN_MAX = 20
+CLAIM_TRIES = 5  # in one look, if the claims of other pools come between
 POSTPONED_EVERY_S = 1.0
 
 
@@ -197,16 +199,55 @@ class Executor:
             next_retry_s=self._backoff.next_s(now_s, clock.monotonic_s()),
             left=self._count_open(view, plan, [], now_s),
         )
-        holder = Holder.new(replica)
-        batches = tuple(Batch(group, holder) for group in self._groups(tasks, facts.sizes))
-        look = Look(replace(step, left=self._count_open(view, plan, tasks, now_s)), batches)
+        groups, look = tuple(self._groups(tasks, facts.sizes)), Look(step)
+        left = self._count_open(view, plan, tasks, now_s)
         # Claim last: an error that is raised after this would leave claims behind.
-        if tasks and not holder.take(snapshot, {task.node: task.produces for task in tasks}):
-            look = Look(step)
+        holder = self._claimed(snapshot, view, facts, tasks) if tasks else None
+        if holder is not None:
+            batches = tuple(Batch(group, holder) for group in groups)
+            look = Look(replace(step, left=left), batches)
         self._note_postponed({node for node, _ in waiting}, view.entries)
         self._left = look.step.left
         self._begun = [*(one for one in self._begun if one.left), *look.batches]
         return look
+
+    def _claimed(
+        self,
+        snapshot: QueueSnapshot,
+        view: QueueView,
+        facts: Facts,
+        tasks: Sequence[ClaimedEntry],
+    ) -> Holder | None:
+        """Claim these entries, all of them or none; returns who holds the claims. None if another
+        worker was faster.
+
+        While a merge pool looks at its sources on the disk, the fetch pool of a busy replica claims
+        several times. So merges that may run beside what was claimed meanwhile are claimed again.
+        """
+        replica = self._replica
+        known, claims = replica.memory.queue, {task.node: task.produces for task in tasks}
+        for _ in range(CLAIM_TRIES):
+            holder = Holder.new(replica)
+            is_taken = holder.take(snapshot, claims)
+            if is_taken:
+                return holder
+            if is_taken is None or not all(isinstance(task.how, MergeHere) for task in tasks):
+                return None
+            snapshot = queue_snapshot(
+                replica.keeper,
+                replica.paths,
+                known,
+                queue=known.queued(replica.paths),
+                before=snapshot,
+            )
+            now = QueueView(snapshot.entries, snapshot.claims, snapshot.parts, view)
+            came = (node for node in now.claims if node not in view.claims)
+            for node in came:
+                facts = facts.with_running(now.entries[node]) if node in now.entries else facts
+            view = now
+            if snapshot.is_lost or not _may_run(view, facts, tasks):
+                return None
+        return None
 
     def _snapshot(
         self, watch: Watch | None, queue: Queued | Collection[str] | None
@@ -406,6 +447,17 @@ class Executor:
         alone.sort(key=itemgetter(0))
         groups = [*together.values(), *([task] for _, task in alone)]
         yield from (tuple(group) for group in groups if group)
+
+
+def _may_run(view: QueueView, facts: Facts, tasks: Iterable[ClaimedEntry]) -> bool:
+    """Whether these merges, which were chosen a moment ago, may all run side by side now."""
+    for task in tasks:
+        if task.node not in view.entries or view.decide(task.node, facts) != Run():
+            return False
+        if not all(source in view.current for source in sources_of(task.entry)):
+            return False
+        facts = facts.with_running(task.entry)
+    return True
 
 
 def _result(entry: LogEntry) -> PartName:

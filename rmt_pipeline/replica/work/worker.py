@@ -221,6 +221,9 @@ class Worker:
         self._merges = MergeDuty(replica)
         self._log = Signal(waker)
         self._queue = Signal(waker)
+        self._to_merge = Signal(waker)
+        if pool == "merge":
+            replica.memory.wakers.learn({pool: self._to_merge.fire})
         self._waiting: tuple[tuple[str, str], ...] = ()
         self._retry_s = math.inf
         self._pulled_to: int | None = None
@@ -245,6 +248,7 @@ class Worker:
         fetched again, and the next turn goes on without it.
         """
         look = Look(Step())
+        self._to_merge.take()
         try:
             if self._now_s() >= self._all_next_s:
                 self._look_at_net()
@@ -350,6 +354,11 @@ class Worker:
         if not assigned and not look.step.did_something:
             assigned = self._merges.turn()
         return assigned
+
+    @property
+    def has_come(self) -> bool:
+        """Whether a merge or a mutation was copied to the queue since the last turn began."""
+        return self._to_merge.is_fired
 
     def idle_s(self) -> float:
         """For how many seconds there is nothing to do, unless a watch fires earlier."""
@@ -532,9 +541,21 @@ class _Loop:
 
     def _wait(self, worker: Worker, longest_s: float) -> None:
         self._waker.wait_s(min(worker.idle_s(), longest_s))
-        if self._pool == "merge" and not self._hands.have_done:
-            worker.replica.clock.sleep_s(self._rest_s)
-            self._rest_s = min(2 * self._rest_s, MERGE_LOOK_EVERY_MAX_S)
+        if self._pool == "merge":
+            self._rest(worker)
+
+    def _rest(self, worker: Worker) -> None:
+        """Let a busy log fill the queue, which wakes the merge pool with each insert, until there
+        is something to merge or to report.
+        """
+        clock = worker.replica.clock
+        until_s = clock.monotonic_s() + self._rest_s
+        while not self._hands.have_done and not worker.has_come:
+            left_s = until_s - clock.monotonic_s()
+            if left_s < WAIT_MIN_S:
+                self._rest_s = min(2 * self._rest_s, MERGE_LOOK_EVERY_MAX_S)
+                break
+            self._waker.wait_s(left_s)
 
     def finish(self) -> None:
         """Wait for what was begun, and report it. Raises the first error that belongs to no entry,

@@ -10,7 +10,7 @@ from rmt_pipeline.compute.jobs.merge import LocalMerger
 from rmt_pipeline.compute.merge.job import MergeJob, MergeOutcome
 from rmt_pipeline.protocol.errors import OutcomeUnknown, Unavailable
 from rmt_pipeline.protocol.log.entry import MergeParts
-from rmt_pipeline.protocol.nodes.records import Attempts
+from rmt_pipeline.protocol.nodes.records import Attempts, Claim
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import (
     Assigned,
@@ -24,7 +24,7 @@ from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.work import mutate
 from rmt_pipeline.replica.work.step import PartDone
-from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, SetData
 from rmt_pipeline.zookeeper.snapshot import queue_snapshot
 from tests.support.executor import Executor
 from tests.support.local_replicas import DirectPeers, Replicas
@@ -342,3 +342,76 @@ def test_a_merge_is_published_although_another_replica_is_dropped_at_this_moment
             [made] = three.step("r1").done
         assert made.error == ""
         assert "all_0_1_1" in three.parts("r1")
+
+
+def lost_to(replica: Replica, *claims_beside: Sequence[Op]) -> list[Sequence[Op]]:
+    """The multis that claim here from now on; one of `claims_beside` lands before each of the first
+    ones, as if another pool of this process were faster.
+    """
+    right, left, claimed = replica.keeper.multi, list(claims_beside), []
+
+    def slower(ops: Sequence[Op]) -> list[str]:
+        if any(map(takes, ops)):
+            claimed.append(ops)
+            if left:
+                right([SetData(replica.paths.executing, b""), *left.pop(0)])
+        return right(ops)
+
+    replica.keeper.multi = slower  # type: ignore[method-assign]
+    return claimed
+
+
+def claim_of(replica: Replica, number: int, part: PartName) -> Create:
+    path = replica.paths.claim(f"queue-{number:010d}")
+    return Create(path, Claim("another pool", (part,)).encode())
+
+
+def test_a_merge_is_claimed_in_the_same_look_when_the_fetch_pool_is_faster(replicas):
+    """A busy fetch pool claims more often than a merge pool looks at its sources, and no merge
+    would ever begin.
+    """
+    replica = replicas["r1"]
+    replicas.step("r1", "fetch")
+    beside = [
+        [claim_of(replica, 900 + n, PartName("all", 90 + n, 90 + n, 0))] for n in range(3)
+    ]
+    claimed = lost_to(replica, *beside)
+    executor = replicas.executor("r1", "merge")
+    [batch] = executor.look(None).batches
+    assert len(claimed) == 4
+    assert [one.error for one in executor.carry_out(batch)] == [""]
+    assert len(claims(replica)) == 3, "those of the other pool"
+
+
+def test_a_merge_is_not_claimed_again_beside_what_excludes_it(replicas):
+    """Another pool makes a part that overlaps the result; and one that has claimed the merge."""
+    replica = replicas["r1"]
+    replicas.step("r1", "fetch")
+    [node] = replica.keeper.children(replica.paths.queue)
+    number = int(node.rpartition("-")[2])
+    for beside in (
+        claim_of(replica, 900, PartName("all", 0, 5, 2)),
+        claim_of(replica, number, PartName("all", 0, 1, 1)),
+    ):
+        lost_to(replica, [beside])
+        assert replicas.executor("r1", "merge").look(None).batches == ()
+        assert [replica.paths.claim(one) for one in claims(replica)] == [beside.path]
+        replica.keeper.multi([Delete(beside.path)])
+
+
+def test_a_merge_is_not_claimed_again_without_its_sources(replicas):
+    """A source was lost meanwhile; it is fetched again."""
+    replica = replicas["r1"]
+    replicas.step("r1", "fetch")
+    lost_to(replica, [Delete(replica.paths.part(PartName("all", 0, 0, 0)))])
+    assert replicas.executor("r1", "merge").look(None).batches == ()
+    assert claims(replica) == []
+
+
+def test_a_claim_is_tried_a_few_times_in_a_look(replicas):
+    replica = replicas["r1"]
+    replicas.step("r1", "fetch")
+    claimed = lost_to(replica, *[[]] * 20)
+    assert replicas.executor("r1", "merge").look(None).batches == ()
+    assert 2 <= len(claimed) <= 10
+    assert claims(replica) == []

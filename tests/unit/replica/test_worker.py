@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -14,8 +15,10 @@ from rmt_pipeline.protocol.errors import (
     RmtError,
     TableIsReadOnly,
 )
+from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.mutations.mutations import create_mutation
+from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.work import worker
 from rmt_pipeline.replica.work.worker import Flush, WorkSummary, work
 from rmt_pipeline.system import EventWaker
@@ -243,3 +246,52 @@ def test_what_it_assigns_is_queued_before_it_is_idle(replicas):
     )
     assert (done.stopped, done.assigned) == ("idle", 1)
     assert len(replicas["r1"].keeper.children(replicas["r1"].paths.queue)) == 1
+
+
+def merges(
+    replicas: Replicas, steps: list[Callable[[], object]], until: Callable[[], bool]
+) -> None:
+    """The merge pool of r2, while the next of `steps` happens each time that it waits."""
+    tools = replicas.tools()
+    work(
+        lambda: replicas["r2"],
+        worker.Tools(tools.peers, tools.merger, tools.mutator, spawn=lambda run: run()),
+        "merge",
+        waker=Meanwhile(replicas.clock, steps),
+        linger_s=None,
+        on_flush=lambda _: None,
+        should_stop=until,
+    )
+
+
+def test_a_merge_that_was_pulled_is_made_at_once(replicas):
+    """The merge pool does not rest first, as it does after what wakes it for nothing."""
+    replicas.insert("r1", 1)
+    replicas.insert("r1", 2)
+    replicas.work_off()
+
+    def assigned() -> None:
+        optimize_partition(replicas["r1"], "all", final=True, skip_merged=False)
+        pull_log(replicas["r2"])
+
+    began_s = replicas.clock.passed_s
+    merges(replicas, [assigned], lambda: "all_0_1_1" in replicas.parts("r2"))
+    assert replicas.clock.passed_s - began_s < 0.05
+
+
+def test_inserts_wake_the_merge_pool_now_and_then_only(replicas, monkeypatch):
+    glances, right = [], worker.Executor.glance
+    monkeypatch.setattr(
+        worker.Executor, "glance", lambda *asked: glances.append(1) or right(*asked)
+    )
+
+    def inserted(number: int) -> None:
+        replicas.insert("r1", number)
+        replicas.work_off("r2")
+
+    def steps() -> list[Callable[[], object]]:
+        return [partial(inserted, number) for number in range(20)]
+
+    left = steps()
+    merges(replicas, left, lambda: not left)
+    assert 1 <= len(glances) <= 3
