@@ -1,14 +1,17 @@
 """Which parts a reader reads, and which rows it can't have at the moment."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import MissingPart, Unavailable
 from rmt_pipeline.protocol.log.entry import (
     AttachPart,
     GetPart,
+    LogEntry,
     drop_range_of,
     parts_brought,
+    result_of,
+    sources_of,
 )
 from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.name import PartName
@@ -69,11 +72,8 @@ def readable_parts(replica: Replica) -> ReadableParts:
     absent: list[PartName] = []
     if any(active.containing(part) is None for part in marked):
         [lost] = keeper.get_many([paths.is_lost])
-        is_coming = contained_in(
-            made
-            for entry in queued_entries(keeper, paths, replica.memory.queue).values()
-            for made in parts_brought(entry)
-        )
+        queued = queued_entries(keeper, paths, replica.memory.queue).values()
+        is_coming = contained_in(made for entry in queued for made in parts_brought(entry))
         active = parts_now(keeper, paths, replica.memory.queue).current
         [lost_now] = keeper.get_many([paths.is_lost])
         if lost is None or lost_now is None:
@@ -83,10 +83,30 @@ def readable_parts(replica: Replica) -> ReadableParts:
         absent = [
             part
             for part in marked
-            if active.containing(part) is None and (lost[0] == b"1" or is_coming(part))
+            if active.containing(part) is None
+            and (lost[0] == b"1" or (is_coming(part) and _is_brought(part, queued)))
         ]
     _forget_old_marks(replica, [part for part in marked if part not in absent])
     return ReadableParts(tuple(active), tuple(absent))
+
+
+def _is_brought(part: PartName, queued: Iterable[LogEntry]) -> bool:
+    """Whether the rows of the part come with what is queued. A part that was dropped by itself
+    leaves its numbers, and merges go across them: such a merge has none of its rows.
+    """
+    makers = {result: one for one in queued if sources_of(one) and (result := result_of(one))}
+
+    def brings(entry: LogEntry) -> bool:
+        near = [one for one in sources_of(entry) if not one.disjoint(part)]
+        return not sources_of(entry) or any(
+            part.contains(one) or one not in makers or brings(makers[one]) for one in near
+        )
+
+    return any(
+        brings(entry)
+        for entry in queued
+        if any(made.contains(part) for made in parts_brought(entry))
+    )
 
 
 class ReplicaIsNotInQuorum(Unavailable):

@@ -1,6 +1,7 @@
 """A reader never gets rows that are not what was written, whatever happens to the files."""
 
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,14 +12,17 @@ import pyarrow as pa
 import pytest
 
 from rmt_pipeline.protocol.errors import Corruption, MissingPart
-from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.log.codec import encode
+from rmt_pipeline.protocol.log.entry import MergeParts
+from rmt_pipeline.protocol.parts.name import PartName, merged
+from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.readable import readable_parts
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.store import disk, layout, part_store
 from rmt_pipeline.store.disk import SETTLED_NS, LocalDisk
 from rmt_pipeline.store.marks import Marks
 from rmt_pipeline.store.part_store import NOTED_BYTES_MIN, PartStore
-from rmt_pipeline.zookeeper.keeper import Delete
+from rmt_pipeline.zookeeper.keeper import Create, Delete
 from tests.support.fake_keeper import FakeKeeper
 from tests.support.local_replicas import BEGAN_S, Replicas, StillClock
 from tests.support.local_session import rows, session_with_numbers
@@ -181,6 +185,43 @@ def test_a_part_that_nobody_fetches_any_more_is_not_waited_for(replicas):
     replicas.clock.passed_s += 1e10  # the mark is old then, by any clock
     assert read(replicas) == []
     assert replica.store.marks.given_up() == []
+
+
+@pytest.mark.parametrize("merges", [1, 2])
+def test_a_merge_across_a_part_that_was_dropped_does_not_bring_it(tmp_path, merges):
+    """The part was given up a moment ago, and came back; then it was dropped by itself. As long as
+    the merge was queued a reader was told that its rows are missing.
+    """
+    with Replicas(tmp_path) as replicas:
+        parts = [replicas.insert("r1", value) for value in range(4)]
+        replicas.work_off()
+        shutil.rmtree(replicas.stores["r2"].directory(parts[1]))
+        with pytest.raises(Corruption):
+            read(replicas)
+        replicas.work_off()
+        assert read(replicas) == [0, 1, 2, 3]
+        replicas.table("r1").drop_part(parts[1], settings={"alter_sync": 0})
+        replicas.work_off()
+        for some in ([0, 2], [0, 2, 3])[:merges]:
+            sources = [parts[index] for index in some]
+            if merges == 2 and some == [0, 2, 3]:
+                sources = [PartName.parse("all_0_2_1"), parts[3]]
+            entry = MergeParts(
+                create_time=0,
+                source_replica="r1",
+                result=merged(sources),
+                sources=tuple(sources),
+            )
+            log = replicas["r1"].table.log_prefix
+            replicas["r1"].keeper.multi([Create(log, encode(entry), sequence=True)])
+        pull_log(replicas["r2"])
+        assert replicas.stores["r2"].marks.given_up() == [parts[1]]
+        assert read(replicas) == [0, 2, 3]
+        shutil.rmtree(replicas.stores["r2"].directory(parts[2]))
+        with pytest.raises(MissingPart, match="all_2_2_0"):
+            read(replicas)
+        with pytest.raises(MissingPart, match="all_2_2_0"):
+            read(replicas)
 
 
 def test_bytes_that_nobody_wrote_to_are_read_once_per_host(replicas, monkeypatch):
