@@ -1,6 +1,6 @@
 """Which parts a reader reads, and which rows it can't have at the moment."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import MissingPart, Unavailable
@@ -72,8 +72,7 @@ def readable_parts(replica: Replica) -> ReadableParts:
     absent: list[PartName] = []
     if any(active.containing(part) is None for part in marked):
         [lost] = keeper.get_many([paths.is_lost])
-        queued = queued_entries(keeper, paths, replica.memory.queue).values()
-        is_coming = contained_in(made for entry in queued for made in parts_brought(entry))
+        is_coming = _coming(queued_entries(keeper, paths, replica.memory.queue).values())
         active = parts_now(keeper, paths, replica.memory.queue).current
         [lost_now] = keeper.get_many([paths.is_lost])
         if lost is None or lost_now is None:
@@ -83,30 +82,35 @@ def readable_parts(replica: Replica) -> ReadableParts:
         absent = [
             part
             for part in marked
-            if active.containing(part) is None
-            and (lost[0] == b"1" or (is_coming(part) and _is_brought(part, queued)))
+            if active.containing(part) is None and (lost[0] == b"1" or is_coming(part))
         ]
     _forget_old_marks(replica, [part for part in marked if part not in absent])
     return ReadableParts(tuple(active), tuple(absent))
 
 
-def _is_brought(part: PartName, queued: Iterable[LogEntry]) -> bool:
-    """Whether the rows of the part come with what is queued. A part that was dropped by itself
-    leaves its numbers, and merges go across them: such a merge has none of its rows.
+def _coming(queued: Collection[LogEntry]) -> Callable[[PartName], bool]:
+    """A function that says whether the rows of a part come with what is queued. A part that was
+    dropped by itself leaves its numbers, and merges go across them: such a merge has none of its
+    rows.
     """
     makers = {result: one for one in queued if sources_of(one) and (result := result_of(one))}
+    is_made = contained_in(makers)
+    is_brought = contained_in(
+        made for entry in queued if not sources_of(entry) for made in parts_brought(entry)
+    )
 
-    def brings(entry: LogEntry) -> bool:
-        near = [one for one in sources_of(entry) if not one.disjoint(part)]
-        return not sources_of(entry) or any(
-            part.contains(one) or one not in makers or brings(makers[one]) for one in near
+    def brings(result: PartName, part: PartName) -> bool:
+        near = [one for one in sources_of(makers[result]) if not one.disjoint(part)]
+        return any(one not in makers or brings(one, part) for one in near)
+
+    def is_coming(part: PartName) -> bool:
+        if is_brought(part):
+            return True
+        return is_made(part) and any(
+            brings(result, part) for result in makers if result.contains(part)
         )
 
-    return any(
-        brings(entry)
-        for entry in queued
-        if any(made.contains(part) for made in parts_brought(entry))
-    )
+    return is_coming
 
 
 class ReplicaIsNotInQuorum(Unavailable):

@@ -466,9 +466,10 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "readers: what a queued replacement takes is waited for",
         f"{REPLICA}/readable.py",
-        "            for made in parts_brought(entry)\n",
-        "            for made in (*parts_brought(entry), drop_range_of(entry))\n"
-        "            if made is not None\n",
+        "if not sources_of(entry) for made in parts_brought(entry)\n",
+        "if not sources_of(entry)\n"
+        "        for made in (*parts_brought(entry), drop_range_of(entry))\n"
+        "        if made is not None\n",
         f"{OVERWRITES}::test_a_reader_does_not_wait_for_what_a_queued_replacement_takes",
     ),
     LineMutant(
@@ -590,6 +591,14 @@ MUTANTS: tuple[LineMutant, ...] = (
         "if _blocks_of(line) in there)",
         "if line)",
         f"{IN_PART}::test_what_is_noted_of_a_commit_that_never_landed_is_forgotten",
+    ),
+    LineMutant(
+        "attach: a commit ends in the middle of a partition",
+        f"{REPLICA}/partitions/attach.py",
+        "            some = _together(taken)\n",
+        "            some = taken[:TOGETHER_MAX]\n",
+        "tests/unit/replica/partitions/test_attach.py"
+        "::test_whoever_dies_between_two_commits_has_attached_whole_partitions",
     ),
     LineMutant(
         "attach: what has no id was not attached",
@@ -836,6 +845,22 @@ MUTANTS: tuple[LineMutant, ...] = (
         "    if len(found) < len(paths) or _dropped(here, named):\n",
         "    if len(found) < len(paths):\n",
         f"{SWAPS}::test_what_is_dropped_between_two_looks_is_attached_again_too",
+    ),
+    LineMutant(
+        "read: a merge brings each part that it goes across",
+        f"{REPLICA}/readable.py",
+        "        return is_made(part) and any(\n",
+        "        return is_made(part) or any(\n",
+        "tests/unit/replica/test_flipped_bytes.py"
+        "::test_a_merge_across_a_part_that_was_dropped_does_not_bring_it",
+    ),
+    LineMutant(
+        "clean up: the ids of what was not removed go",
+        f"{REPLICA}/upkeep/clean_up.py",
+        "forget_ids(replica, _ids(plan, left))",
+        "forget_ids(replica, plan.ids)",
+        "tests/unit/replica/partitions/test_attach.py"
+        "::test_a_disk_that_fails_at_what_died_stops_nothing_else_and_keeps_the_ids",
     ),
     LineMutant(
         "marks: one is forgotten file by file",

@@ -90,8 +90,10 @@ def attach(
     """Attach every detached part of this partition, or exactly this part; with neither, everything
     that is detached. Parts with a reason before their name (`broken_…`) are left alone.
 
-    A commit takes up to `TOGETHER_MAX` parts, so a partition with no more than that, attached by
-    itself, is attached all at once or not at all.
+    A commit takes up to `TOGETHER_MAX` parts and whole partitions, so a partition with no more
+    parts than that is attached all at once or not at all. A larger one is attached some parts at a
+    time: readers see those that are in, and when the process dies the next ATTACH brings the
+    others. (In the original each part is a commit of its own.)
 
     Raises BadDetachedPart; UserErrors about damaged or foreign parts; what an insert raises.
     """
@@ -115,12 +117,13 @@ def attach(
             locks.append(lock)
             taken.append(_Taken(mine, _checked(replica, mine)))
         parts = list[PartName]()
+        taken.sort(key=lambda one: one.name.part.partition)  # the order within each stays
         while taken:
-            some = taken[:TOGETHER_MAX]
+            some = _together(taken)
             result = _commit(replica, commit, some, deduplicate=deduplicate)
             parts += result.parts
             already += result.duplicates
-            del taken[:TOGETHER_MAX]
+            del taken[: len(some)]
             for one in some:
                 store.detached_parts.remove(one.name)
     except BaseException:
@@ -131,6 +134,15 @@ def attach(
         for lock in locks:
             lock.release()
     return Attached(tuple(parts), tuple(already), tuple(inactive), tuple(skipped))
+
+
+def _together(taken: Sequence[_Taken]) -> Sequence[_Taken]:
+    """Return the first ones that go into one commit: whole partitions if the first one fits."""
+    partitions = [one.name.part.partition for one in taken[: TOGETHER_MAX + 1]]
+    if len(partitions) <= TOGETHER_MAX:
+        return taken[:]
+    whole = partitions.index(partitions[-1])  # the last partition, or what is listed of it
+    return taken[: whole or TOGETHER_MAX]
 
 
 def wait_until_attached(

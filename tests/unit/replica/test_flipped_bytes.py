@@ -15,6 +15,7 @@ from rmt_pipeline.protocol.errors import Corruption, MissingPart
 from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import MergeParts
 from rmt_pipeline.protocol.parts.name import PartName, merged
+from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.readable import readable_parts
 from rmt_pipeline.sql.run.session import Session
@@ -221,6 +222,40 @@ def test_a_merge_across_a_part_that_was_dropped_does_not_bring_it(tmp_path, merg
         with pytest.raises(MissingPart, match="all_2_2_0"):
             read(replicas)
         with pytest.raises(MissingPart, match="all_2_2_0"):
+            read(replicas)
+
+
+def test_a_part_that_is_to_be_made_of_smaller_ones_is_missing_until_then(tmp_path):
+    """Its own entry is back in the queue, say after a clone; the sources are its rows, and are on
+    this replica only once they were fetched.
+    """
+    with Replicas(tmp_path) as replicas:
+        sources = [replicas.insert("r1", value) for value in range(2)]
+        replicas.work_off()
+        optimize_partition(replicas["r1"], "all", final=True, skip_merged=False)
+        replicas.work_off()
+        whole = merged(sources)
+        shutil.rmtree(replicas.stores["r2"].directory(whole))
+        with pytest.raises(Corruption):
+            read(replicas)
+        keeper, paths = replicas["r2"].keeper, replicas["r2"].paths
+        [node] = keeper.children(paths.queue)
+        made = MergeParts(
+            create_time=0, source_replica="r1", result=whole, sources=tuple(sources)
+        )
+        again = MergeParts(
+            create_time=0,
+            source_replica="r1",
+            result=PartName("all", 0, 2, 2),
+            sources=(whole, PartName("all", 2, 2, 0)),
+        )
+        keeper.multi([Delete(paths.queue_entry(node))])
+        for entry in (made, again):
+            keeper.multi([Create(paths.queue_prefix, encode(entry), sequence=True)])
+        for old in sources:
+            if keeper.exists(paths.part(old)) is not None:
+                keeper.multi([Delete(paths.part(old))])
+        with pytest.raises(MissingPart, match=str(whole)):
             read(replicas)
 
 

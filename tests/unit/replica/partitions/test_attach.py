@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -236,6 +237,34 @@ def test_an_attach_that_died_behind_its_commit_and_is_said_again_attaches_once(
     assert (again.parts, {partition for partition, _ in again.already}) == ((), {"1"})
     replicas.work_off()
     assert rows(replicas) == (ALL if not part else [(1, 1), (2, 7)])
+
+
+@pytest.mark.parametrize("together", [2, 3, 4, 5, 6])
+def test_whoever_dies_between_two_commits_has_attached_whole_partitions(
+    replicas, monkeypatch, together
+):
+    """Of each partition that fits into one commit. The next ATTACH brings the others."""
+    monkeypatch.setattr("rmt_pipeline.replica.partitions.attach.TOGETHER_MAX", together)
+    table = replicas.table("r1")
+    for p in (2, 3):
+        for n in range(2):
+            table.insert([{"p": p, "n": n}])
+        table.drop_partitions([str(p)], detach=True, settings=NOW)
+    replicas.work_off()
+    everything = {1: 2, 2: 3, 3: 2}  # the parts of each partition
+    whole = {p: count for p, count in everything.items() if count <= together}
+    found = Counter[int]()
+    while found != everything:
+        before = found.total()
+        died = faulty(replicas["r1"].session, logs, landed=True, error=Died())
+        with died, pytest.raises(Died):
+            table.attach(None, settings=NOW)
+        found = Counter(p for p, _ in rows(replicas))
+        assert found.total() > before
+        assert all(found[p] in (0, count) for p, count in whole.items()), found
+    replicas.work_off()
+    assert table.attach(None, settings=NOW).parts == ()
+    assert Counter(p for p, _ in rows(replicas)) == everything
 
 
 def test_one_part_is_attached_by_its_name(replicas):
