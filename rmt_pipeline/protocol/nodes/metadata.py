@@ -72,9 +72,9 @@ class Metadata:
             "ttl": self.ttl,
             "indices": self.indices,
             "projections": self.projections,
-            "granularity bytes": self.index_granularity_bytes or "",
+            "granularity bytes": self.index_granularity_bytes,
             "constraints": self.constraints,
-            "merge parameters format version": self.merge_parameters_version or "",
+            "merge parameters format version": self.merge_parameters_version,
             "version column": self.version_column,
             "is_deleted column": self.is_deleted_column,
             "columns to sum": self.columns_to_sum,
@@ -157,14 +157,14 @@ def metadata_of(definition: TableDefinition) -> Metadata:
     engine = definition.engine
     settings = dict(definition.settings)
     sorting_key = ", ".join(definition.order_by)
-    explicit = definition.primary_key is not None
+    primary_key = definition.primary_key
     specialised = engine.kind != "MergeTree"
     return Metadata(
-        primary_key=", ".join(definition.primary_key or ()) if explicit else sorting_key,
+        primary_key=sorting_key if primary_key is None else ", ".join(primary_key),
         partition_key=", ".join(definition.partition_by),
         mode=MODES[engine.kind],
         sign_column=engine.sign_column,
-        sorting_key=sorting_key if explicit else "",
+        sorting_key="" if primary_key is None else sorting_key,
         sampling_expression=definition.sample_by,
         ttl=definition.ttl,
         indices=", ".join(definition.indices),

@@ -252,7 +252,6 @@ class PartitionRows(NamedTuple):
         """
         return self.is_in(dropped) or (
             self.partition == dropped.partition
-            and self.first != UNKNOWN_BLOCK
             and self.first <= dropped.block_max
             and dropped.block_min <= self.last
         )

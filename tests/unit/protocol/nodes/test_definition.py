@@ -220,3 +220,17 @@ def test_columns_that_are_not_ones_are_corrupt(lines: str) -> None:
     """P4."""
     with pytest.raises(Corruption):
         parse_columns("columns format version: 1\n" + lines)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("2 columns:\n`a` Int8\n", "2 columns announced, 1 described"),
+        ("2 rows:\n`a` Int8\n", "does not say how many columns follow"),
+        ("2 columns:\n`a` Int8\n`a` Int8\n", "two columns have the same name"),
+        ("1 columns:\n`a` Int8\t\tx\n", "which is not understood"),
+    ],
+)
+def test_what_is_wrong_with_columns_is_said(lines: str, message: str) -> None:
+    with pytest.raises(Corruption, match=message):
+        parse_columns("columns format version: 1\n" + lines)

@@ -11,19 +11,29 @@ from rmt_pipeline.protocol.nodes.formats import (
     MutationEntry,
     PartHeader,
     QuorumEntry,
+    QuorumStatus,
     ReplicaAddress,
+    proof_of_files,
+    varint,
 )
 from rmt_pipeline.protocol.nodes.records import (
     AS_STORED,
     NO_BLOCK,
+    SEARCHED_MAX,
     UNKNOWN_BLOCK,
+    Announced,
     Attempts,
     Claim,
     InsertBatch,
     InsertRecord,
+    LostPart,
     MissingRows,
     PartitionRows,
+    Restoring,
+    partition_line,
 )
+from rmt_pipeline.protocol.nodes.tasks import NamesBefore, TableRecord, Task, TaskOutcome
+from rmt_pipeline.protocol.parts.name import drop_range
 from tests.support.protocol import TIME_S, part, parts
 
 ADDRESS = ReplicaAddress("r1.example", 9009, 9000, "d\tb", "t'", "https")
@@ -125,6 +135,62 @@ GOLDEN = [
             b"batches: 1\nmissing: 1\na\t3\npartitions: 0\n"
         ),
     ),
+    (QuorumStatus((QUORUM,)), QUORUM.encode()),
+    (
+        QuorumStatus((QUORUM, QuorumEntry(part("b_0_0_0"), 3, ()))),
+        (
+            b"version: 2\nparts: 2\npart_name: a_5_5_0\nrequired_number_of_replicas: 2\n"
+            b"actual_number_of_replicas: 2\nreplicas:\nr1\nr\\t2\npart_name: b_0_0_0\n"
+            b"required_number_of_replicas: 3\nactual_number_of_replicas: 0\nreplicas:\n"
+        ),
+    ),
+    (Restoring(7), b"restoring format version: 1\nlog: 7\n"),
+    (Announced(()), b"announced format version: 1\ndropped: 0\n"),
+    (
+        Announced((), tuple(parts("a_1_1_0"))),
+        b"announced format version: 1\ndropped: 0\nunseen: 1\na_1_1_0\n",
+    ),
+    (
+        Announced((), (), ((part("a_1_1_0"), "x\ty"),)),
+        b"announced format version: 1\ndropped: 0\nunseen: 0\ntries: 1\na_1_1_0\tx\\ty\n",
+    ),
+    (
+        Announced((), (), (), ("r1", "r2")),
+        (
+            b"announced format version: 1\ndropped: 0\nunseen: 0\ntries: 0\n"
+            b"given up among: 2\nr1\nr2\n"
+        ),
+    ),
+    (
+        LostPart(TIME_S, "r1", ("x", "y")),
+        (
+            b"lost part format version: 1\nreplaced: 2026-11-20 14:19:47\nreplica: r1\n"
+            b"inserts: 2\nx\ny\n"
+        ),
+    ),
+    (
+        Task("SELECT 1", ("h1", "h2"), "h1", "id", "db", (("s", "1"), ("t", "a = b"))),
+        (
+            b"version: 1\nquery: SELECT 1\nhosts: 2\nh1\nh2\ninitiator: h1\nsettings: 2\n"
+            b"s = 1\nt = a = b\ninitial_query_id: id\ndatabase: db\n"
+        ),
+    ),
+    (TaskOutcome(), b"0\n\n\n"),
+    (TaskOutcome("NO_ZOOKEEPER", "away"), b"225\naway\nNO_ZOOKEEPER\n"),
+    (TaskOutcome("OURS_ALONE", "no"), b"1002\nno\nOURS_ALONE\n"),
+    (NamesBefore(), b"names: 0\n"),
+    (
+        TableRecord("o", "CREATE", 3, 4),
+        b"version: 1\norigin: o\nmetadata version: 3\ntask: 4\nquery: CREATE\n",
+    ),
+    (
+        TableRecord("o", "CREATE", 3, 4, is_detached=True),
+        (b"version: 2\norigin: o\nmetadata version: 3\ntask: 4\nquery: CREATE\ndetached: 1\n"),
+    ),
+    (
+        NamesBefore((("db", "t", "u1"), ("db2", "", "db2"))),
+        b"names: 2\ndb\tt\tu1\ndb2\t\tdb2\n",
+    ),
 ]
 
 
@@ -185,6 +251,138 @@ def test_other_texts_are_corrupt(
         decode(text.replace(old, new, 1))
 
 
+@pytest.mark.parametrize(("value", "text"), GOLDEN)
+def test_a_text_that_goes_on_or_is_of_a_newer_version_is_corrupt(value, text: bytes) -> None:
+    """P4."""
+    newer = text.replace(b"version: ", b"version: 9", 1)
+    for other in (text + b"\n", text + b"x\n", newer):
+        if other != text:
+            with pytest.raises(Corruption):
+                type(value).decode(other)
+
+
+@pytest.mark.parametrize(
+    ("decode", "text"),
+    [
+        (
+            Task.decode,
+            b"version: 1\nquery: q\nhosts: 0\ninitiator: h\nsettings: 1\ns\n"
+            b"initial_query_id: i\ndatabase: d\n",
+        ),
+        (TaskOutcome.decode, b"2147483648\n\n\n"),
+        (TaskOutcome.decode, b"x\n\n\n"),
+        (NamesBefore.decode, b"names: 1\ndb\tt\n"),
+        (NamesBefore.decode, b"names: 1\ndb\tt\tu\tv\n"),
+        (InsertRecord.decode, GOLDEN[7][1].replace(b"missing: 0", b"missing: 2\nb\t1\na\t1")),
+        (InsertBatch.decode, GOLDEN[8][1].replace(b"\t3\t4\t4\t4\tof 9", b"\t4\t3")),
+        (InsertBatch.decode, GOLDEN[8][1].replace(b"\na\t5", b"\n\t5")),
+        (InsertBatch.decode, GOLDEN[8][1].replace(b"\t3\t4\t4\t4\tof 9", b"\t3\t4\t0\t4")),
+    ],
+)
+def test_what_is_no_text_of_its_kind(decode: Callable[[bytes], object], text: bytes) -> None:
+    """P4."""
+    with pytest.raises(Corruption):
+        decode(text)
+
+
+def test_a_line_of_which_it_is_not_known_which_blocks_are_its_own() -> None:
+    assert partition_line(PartitionRows("a", 5, "0" * 32, 3, 4)) == f"a\t5\t{'0' * 32}\t3\t4\n"
+
+
+def test_which_table_a_name_stood_for() -> None:
+    names = NamesBefore((("db", "t", "u1"), ("db", "t2", "u2"), ("db2", "", "db2")))
+    assert [names.of("db", "t"), names.of("db", "t2"), names.of("db2")] == ["u1", "u2", "db2"]
+    assert names.of("db") == names.of("db3", "t") == ""
+
+
+def test_a_record_is_older_by_its_statement_and_then_by_its_alters() -> None:
+    records = [TableRecord("o", "q", *pair) for pair in ((5, 1), (6, 1), (0, 2))]
+    for at, one in enumerate(records):
+        assert [one.is_older_than(other) for other in records] == [at < n for n in range(3)]
+
+
+def test_a_replica_is_counted_once_for_a_quorum() -> None:
+    assert QUORUM.with_replica("r1") is QUORUM
+    assert QUORUM.with_replica("r3").replicas == ("r1", "r\t2", "r3")
+
+
+def test_the_rows_of_a_line_that_a_drop_takes_or_touches() -> None:
+    """By their blocks; where these are not known, only a drop of the whole partition does."""
+    drops = [
+        part(f"{name}_{low}_{high}_0") for name in "ab" for low in range(3) for high in (2, 3)
+    ]
+    drops += [drop_range("a", 3), drop_range("b", 3), replace(drop_range("a", 3), block_min=1)]
+    for first in range(5):
+        for last in range(first, 5):
+            line, held = PartitionRows("a", 5, "0" * 32, first, last), range(first, last + 1)
+            for one in drops:
+                taken = set(held) & set(range(one.block_min, one.block_max + 1))
+                in_it = one.partition == "a" and taken == set(held)
+                assert line.is_in(one) == in_it, (line, one)
+                assert line.touches(one) == (one.partition == "a" and bool(taken)), (line, one)
+    unknown = PartitionRows("a", 5, "0" * 32)
+    assert [one for one in drops if unknown.is_in(one)] == [drop_range("a", 3)]
+    assert [one for one in drops if unknown.touches(one)] == [drop_range("a", 3)]
+
+
+def test_partitions_of_a_record_that_is_only_looked_through() -> None:
+    many = {f"p{number}" for number in range(SEARCHED_MAX)}
+    for others in (set[str](), many):
+        assert not InsertRecord.may_be_of(RECORD.encode(), others | {"x", "5"})
+        assert InsertRecord.may_be_of(RECORD.encode(), others | {"b"})
+        assert InsertRecord.may_be_of(BEGUN.encode(), others | {"x"}), (
+            "its batches are not looked at"
+        )
+        old = GOLDEN[7][1].replace(b"batches: 0\n", b"")
+        assert not InsertRecord.may_be_of(old, others | {"x"})
+
+
+def test_all_partitions_that_an_insert_will_ever_have() -> None:
+    """None where a retry may bring others."""
+    whole = replace(RECORD, rows=16, rows_in=16)
+    assert InsertRecord.all_partitions(whole.encode()) == {"a", "b"}
+    for other in (
+        RECORD,  # 16 rows were given of 13
+        replace(whole, batches=1),
+        replace(whole, rows_in=15),
+        replace(whole, missing=(MissingRows("a", 0),)),
+    ):
+        assert InsertRecord.all_partitions(other.encode()) == frozenset()
+    assert InsertRecord.all_partitions(b"damaged") == frozenset()
+
+
+def test_rows_that_are_missing_beyond_those_that_came_leave_none() -> None:
+    assert replace(RECORD, missing=(MissingRows("a", 99),)).rows_there == 0
+    assert [one.rows_given for one in PARTITIONS] == [9, 7]
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, b"\0"),
+        (127, b"\x7f"),
+        (128, b"\x80\x01"),
+        (16383, b"\xff\x7f"),
+        (16384, b"\x80\x80\x01"),
+    ],
+)
+def test_counts_of_files_in_seven_bits_a_byte(number: int, text: bytes) -> None:
+    header = replace(HEADER, files=number)
+    assert varint(number) == text
+    assert text in header.encode()
+    assert PartHeader.decode(header.encode()) == header
+
+
+def test_the_version_of_the_metadata_that_a_part_is_read_with() -> None:
+    for version in (0, 1, 300):
+        header = replace(HEADER, hash_of_all_files=proof_of_files(b"a" * 16, version))
+        assert header.metadata_version == version
+        assert PartHeader.decode(header.encode()).metadata_version == version
+    too_large = replace(HEADER, hash_of_all_files=proof_of_files(b"a" * 16, 2**20))
+    assert too_large.metadata_version is None
+    assert HEADER.metadata_version is None, "of a version that has the whole hash there"
+
+
 def test_an_address_without_a_scheme_is_of_http() -> None:
     text = GOLDEN[0][1].replace(b"scheme: https\n", b"")
     assert ReplicaAddress.decode(text).scheme == "http"
@@ -220,7 +418,7 @@ def test_part_headers_are_compared_by_columns_files_rows_and_order() -> None:
 
 def test_a_mutation_concerns_the_partitions_that_it_names() -> None:
     assert MUTATION.version_in("a") == 7
-    assert MUTATION.version_in("c") is None
+    assert [MUTATION.version_in(name) for name in ("", "aa", "b", "c")] == [None, None, 2, None]
 
 
 def test_an_insert_is_whole_when_all_its_rows_are_in() -> None:
