@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from rmt_pipeline.protocol.errors import Corruption, OutcomeUnknown
+from rmt_pipeline.protocol.nodes.records import Attempts
 from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.replica.backoff import (
     RETRY_FIRST_S,
@@ -101,6 +103,65 @@ def test_a_note_that_comes_and_goes_meanwhile_is_lost_and_its_claim_is_not_kept(
     record_failure(replica, "queue-0000000007", 2, "no space", holder=holder)
     assert keeper.refused == 2
     assert given_back == ["queue-0000000007"] * is_claimed
+
+
+class Answers:
+    """ZooKeeper with the note of a failure, which answers each write as it is told."""
+
+    def __init__(self, noted: bytes | Exception | None, *answers: Exception | None) -> None:
+        self.noted = noted
+        self.answers = list(answers)
+        self.sent: list[list[str]] = []
+
+    def get_many(self, paths: Sequence[str]) -> list[tuple[bytes] | None]:
+        if isinstance(self.noted, Exception):
+            raise self.noted
+        return [None if self.noted is None else (self.noted,) for _ in paths]
+
+    def multi(self, ops: Any) -> None:
+        self.sent.append([type(op).__name__ for op in ops])
+        self.tries = Attempts.decode(ops[-1].data).tries
+        if (answer := self.answers.pop(0)) is not None:
+            raise answer
+
+
+NOTED = Attempts(4, "", 0, "").encode()
+NOTE, CLAIM = "/t/replicas/r1/attempts/queue-7", "/t/replicas/r1/executing/queue-7"
+MADE = Refused(RefusalKind.NODE_EXISTS, NOTE, 1)
+GONE = Refused(RefusalKind.NO_NODE, CLAIM, 0)
+LOST = OutcomeUnknown("no answer")
+
+
+@pytest.mark.parametrize("is_claimed", [True, False])
+@pytest.mark.parametrize(
+    ("noted", "answers", "sent", "left"),
+    [
+        (None, [None], "Create", ""),
+        (None, [MADE, None], "Create SetData", ""),
+        (NOTED, [None], "SetData", ""),
+        (Corruption("?"), [MADE, None], "Create SetData", ""),
+        (None, [GONE], "Create", ""),
+        (None, [LOST], "Create", "queue-7"),
+        (NOTED, [LOST], "SetData", "queue-7"),
+    ],
+)
+def test_a_failure_is_noted_in_one_request_and_its_claim_given_back_with_it(
+    noted, answers, sent, left, is_claimed
+) -> None:
+    """A claim whose end has no answer is left to those who may find it ended."""
+    told: list[str] = []
+    holder: Any = SimpleNamespace(leave=told.extend, give_back=pytest.fail)
+    keeper = Answers(noted, *answers)
+    replica: Any = SimpleNamespace(
+        keeper=keeper,
+        paths=ReplicaPaths("/t/replicas/r1"),
+        clock=SimpleNamespace(now_s=lambda: 0.0),
+    )
+    record_failure(replica, "queue-7", 2, "no space", holder=holder if is_claimed else None)
+    claim = ["Delete"] * is_claimed
+    assert keeper.sent == [[*claim, write] for write in sent.split()]
+    assert keeper.tries == (5 if noted == NOTED else 2), "other processes have tried, too"
+    assert told == [left] * (is_claimed and bool(left))
 
 
 def test_every_peer_gets_its_turn_before_one_is_asked_again() -> None:

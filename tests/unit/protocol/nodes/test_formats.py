@@ -266,8 +266,10 @@ def test_a_text_that_goes_on_or_is_of_a_newer_version_is_corrupt(value, text: by
     [
         (
             Task.decode,
-            b"version: 1\nquery: q\nhosts: 0\ninitiator: h\nsettings: 1\ns\n"
-            b"initial_query_id: i\ndatabase: d\n",
+            (
+                b"version: 1\nquery: q\nhosts: 0\ninitiator: h\nsettings: 1\ns\n"
+                b"initial_query_id: i\ndatabase: d\n"
+            ),
         ),
         (TaskOutcome.decode, b"2147483648\n\n\n"),
         (TaskOutcome.decode, b"x\n\n\n"),

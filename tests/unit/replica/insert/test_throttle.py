@@ -87,8 +87,10 @@ def test_then_they_fail_and_the_error_says_what_to_do(replicas):
     replicas.set(parts_to_throw_insert=3)
     with pytest.raises(
         TooManyParts, match=r"partition all .* has 3 active parts, parts_to_throw"
-    ):
+    ) as raised:
         throttle(replicas)
+    said = "Most of them came from: inserts outside of Dagster (3). "
+    assert said in str(raised.value)
     assert throttle(replicas, parts_to_throw_insert=4) == []
 
 
