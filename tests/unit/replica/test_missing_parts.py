@@ -19,7 +19,7 @@ from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.fetch import PartSource, find_sources
 from rmt_pipeline.replica.life.drop import drop_replica
-from rmt_pipeline.replica.missing import why_missing, yet_to_look
+from rmt_pipeline.replica.missing import lost_of, why_missing, yet_to_look
 from rmt_pipeline.replica.mutations.mutations import (
     create_mutation,
     finalize_mutations,
@@ -195,6 +195,36 @@ def test_what_can_be_had_made_or_is_dropped_is_not_missing(replicas):
     optimize_partition(one, "all", final=True, skip_merged=False)
     pull_log(one)
     assert why_missing(one, [LOST, PartName.parse("all_0_1_1")]) == {}
+
+
+@pytest.mark.parametrize(("ask", "reads"), [(lost_of, 1), (why_missing, 2)])
+def test_a_part_that_is_made_between_the_reads_is_not_lost(replicas, monkeypatch, ask, reads):
+    """It moves from the queue to the parts: who looks at the parts last has seen it."""
+    one, made = replicas["r1"], PartName.parse("all_0_1_1")
+    kill_mutation(one, "0000000000")
+    optimize_partition(one, "all", final=True, skip_merged=False)
+    pull_log(one)
+    pull_log(replicas["r2"])
+    read: list[str] = []
+
+    def patch(name: str) -> None:
+        right = getattr(missing, name)
+
+        def then_made(*asked: Any) -> Any:
+            answer = right(*asked)
+            read.append(name)
+            if len(read) == reads:
+                replicas.step("r1")
+                replicas.step("r2")
+            return answer
+
+        monkeypatch.setattr(missing, name, then_made)
+
+    patch("_queued")
+    patch("_promised")
+    assert not ask(one, [made])
+    assert len(read) == reads + 1
+    assert one.keeper.exists(one.paths.part(made)) is not None
 
 
 def test_a_replica_that_is_dropped_meanwhile_stops_nobody(replicas, monkeypatch):
