@@ -111,7 +111,8 @@ class Holdings:
         parts = before.copy()
         for partition in lost:
             parts.replace_partition(partition, self.names(partition))
-        parts.extend(added)
+        # In these partitions a part that was added may be gone again.
+        parts.extend(part for part in added if part.partition not in lost)
         return parts
 
     def names(self, partition: str) -> frozenset[PartName]:
