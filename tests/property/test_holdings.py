@@ -100,6 +100,15 @@ def test_nothing_that_comes_or_goes_leaves_the_same_parts() -> None:
     assert held.renamed(map(str, held)) is held
 
 
+def test_a_part_that_comes_and_goes_between_two_looks_is_not_there() -> None:
+    """Nor does what it covered stay away."""
+    small, large = PartName("all", 1, 1, 0), PartName("all", 0, 1, 1)
+    held = Holdings.of([small])
+    assert list(held.current) == [small]
+    assert list(held.joined([large]).without([large]).current) == [small]
+    assert list(held.joined([large]).without([small, large]).current) == []
+
+
 def test_another_moment_costs_what_has_changed() -> None:
     """A thousand parts in a hundred partitions, each known by one name and covered by none but the
     first; building them takes some thousands of calls.
