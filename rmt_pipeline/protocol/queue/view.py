@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace, merge
+from itertools import zip_longest
 from typing import assert_never
 
 from rmt_pipeline.protocol.errors import Corruption
@@ -341,14 +342,7 @@ def _by_turns(*lines: Iterable[str]) -> Iterator[str]:
     """The first of each line, then the second of each, and so on; lines that have
     ended drop out.
     """
-    left = [iter(line) for line in lines]
-    while left:
-        for line in tuple(left):
-            node = next(line, None)
-            if node is None:
-                left.remove(line)
-            else:
-                yield node
+    return (node for turn in zip_longest(*lines) for node in turn if node is not None)
 
 
 def _take(node: str, entry: LogEntry, future: PartIndex, dropping: PartIndex) -> None:

@@ -94,6 +94,16 @@ def test_a_partition_in_which_something_is_dropped_is_replayed() -> None:
     assert second.virtual == view(dropping, "0_0_0").virtual
     third = view({node(5): get("7_7_0")}, "", before=second)
     assert third.virtual == part_set("7_7_0")
+    first = view(numbered([drop_part("1_1_0")]), "1_1_0")
+    assert first.virtual == part_set("")
+    assert view({}, "1_1_0", before=first).virtual == part_set("1_1_0"), "it stays"
+
+
+def test_promises_that_overlap_are_corrupt_however_they_are_looked_at() -> None:
+    """P8."""
+    first = view({}, "0_1_1")
+    with pytest.raises(Corruption, match="overlaps"):
+        view(numbered([get("1_2_1")]), "0_1_1", before=first)
 
 
 def test_a_claim_that_ended_holds_back_nothing() -> None:
