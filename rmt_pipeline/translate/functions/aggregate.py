@@ -35,6 +35,7 @@ from rmt_pipeline.translate.base.typed import (
     TypeProblem,
     array_of,
     constant_sql,
+    from_stored,
     nullable_type,
     string_sql,
     to_stored,
@@ -50,6 +51,7 @@ from rmt_pipeline.translate.functions.aggregate_call import (
     quantile_levels,
 )
 from rmt_pipeline.translate.functions.arithmetic import as_number
+from rmt_pipeline.translate.functions.array import reduced
 from rmt_pipeline.translate.functions.state import build_merge, build_state
 from rmt_pipeline.types.data_type import DataType
 
@@ -405,7 +407,7 @@ _BY_LOWER = {
     name.lower(): name
     for name in ("count", "sum", "avg", "min", "max", "any_value", "corr", "first_value")
 } | {"last_value": "last_value", "median": "median", "std": "stddevPop", "variance": "varSamp"}
-_COMBINATORS = ("Distinct", "OrNull", "OrDefault", "If", "State", "Merge")
+_COMBINATORS = ("Distinct", "OrNull", "OrDefault", "If", "State", "Merge", "Array")
 
 
 def find_aggregate(name: str) -> tuple[Aggregate, tuple[str, ...]] | None:
@@ -441,6 +443,12 @@ def build_aggregate(
         place = combinators.index(state)
         combinators, inner = combinators[:place], combinators[place + 1 :]
     call = _combined(combinators, call)
+    if "Array" in (*combinators, *inner):
+        if state is not None or call.over:
+            raise NotImplementedStatement(
+                f"{call.name}: -Array goes with no -State, -Merge or OVER here"
+            )
+        return _of_elements(aggregate, call)
     name = f"{aggregate.name}If" if "If" in inner else aggregate.name
     if state == "Merge":
         return build_merge(name, _BUILDS, call)
@@ -457,6 +465,66 @@ def build_aggregate(
     if state == "State":
         return build_state(name, _BUILDS, call, whole.arguments)
     return aggregate.build(call)
+
+
+def _of_elements(aggregate: Aggregate, call: AggregateCall) -> Typed:
+    """Compile `sumArray(a)` and the like: the function of all elements of all arrays. Raises
+    WrongArguments, TypeProblem, NotImplementedStatement.
+    """
+    if len(call.arguments) != 1 or call.distinct:
+        raise WrongArguments(f"{call.name} takes one array, without DISTINCT")
+    value = call.first()
+    if value.plain.family != "Array":
+        raise TypeProblem(f"{call.name} takes an Array, not {value.type.text}")
+    if aggregate.name in _OF_LISTS:
+        return _of_list(aggregate.name, value.plain.elements[0].plain, call)
+    filled = replace(call, filters=(*call.filters, f"len({value.sql}) > 0"))
+    present = Typed(f"CAST(list_count({value.sql}) AS UBIGINT)", UINT64)
+    match aggregate.name:
+        case "count":
+            return _sum(replace(call, arguments=[present]))
+        case "sum":
+            return _sum_of_elements(call, value)
+        case "avg":
+            total, count = _sum_of_elements(call, value), replace(call, arguments=[present])
+            sql = f"CAST({total.sql} AS DOUBLE) / nullif({_sum(count).sql}, 0)"
+            if total.nullable:
+                return Typed(sql, nullable_type(FLOAT64))
+            return Typed(f"coalesce({sql}, {NAN_SQL})", FLOAT64)
+        case "min" | "max":
+            least = reduced(f"array{aggregate.name.capitalize()}", value)
+            return aggregate.build(replace(filled, arguments=[least]))
+        case "any" | "anyLast":
+            place = 1 if aggregate.name == "any" else -1
+            sql = f"list_extract({value.sql}, {place})"
+            one = from_stored(sql, value.plain.elements[0])
+            return aggregate.build(replace(filled, arguments=[one]))
+        case _:
+            raise NotImplementedStatement(
+                f"{call.name} is not implemented; ARRAY JOIN the array and use {aggregate.name}"
+            )
+
+
+def _sum_of_elements(call: AggregateCall, value: Typed) -> Typed:
+    total = _sum(replace(call, arguments=[reduced("arraySum", value)]))
+    return Typed(total.sql, nullable_like(total.type, Typed("", value.plain.elements[0])))
+
+
+_OF_LISTS = frozenset(
+    {"groupArray", "groupUniqArray", "uniq", "uniqExact", "uniqCombined", "uniqCombined64"}
+)
+
+
+def _of_list(name: str, element: DataType, call: AggregateCall) -> Typed:
+    """Compile `groupArrayArray(a)`, `uniqArray(a)` and the like. NULLs are left out."""
+    joined = f"flatten(coalesce({call.sql('list', call.first().sql)}, []))"
+    result = array_of(element)
+    every = f"CAST(list_filter({joined}, lambda e: e IS NOT NULL) AS {result.duckdb})"
+    if name == "groupArray":
+        return Typed(every, result)
+    if name == "groupUniqArray":
+        return Typed(f"list_distinct({every})", result)
+    return Typed(f"CAST(list_unique({every}) AS UBIGINT)", UINT64)
 
 
 def _combined(combinators: tuple[str, ...], call: AggregateCall) -> AggregateCall:

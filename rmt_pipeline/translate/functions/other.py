@@ -7,6 +7,7 @@ are stored with a table have no session.
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.translate.base.casts import convert, nullable_like
 from rmt_pipeline.translate.base.function import (
+    MANY,
     Build,
     always,
     condition,
@@ -133,6 +134,7 @@ FUNCTIONS = (
             ("generateUUIDv4", "CAST(uuid() AS VARCHAR)", UUID),
         )
     ),
+    function("ignore", always("CAST(0 AS UTINYINT)", UINT8), 0, MANY),
     *(
         function(
             name,

@@ -108,7 +108,7 @@ SEES_NULL = frozenset(
     {
         *(each.name for each in functions_logic.FUNCTIONS),
         *(each.name for each in functions_array.FUNCTIONS),
-        *("CAST", "concat", "neighbor", "toString"),
+        *("CAST", "concat", "ignore", "neighbor", "toString"),
     }
 ) - {"like", "notLike", "ilike", "notILike", "match"}
 _ANY_CASE = {name.lower(): name for name in _ANY_CASE_NAMES.split()} | _ALIASES
