@@ -28,6 +28,7 @@ from rmt_pipeline.syntax.nodes import names_in
 from rmt_pipeline.syntax.statements.nodes import SYSTEM_DATABASE
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.translate.functions.aggregate import AGGREGATES
+from rmt_pipeline.translate.functions.lambdas import HIGHER_ORDER
 from rmt_pipeline.translate.functions.registry import SCALARS
 
 if TYPE_CHECKING:
@@ -360,5 +361,7 @@ def functions(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     del scope
     for name, function in sorted(SCALARS.items()):
         yield name, 0, int(function.deterministic), function.differs
-    for name in sorted(AGGREGATES):
-        yield name, 1, None, ""
+    for name in sorted(HIGHER_ORDER.keys() - SCALARS.keys()):
+        yield name, 0, 1, ""
+    for name, aggregate in sorted(AGGREGATES.items()):
+        yield name, 1, None, aggregate.differs

@@ -1,5 +1,8 @@
-"""system.columns and system.tables of a table as simple as can be: no keys but one, no TTL."""
+"""system.columns and system.tables of a table as simple as can be: no keys but one, no TTL; and
+system.functions.
+"""
 
+from rmt_pipeline.translate.functions.registry import all_names
 from tests.support.local_session import create, local_session, rows
 
 CREATE = "CREATE TABLE t (n UInt8, v String) ENGINE = ReplicatedMergeTree('/t', '{replica}') "
@@ -14,3 +17,15 @@ def test_a_table_without_partitions_and_sample_is_described(tmp_path):
         keys = "partition_key, sorting_key, primary_key, sampling_key"
         query = f"SELECT {keys} FROM system.tables WHERE name = 't'"
         assert rows(session, query) == [("", "n", "n", "")]
+
+
+def test_every_function_is_listed_and_says_how_it_differs(tmp_path):
+    with local_session(tmp_path) as session:
+        names = {name for (name,) in rows(session, "SELECT name FROM system.functions")}
+        assert names == set(all_names())
+        query = "SELECT differs FROM system.functions WHERE name = 'uniq'"
+        assert rows(session, query) == [
+            ("exact, where the original approximates beyond thousands of values",)
+        ]
+        query = "SELECT is_aggregate FROM system.functions WHERE name = 'arrayMap'"
+        assert rows(session, query) == [(0,)]
