@@ -49,7 +49,7 @@ def test_what_a_dead_replica_has_left_is_removed(session, where):
 
 
 def test_until_then_its_name_is_taken(session):
-    with pytest.raises(ReplicaAlreadyExists, match="SYSTEM DROP REPLICA 'r1' FROM ZKPATH '/"):
+    with pytest.raises(ReplicaAlreadyExists, match="SYSTEM DROP REPLICA 'r2' FROM ZKPATH '/"):
         create_replica(session.context.server.keeper(), definition_of("r2"), b"new r2")
 
 
