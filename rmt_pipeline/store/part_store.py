@@ -753,6 +753,12 @@ class PartStore:
         for depth in reversed(range(len(names) if self._durable else 0)):
             self._disk.fsync_directory("/".join(names[:depth]))
 
+    def sync_names(self) -> None:
+        """Make the names of all parts survive a crash of the host: the process that gave a part its
+        name may have died, or its disk failed, before it did this itself. Raises MissingPart.
+        """
+        self._sync_names()
+
     def _sync_names(self, directory: str = "") -> None:
         if not self._durable:
             return

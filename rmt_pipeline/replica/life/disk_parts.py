@@ -49,6 +49,7 @@ def parts_of_disk(replica: Replica) -> DiskParts:
     store = replica.store
     dropped = store.drops.ranges()
     names = store.parts()
+    store.sync_names()  # what is announced has to be there after a crash of the host, too
     numbers: dict[str, int] = defaultdict(lambda: -1)
     for part in (*names, *dropped):
         last = part.block_max if part.is_drop_range else max(part.block_max, part.mutation)

@@ -741,3 +741,22 @@ def test_what_a_session_saw_before_zookeeper_was_wiped_is_not_believed(two):
     assert behind.exists(two["r1"].paths.is_active) is not None
     replica = replace(two["r1"], keeper=behind, memory=Memory())
     assert restore(replica, b"r1").rows == 2
+
+
+def test_what_is_announced_has_its_name_after_a_crash_of_the_host_too(two, monkeypatch):
+    """Who gave a part its name may have died before the name was synced, or its disk failed then
+    (simulated seed 21475).
+    """
+    for value in (1, 2):
+        two.insert("r1", value)
+    two.wipe()
+    synced: set[PartName] = set()
+    sync_names = PartStore.sync_names
+
+    def noted(store: PartStore) -> None:
+        synced.update(store.parts())
+        sync_names(store)
+
+    monkeypatch.setattr(PartStore, "sync_names", noted)
+    two.restore("r1")
+    assert {str(part) for part in synced} == set(two.parts("r1")) != set()
