@@ -23,6 +23,7 @@ gc.freeze()  # Dagster's 500,000 objects stay: scanning them takes a third of a 
 
 _HOMES = {
     "EngineResource": "engine",
+    "ReaderConfig": "io_manager",
     "ReplicatedTable": "component",
     "RmtIOManager": "io_manager",
     "SparkResource": "spark",

@@ -16,19 +16,29 @@ or by another run, are the same version.
 
 import datetime as dt
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_origin
 
 import dagster as dg
 import pyarrow as pa
 from pydantic import Field, PrivateAttr
 
+from rmt_pipeline.compute.inputs.conform import File, conform, file_of_format
+from rmt_pipeline.compute.insert.blocks import key_columns_of
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster.engine import CONFIG_PATH_HELP, EngineResource, table_named
 from rmt_pipeline.dagster.record.ledger import EventMetadata, Recorder, inserted
-from rmt_pipeline.protocol.errors import UnknownType, UserError
+from rmt_pipeline.protocol.errors import (
+    BadValue,
+    IncorrectData,
+    UnknownColumn,
+    UnknownType,
+    UserError,
+    ViolatedConstraint,
+)
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.insert.result import InsertResult
@@ -36,6 +46,7 @@ from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.sql.formats.rows import Rows, record_batch
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.store.hashes.rows import hash_table
+from rmt_pipeline.syntax.types import arrow_schema
 from rmt_pipeline.table import Snapshot, Table
 from rmt_pipeline.types.escapes import quote_name, quote_text
 
@@ -48,6 +59,81 @@ PLAIN = "MergeTree"
 """The engine that keeps every row."""
 PARTITION_METADATA = "partition_expr"
 """Named as in Dagster's other IO managers for databases."""
+
+
+WRONG_ROWS = (BadValue, IncorrectData, UnknownColumn, ViolatedConstraint)
+"""Errors that come again however often the same rows are stored."""
+RETRY_TAG = "dagster/retry_on_asset_or_op_failure"
+
+_SETTINGS = QuerySettings()
+
+
+def _option(name: str, description: str) -> Any:
+    """A field of a form that is the setting of that name."""
+    return Field(default=getattr(_SETTINGS, name), description=description)
+
+
+class ReaderConfig(dg.Config):
+    """How an asset reads its files; the defaults are for CSV with a header, in UTF-8. When a file
+    can't be read, the error of the run names the option to change here.
+    """
+
+    input_format_encoding: str = _option(
+        "input_format_encoding", "The text's encoding: latin1, utf-16, cp1251, … Empty: UTF-8."
+    )
+    format_csv_delimiter: str = _option(
+        "format_csv_delimiter", "The character between the values of a CSV line."
+    )
+    input_format_skip_unknown_fields: bool = _option(
+        "input_format_skip_unknown_fields", "Leave out columns that the table does not have."
+    )
+    input_format_csv_allow_variable_number_of_columns: bool = _option(
+        "input_format_csv_allow_variable_number_of_columns",
+        "Leave out what a CSV line has after the last column; what it lacks gets the default.",
+    )
+    input_format_csv_skip_first_lines: int = _option(
+        "input_format_csv_skip_first_lines", "How many lines to leave out before the header."
+    )
+    input_format_allow_errors_num: int = _option(
+        "input_format_allow_errors_num", "How many rows that can't be read may be left out."
+    )
+    date_time_input_format: str = _option(
+        "date_time_input_format",
+        "basic, or best_effort: also times as people write them, 3 Feb 2024 4:05 PM.",
+    )
+
+    def file(
+        self, path: str | os.PathLike[str], format_name: str = "CSVWithNames"
+    ) -> "ReadFile":
+        """A file for an asset to return: its rows are stored. The path may be a pattern; the format
+        is one that INSERT … FORMAT knows.
+        """
+        return ReadFile(file_of_format(format_name, os.fspath(path)), self.model_dump())
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """The rows of a file, or of files, and the settings with which they are read."""
+
+    file: File
+    settings: Mapping[str, Any]
+
+    def rows(self, table: Table, *, defaults: bool = True) -> pa.Table:
+        """The rows as the table stores them. Without `defaults`, a column that the file does not
+        have is zero or empty; its default may be another one each time. Raises what `conform`
+        raises.
+        """
+        columns = table.definition.columns
+        if not defaults:
+            columns = tuple(replace(one, default="", default_kind="") for one in columns)
+        found = conform(
+            self.file,
+            columns,
+            settings=QuerySettings.of(self.settings),
+            key_columns=key_columns_of(table.definition),
+        )
+        none = arrow_schema(one for one in columns if one.is_stored).empty_table()
+        return pa.concat_tables([none, *found])
 
 
 class _HeldSnapshots:
@@ -85,8 +171,8 @@ class RmtIOManager(dg.ConfigurableIOManager):
     """Stores assets in replicated tables and loads them from there.
 
     It stores pyarrow Tables and RecordBatchReaders, pandas and Polars DataFrames, DuckDB relations,
-    Spark DataFrames and lists of dicts; and, in a run of several partitions, a dict with one of
-    these for each partition key.
+    Spark DataFrames, lists of dicts and files (`ReaderConfig.file`); and, in a run of several
+    partitions, a dict with one of these for each partition key.
 
     It loads the type that the input's annotation names, or a pyarrow Table when there is no
     annotation. Spark DataFrames are not loaded: an op that has a session reads
@@ -116,10 +202,19 @@ class RmtIOManager(dg.ConfigurableIOManager):
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Store what an asset returned. Raises UnknownTable, UserError when the object can't be
-        stored, and what `Table.insert` raises. A run that is retried stores its rows once.
+        stored, and what `Table.insert` raises. A run that is retried stores its rows once. A run
+        whose rows are wrong is not retried: they would be wrong again.
         """
         if obj is None:
             return
+        try:
+            self._store(context, obj)
+        except WRONG_ROWS:
+            step = context.step_context
+            step.instance.add_run_tags(step.run_id, {RETRY_TAG: "false"})
+            raise
+
+    def _store(self, context: dg.OutputContext, obj: Any) -> None:
         with self._opened() as server:
             table = table_named(server, _table_name(context))
             self._held.let_go(table)
@@ -275,8 +370,9 @@ def _insert(
         first = run.root_run_id or run.run_id
         token = f"{_what(context, keys)}/run/{first}"
         return _insert_named(table, rows, token, settings, run.run_id)
-    arrow = _arrow(rows)
-    token = f"{_what(context, keys)}/{_digest(arrow)}"
+    arrow = _arrow(rows, table)
+    named = rows.rows(table, defaults=False) if isinstance(rows, ReadFile) else arrow
+    token = f"{_what(context, keys)}/{_digest(named)}"
     run_id = context.step_context.dagster_run.run_id
     return _insert_named(table, arrow, token, settings, run_id)
 
@@ -310,7 +406,9 @@ def _insert_named(
     if _is_spark(rows):
         result = table.insert_spark(rows, token=token, settings=settings, run_id=run_id)
     else:
-        result = table.insert(_arrow(rows), token=token, settings=settings, run_id=run_id)
+        result = table.insert(
+            _arrow(rows, table), token=token, settings=settings, run_id=run_id
+        )
     return _stored(result)
 
 
@@ -346,7 +444,7 @@ def _replace(
             f"{context.asset_key.to_user_string()} returned a Spark DataFrame; with "
             f"{WRITE_METADATA} = replace return its toArrow()"
         )
-    arrow = _arrow(rows)
+    arrow = _arrow(rows, table)
     where = _stored_rows(context, keys)
     run_id = context.step_context.dagster_run.run_id
     result = table.replace(
@@ -369,7 +467,9 @@ def _is_spark(rows: Any) -> bool:
     return type(rows).__module__.startswith("pyspark.sql")
 
 
-def _arrow(rows: Any) -> pa.Table:
+def _arrow(rows: Any, table: Table) -> pa.Table:
+    if isinstance(rows, ReadFile):
+        return rows.rows(table)
     if isinstance(rows, pa.Table):
         return rows
     if isinstance(rows, pa.RecordBatchReader):
@@ -384,8 +484,8 @@ def _arrow(rows: Any) -> pa.Table:
             return getattr(rows, method)()
     raise UserError(
         f"an asset returned {type(rows).__name__}; what a table stores is a pyarrow Table or "
-        "RecordBatchReader, a pandas or Polars DataFrame, a DuckDB relation, a Spark DataFrame or "
-        "a list of dicts"
+        "RecordBatchReader, a pandas or Polars DataFrame, a DuckDB relation, a Spark DataFrame, "
+        "a list of dicts, or a file of a ReaderConfig"
     )
 
 

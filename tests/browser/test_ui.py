@@ -161,7 +161,7 @@ def both_replicas_have_it(ui: Ui) -> None:
     for server in ("r1", "r2"):
         ui.asset(f"/{server}_parts", "events", "dagster/row_count")
         ui.seen("28949")
-        ui.seen("Show schema").evaluate(SHOW)
+        ui.seen("inserted by run").evaluate(SHOW)
     ui.screenshot("parts")
     ui.open(f"/locations/{LOCATION}/asset-groups/flights/lineage", "r2_health")
     ui.page.get_by_text("Loading").first.wait_for(state="hidden")
@@ -214,6 +214,7 @@ def undoes_an_insert(ui: Ui) -> None:
     ui.launch("undo_insert_r1", form, "with no other insert's rows")
     assert rows_of(ui)[0] > before[0], "a dry run"
     ui.launch("undo_insert_r1", f"{form}, dry_run: false", "can be inserted again")
+    ui.seen("is undone").evaluate(SHOW)
     ui.screenshot("undo")
     ui.laptop.wait("the other replica", lambda: rows_of(ui) == before)
     sql(ui.laptop, f"SYSTEM START MERGES {TABLE}")

@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -15,7 +16,7 @@ from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution.api import execute_run
 from dagster._core.loader import LoadingContextForTest
 
-from rmt_pipeline.dagster import RmtIOManager, names
+from rmt_pipeline.dagster import ReaderConfig, RmtIOManager, names
 from rmt_pipeline.dagster.record.ledger import Recorder
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.replica.insert.quorum import TooFewLiveReplicas
@@ -113,6 +114,27 @@ def test_whatever_holds_rows_is_stored_once(
     columns = [column.name for column in first["dagster/column_schema"].columns]
     assert columns == ["day", "id", "amount"]
     assert site.r1.table("stored").dataset().count_rows() == 3
+
+
+def test_a_file_is_the_same_insert_also_when_defaults_of_its_columns_change(
+    site: Site, io_manager: RmtIOManager, tmp_path: Path
+) -> None:
+    """Neither `now()` nor how the text is written makes a retry another insert."""
+    site.r1.drop_table("default", "stored")
+    create = CREATE.replace("{uuid}", "stored_at").replace(
+        "amount ", "at DateTime64(9) DEFAULT now64(9), amount "
+    )
+    Session(site.r1).execute(create)
+    text = "day,id,amount\n2026-01-05,1,1.50\n2026-01-05,2,2.50\n"
+    file = tmp_path / "day.csv"
+    with dg.instance_for_test() as instance:
+        for written in (text, text, text.replace("\n", "\r\n"), "day,id,amount\n"):
+            file.write_text(written, encoding="utf-8")
+            asset = stored(lambda _: ReaderConfig().file(file))
+            assert materialize(
+                io_manager, [asset], instance, partition_key="2026-01-05"
+            ).success
+    assert site.r1.table("stored").dataset().count_rows() == 2
 
 
 def test_rows_that_were_corrected_are_another_insert(

@@ -179,6 +179,8 @@ def test_a_merged_part_tells_the_inserts_and_runs_of_its_sources(tmp_path: Path)
         shown = " ".join(one.insert_id for one in made[:2])
         assert row.data["insert_ids"] == f"{shown} and 5 more"
         assert row.data["run_ids"] == "run-0 run-1"
+        links = [metadata["inserted by run"], metadata["inserted by run 2"]]
+        assert links == [dg.MetadataValue.dagster_run(f"run-{n}") for n in range(2)]
 
 
 def test_a_partition_that_holds_nothing_leaves_dagster_s_partitions(tmp_path: Path) -> None:

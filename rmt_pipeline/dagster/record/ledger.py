@@ -27,7 +27,10 @@ from rmt_pipeline.system import account
 from rmt_pipeline.table import ActivePart, Table
 
 AssetEvent = dg.AssetMaterialization | dg.AssetObservation
-EventMetadata = dict[str, int | float | str | dg.TableMetadataValue | dg.TableSchema]
+EventMetadata = dict[
+    str,
+    int | float | str | dg.TableMetadataValue | dg.TableSchema | dg.DagsterRunMetadataValue,
+]
 
 PARTS_PER_EVENT_MAX = 25
 """The UI's page of an asset's events reads a hundred events with all their metadata, so 2,500 rows,
@@ -40,6 +43,9 @@ write to Dagster's storage.
 """
 
 SOURCES_SHOWN_MAX = 3
+RUNS_LINKED_MAX = 3
+"""How many of the runs that inserted a flush's rows its event has links to."""
+
 ORIGINS_SHOWN_MAX = 2
 """How many ids of inserts, and of their runs, a part shows. The UI gives each its own line."""
 
@@ -141,7 +147,7 @@ class Recorder:
         events += self._partitions(held)
         has_now = table_metadata(active)
         for some in _split(made):  # the asset's page shows the last of these events
-            metadata = {**has_now, **parts_metadata(some, origins)}
+            metadata = {**parts_metadata(some, origins), **has_now}
             words = _flush_in_words(some)
             events.append(dg.AssetMaterialization(key, description=words, metadata=metadata))
         self._write(events)
@@ -343,8 +349,8 @@ def parts_metadata(
     made: Sequence[PartDone],
     origins: Mapping[PartName, Sequence[Origin]] = MappingProxyType({}),
 ) -> EventMetadata:
-    """What a flush did, as metadata. The UI plots the numbers over time; the table, which comes
-    last, lists every part. When a worker died before it recorded its merge, what went into the
+    """What a flush did, as metadata. The UI plots the numbers over time; the table lists every
+    part. When a worker died before it recorded its merge, what went into the
     merge is not known; such merges are left out of the merge figures rather than counted as zero.
     """
     lags_ms = [part.lag_s * 1000 for part in made if part.kind == "FETCH" and part.lag_s]
@@ -369,7 +375,21 @@ def parts_metadata(
     if lags_ms:
         metadata["fetch lag p50 ms"] = round(median(lags_ms), 1)
         metadata["fetch lag max ms"] = round(max(lags_ms), 1)
-    return {**metadata, "parts": parts_table(made, origins)}
+    return {**metadata, **_links(made, origins), "parts": parts_table(made, origins)}
+
+
+def _links(
+    made: Sequence[PartDone], origins: Mapping[PartName, Sequence[Origin]]
+) -> EventMetadata:
+    """Links to the runs that inserted the rows: cells of a table can't have any."""
+    found = dict.fromkeys(one.run_id for part in made for one in origins.get(part.part, ()))
+    runs = [run for run in found if run][:RUNS_LINKED_MAX]
+    return {
+        f"inserted by run{f' {number}' if number > 1 else ''}": dg.MetadataValue.dagster_run(
+            run
+        )
+        for number, run in enumerate(runs, 1)
+    }
 
 
 def _flush_in_words(made: Sequence[PartDone]) -> str:
