@@ -1702,6 +1702,13 @@ MUTANTS: tuple[LineMutant, ...] = (
         "tests/unit/replica/test_claims.py",
     ),
     LineMutant(
+        "worker: what is being carried out is looked at again",
+        f"{REPLICA}/work/worker.py",
+        " or not self.executor.has_begun_all:\n",
+        " or True:\n",
+        "tests/unit/replica/test_requests.py",
+    ),
+    LineMutant(
         "looks: nobody waits for what others do to a queue that is known",
         f"{REPLICA}/work/execute.py",
         "        is_awaited = replica.keeper.await_children(replica.paths.queue, watch)\n",

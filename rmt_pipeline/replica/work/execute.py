@@ -152,12 +152,11 @@ class Executor:
         return queued if is_awaited else None
 
     @property
-    def has_done_all(self) -> bool:
-        """Whether the last look began everything that it found, and all of that is done. Then the
-        change of the queue was our own, and the entries that were in it are gone.
+    def has_begun_all(self) -> bool:
+        """Whether the last look began everything that it found, and nothing has failed since. Then
+        the change of the queue was our own: what was pulled is being carried out, or is gone.
         """
-        is_done = bool(self._begun) and not any(one.left for one in self._begun)
-        return is_done and not self._left and not self._backoff.has_any
+        return bool(self._begun) and not self._left and not self._backoff.has_any
 
     def look(
         self,

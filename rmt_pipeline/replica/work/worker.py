@@ -317,15 +317,15 @@ class Worker:
     ) -> Look:
         """Look at the queue if it changed, if something was done, or if a retry is due.
 
-        A part that was fetched left the queue by our own action, for which the watch fired as well.
-        Nearly always the queue is empty then, and only the log fills it: so if another process has
-        added an entry just then, that may wait for a moment.
+        Our own pulls and fetches change the queue as well, for which the watch fires. If all that
+        was in it has been begun, only the log fills it: so if another process has added an entry
+        just then, that may wait for a moment.
         """
         is_due = self._now_s() >= self._retry_s
         if self._queue.take() or is_filled or progress:
             self._patience_s = PATIENCE_FIRST_S
             self._merges.look_again()
-            if is_filled or self.pool != "fetch" or not self.executor.has_done_all:
+            if is_filled or self.pool != "fetch" or not self.executor.has_begun_all:
                 is_due = True
             else:
                 self._retry_s = min(self._retry_s, self._now_s() + OWN_CHANGES_S)

@@ -74,3 +74,29 @@ def test_what_a_small_insert_costs(
     assert each["inserter"] <= 2, asked["inserter"]
     assert each["r1"] <= 1.25, asked["r1"]
     assert each["r2"] <= 5.2, asked["r2"]
+
+
+def test_while_a_part_is_fetched_its_own_entry_is_not_looked_at_again(
+    replicas: Replicas, counted: dict[str, Counter[str]]
+) -> None:
+    """The watch of the queue fires for what this process has pulled, often only after its look."""
+    worker = Worker(
+        replicas["r2"],
+        Tools(DirectPeers(replicas.stores), replicas.tools().merger, replicas.tools().mutator),
+        "fetch",
+        EventWaker(),
+        select=False,
+        is_endless=True,
+    )
+    worker.turn()
+    replicas.insert("r1", 1)
+    look, _ = worker.turn()
+    [batch] = look.batches
+    worker._queue.fire()
+    counted["r2"].clear()
+    assert not worker.turn()[0].batches
+    assert not counted["r2"]
+    replicas.clock.passed_s += 1
+    worker.turn()
+    assert counted["r2"], "another process may have added something"
+    assert [done.error for done in worker.executor.carry_out(batch)] == [""]
