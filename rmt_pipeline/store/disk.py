@@ -315,14 +315,20 @@ class LocalDisk:
 
     def fsync_trees(self, trees: Sequence[tuple[str, Sequence[str]]]) -> None:
         """Sync several trees at once: the file system writes its journal once for all threads that
-        wait for it at that moment.
+        wait for it at that moment. Each thread takes the next tree when it has done one.
         """
         if len(trees) < _FSYNCS_AT_ONCE:
             for tree in trees:
                 fsync_tree(self, *tree)
             return
+        todo = iter(trees)
+
+        def sync_next_ones() -> None:
+            for tree in todo:
+                fsync_tree(self, *tree)
+
         with ThreadPoolExecutor(_FSYNCS_AT_ONCE, thread_name_prefix="fsync") as pool:
-            for done in [pool.submit(fsync_tree, self, *tree) for tree in trees]:
+            for done in [pool.submit(sync_next_ones) for _ in range(_FSYNCS_AT_ONCE)]:
                 done.result()
 
     def rename(self, source: str, target: str) -> None:

@@ -2252,6 +2252,14 @@ MUTANTS: tuple[LineMutant, ...] = (
         f"{FETCHES}::test_numbers_of_another_table_prove_nothing",
     ),
     LineMutant(
+        "publish: of many parts some are not synced",
+        "rmt_pipeline/store/disk.py",
+        "            for tree in todo:\n",
+        "            for tree in [*todo][:1]:\n",
+        "tests/unit/store/test_part_store.py"
+        "::test_each_of_many_parts_is_synced_or_none_gets_its_name",
+    ),
+    LineMutant(
         "freeze: names of files are not synced",
         "rmt_pipeline/store/frozen.py",
         "            disk.fsync_trees(trees)",

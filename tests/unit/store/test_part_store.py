@@ -1,6 +1,7 @@
 """The part store, example by example, on a real directory and on the fake disk."""
 
 import dataclasses
+import errno
 import os
 import random
 import subprocess
@@ -8,7 +9,7 @@ import sys
 import textwrap
 import threading
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ import pytest
 
 from rmt_pipeline.protocol.errors import Conflict, Corruption, DiskFull, MissingPart, UserError
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.store import disk as disk_module
 from rmt_pipeline.store import layout
 from rmt_pipeline.store.disk import Disk, LocalDisk
 from rmt_pipeline.store.manifest import Manifest, PartColumn
@@ -661,3 +663,32 @@ def test_a_part_that_another_process_removed_is_not_answered_from_memory(
     assert other.remove(PART)
     with pytest.raises(MissingPart):
         store.manifest(PART)
+
+
+@pytest.mark.parametrize("broken", [None, 0, 49])
+@pytest.mark.parametrize("count", [3, 50])
+def test_each_of_many_parts_is_synced_or_none_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, broken: int | None
+) -> None:
+    """Few are synced one by one, many by several threads that share the work."""
+    store, synced = PartStore(LocalDisk(tmp_path), "t", ids=CountedIds()), set[str]()
+    names = [PartName("all", number, number, 0) for number in range(count)]
+    staged = [stage_bytes(store) for _ in names]
+    bad = None if broken is None else staged[broken % count].directory
+
+    def sync(_disk: Disk, directory: str, files: Sequence[str]) -> None:
+        if bad is not None and directory.endswith(bad):
+            raise OSError(errno.ENOSPC, "no space left", directory)
+        synced.update(f"{directory}/{file}" for file in files)
+
+    monkeypatch.setattr(disk_module, "fsync_tree", sync)
+    if bad is not None:
+        with pytest.raises(OSError, match="no space left"):
+            store.publish_all([*zip(staged, names, strict=True)])
+        assert store.parts() == []
+        return
+    store.publish_all([*zip(staged, names, strict=True)])
+    assert store.parts() == names
+    assert synced == {
+        f"t/{one.directory}/{file}" for one in staged for file in one.names_to_sync()
+    }

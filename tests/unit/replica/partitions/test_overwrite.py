@@ -1,6 +1,8 @@
 """Backfill by replacement on two replicas, step by step (P40)."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -261,6 +263,28 @@ def test_one_after_that_of_another_replica_goes_on(replicas):
             table.replace(dicts([(1, 10 + number)]), partition="1", settings=NOW)
     work(replicas)
     assert [row for row in rows(replicas, "r2") if row[0] == 1] == [(1, 12)]
+
+
+def test_threads_of_one_process_replace_at_once_and_forget_what_was_there(replicas):
+    """They share what is known of ids, records and the version. One may be refused: then again."""
+
+    def put_again_and_again(partition: int) -> None:
+        for number in range(12):
+            insert(replicas, (partition, 100 + number))
+            for _ in range(50):
+                with suppress(Conflict):
+                    put(replicas, (partition, number), partition=str(partition))
+                    break
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(put_again_and_again, partition) for partition in (1, 2)]:
+            done.result()
+    for partition in (1, 2):
+        assert insert(replicas, (partition, 111)).rows == 1, "what was replaced is forgotten"
+    work(replicas)
+    there = [(partition, number) for partition in (1, 2) for number in (11, 111)]
+    found = rows(replicas, "r1"), rows(replicas, "r2")
+    assert [[row for row in each if row[0] in (1, 2)] for each in found] == [there, there]
 
 
 def test_one_that_comes_first_is_seen_by_one_that_has_its_numbers(replicas):
