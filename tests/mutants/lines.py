@@ -593,6 +593,22 @@ MUTANTS: tuple[LineMutant, ...] = (
         f"{IN_PART}::test_what_is_noted_of_a_commit_that_never_landed_is_forgotten",
     ),
     LineMutant(
+        "drop: while the table is restored there is nothing to drop",
+        f"{REPLICA}/partitions/drop.py",
+        "    if not wanted:\n        _require_writable(replica)\n",
+        "",
+        "tests/unit/replica/life/test_restore.py"
+        "::test_a_drop_that_is_said_while_the_table_is_restored_is_not_answered_as_done",
+    ),
+    LineMutant(
+        "restore: what is announced is not synced",
+        f"{REPLICA}/life/disk_parts.py",
+        "    store.sync_names()",
+        "    pass",
+        "tests/unit/replica/life/test_restore.py"
+        "::test_what_is_announced_has_its_name_after_a_crash_of_the_host_too",
+    ),
+    LineMutant(
         "attach: a commit ends in the middle of a partition",
         f"{REPLICA}/partitions/attach.py",
         "            some = _together(taken)\n",

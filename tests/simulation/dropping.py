@@ -73,7 +73,8 @@ def _asked(
     meant = {block for block in ledger.all_blocks() - set(ledger.dropped_by) if is_meant(block)}
     here = _rows_of(context, ledger, meant)
     site = context.site
-    return DropAnswer(site.replica, frozenset(meant), ledger.age, site.drops, here)
+    times = ledger.age, site.drops, ledger.restored
+    return DropAnswer(site.replica, frozenset(meant), *times, here)
 
 
 def _answered(
@@ -87,6 +88,8 @@ def _answered(
 ) -> None:
     """From outside, at this moment. Who did not wait was promised nothing of what is here."""
     if ledger is None or ledger.age != answer.age:  # the whole table was dropped meanwhile
+        return
+    if ledger.restored != answer.restored:  # perhaps no disk knew of the drop
         return
     ledger.drops_answered.append(answer)
     if query.alter_sync == 0 or context.site.drops != answer.drops:

@@ -100,6 +100,8 @@ class DropAnswer:
     age: int = 0
     drops: int = 0
     """How often its server had dropped the whole table when it was asked."""
+    restored: int = 0
+    """How often ZooKeeper had lost the table when it was asked."""
     here: set[str] = field(default_factory=set)
     left: set[str] = field(default_factory=set)
     """Rows that its replica had still when it was answered, though it was to wait for that."""
@@ -250,12 +252,20 @@ class Ledger:
             insert.answers_before += insert.answers
             insert.answers.clear()
 
-    def lose_zookeeper(self, known: set[PartName]) -> None:
+    def lose_zookeeper(
+        self, known: set[PartName], held: set[PartName], drops: set[PartName]
+    ) -> None:
         """What is in the table stays. `known`: blocks whose ids the disks know, too. Inserts are
-        recorded as far as their parts tell.
+        recorded as far as their parts tell. A block that was dropped comes back if a disk has its
+        rows (`held`), and no replica has carried out a drop of it (`drops`).
         """
         self.restored += 1
         self.forgotten |= self.all_blocks() - known
+        self.drops = [one for one in self.drops if one in drops]
+        self.drops_answered.clear()
+        for block in held & self.dropped_by.keys():
+            if not any(one.contains(block) or is_inside(block, one) for one in drops):
+                del self.dropped_by[block]
         for insert in self.inserts:
             insert.answers_before += insert.answers
             insert.answers.clear()

@@ -7,7 +7,7 @@ some live on, in their sessions but for the one that kept the replica active, an
 remember of the nodes of before.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from rmt_pipeline.protocol.inserts import ids
 from rmt_pipeline.protocol.parts.name import PartName
@@ -76,7 +76,11 @@ def lose(cluster: Cluster, ledger: Ledger, living: Collection[Site] = ()) -> Non
                 world.zookeeper.expire(active.owner)
         else:
             cluster.switch_off(site, for_s=world.rng.uniform(0.0, 1.0))
-    ledger.lose_zookeeper({part for site in sites for part in blocks_known_by(site)})
+    ledger.lose_zookeeper(
+        known={part for site in sites for part in blocks_known_by(site)},
+        held={block for site in sites for block in _blocks_held_by(site, ledger)},
+        drops={one for site in sites for one in outside_store(site).drops.ranges()},
+    )
     world.note("zookeeper", "loses the table", "")
     table = [path for path in world.zookeeper.nodes if path.startswith(cluster.table.root)]
     session = world.zookeeper.connect()
@@ -88,6 +92,13 @@ def blocks_known_by(site: Site) -> set[PartName]:
     """Blocks that the parts of this disk are known by."""
     store = outside_store(site)
     return {part for part in store.parts() if store.manifest(part).insert_id == ids.BY_ROWS}
+
+
+def _blocks_held_by(site: Site, ledger: Ledger) -> Iterator[PartName]:
+    """Those of which rows are in a part of this disk."""
+    for part in outside_store(site).parts():
+        for row in site.rows(part):
+            yield from (one for one in ledger.blocks.get(row, ()) if part.contains(one))
 
 
 def restore_everywhere(cluster: Cluster) -> None:

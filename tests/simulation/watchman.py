@@ -141,11 +141,12 @@ class Watchman:
         self._replicas_go(before)
 
     def all_that_was_there_is_restored(self) -> None:
-        """P37. When the table is opened, each block of it is on some replica."""
+        """P37. When the table is opened, each block of it that is not dropped is on a replica."""
         nodes, sites = self.cluster.world.zookeeper.nodes, self.cluster.sites.values()
         lists = [nodes.get(site.paths.parts) for site in sites]
         there = PartSet(PartName.parse(name) for one in lists if one for name in one.children)
-        gone = {one for one in self.ledger.all_blocks() if there.containing(one) is None}
+        stay = self.ledger.all_blocks() - self.ledger.dropped_by.keys()
+        gone = {one for one in stay if there.containing(one) is None}
         assert not gone, f"{show(sorted(gone))} were in the table, and are not restored"
 
     def who_writes_means_what_is_there(self, before: Mapping[str, Node | None]) -> None:

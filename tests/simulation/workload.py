@@ -97,6 +97,7 @@ class Size:
             return replace(
                 cls._with_restores(rng),
                 some_live_on=random.Random(f"{state} live on").random() < LIVED_THROUGH,
+                drops=random.Random(f"{state} restored drops").choice((0, 3)),
             )
         if random.Random(f"{state} aside").random() < KEPT:
             return cls._with_keepings(rng)
@@ -125,8 +126,8 @@ class Size:
 
     @classmethod
     def _with_restores(cls, rng: random.Random) -> "Size":
-        """Of rows that only ZooKeeper knows to be dropped, mutated or expected nobody could say
-        what has to be there.
+        """Of rows that only ZooKeeper knows to be mutated or expected nobody could say what has to
+        be there.
         """
         return cls(
             hosts=rng.choice((2, 2, 3, 4)),

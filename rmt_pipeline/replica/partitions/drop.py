@@ -41,7 +41,7 @@ from rmt_pipeline.replica.wait import wait_as_asked_for
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.batches import op_bytes
-from rmt_pipeline.zookeeper.keeper import Op, RefusalKind, Refused
+from rmt_pipeline.zookeeper.keeper import Check, Op, RefusalKind, Refused
 from rmt_pipeline.zookeeper.partition_transactions import (
     LoggedDrop,
     cancel_insert,
@@ -118,6 +118,8 @@ def drop_partitions(
     replica = living()
     there = replica.keeper.children(replica.table.block_numbers)
     wanted = there if partitions is None else sorted(set(there).intersection(partitions))
+    if not wanted:
+        _require_writable(replica)
     logged: list[Logged] = []
     for start in range(0, len(wanted), limits.DROPS_PER_MULTI_MAX):
         logged += _drop(
@@ -125,6 +127,21 @@ def drop_partitions(
         )
     wait_as_asked_for(living, [(one.path, one.data) for one in logged], query, new_waker())
     return tuple(one.dropped for one in logged)
+
+
+def _require_writable(replica: Replica) -> None:
+    """Raise TableIsReadOnly unless the replica is active, and the one that it was when this process
+    began to use it (which each multi asserts). Else what was listed before says nothing: while the
+    table is restored from the disks of its replicas it has no partitions yet, and a drop would be
+    answered as done although the rows come back.
+    """
+    try:
+        replica.keeper.multi([Check(replica.paths.is_active)])
+    except Refused as refused:
+        raise TableIsReadOnly(
+            f"{replica} is not active ({refused}): nothing was dropped. Is its server running, or "
+            "is the table being restored? Try again when it is active"
+        ) from refused
 
 
 def require_partition(partition: str, verb: str) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rmt_pipeline.cli import upkeep
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.alter.commands import AddColumn
-from rmt_pipeline.protocol.errors import Conflict, ReplicaDropped, UserError
+from rmt_pipeline.protocol.errors import Conflict, ReplicaDropped, TableIsReadOnly, UserError
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
@@ -760,3 +760,25 @@ def test_what_is_announced_has_its_name_after_a_crash_of_the_host_too(two, monke
     monkeypatch.setattr(PartStore, "sync_names", noted)
     two.restore("r1")
     assert {str(part) for part in synced} == set(two.parts("r1")) != set()
+
+
+def test_a_drop_that_is_said_while_the_table_is_restored_is_not_answered_as_done(two):
+    """The table has no partitions yet: there seemed to be nothing to drop, and the rows were back
+    with the restore.
+    """
+    two.insert("r1", 1)
+    two.wipe()
+    two.restore("r1")
+    for partitions in (["all"], None):
+        with pytest.raises(ReplicaDropped, match="made again by SYSTEM RESTORE"):
+            two.table("r2").drop_partitions(partitions, settings={"alter_sync": 0})
+    two.restore("r2")
+    two.live_on()
+    two["r2"].session.multi([Delete(two["r2"].paths.is_active)])
+    with pytest.raises(TableIsReadOnly, match="nothing was dropped"):
+        two.table("r2").drop_partitions(["other"], settings={"alter_sync": 0})
+    two.live_on()
+    assert two.values("r1") == Counter([1])
+    two.table("r2").drop_partitions(["all"], settings={"alter_sync": 0})
+    two.live_on()
+    assert two.values("r1") == Counter()
