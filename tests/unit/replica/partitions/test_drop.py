@@ -702,7 +702,7 @@ def test_of_what_goes_no_manifest_is_read_and_checked_anew(replicas, monkeypatch
     work(replicas)
     for name in ("r1", "r2"):
         for part in replicas.stores[name].parts():
-            replicas.stores[name]._forget(part)  # as another process, which has read none
+            replicas.stores[name]._read.forget(part)  # as another process, which has read none
     drop(replicas, "1")
     monkeypatch.setattr(Manifest, "decode", lambda _: pytest.fail("a manifest was decoded"))
     [one, other] = work(replicas)
