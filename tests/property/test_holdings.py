@@ -78,7 +78,7 @@ MOMENTS = st.lists(
 
 
 @given(MOMENTS)
-@settings(max_examples=500)
+@settings(max_examples=300)
 def test_any_parts_after_any_others(moments: list[tuple[list[PartName], bool, bool]]) -> None:
     follow(moments)
 

@@ -183,7 +183,7 @@ def drain(replica: Replica, drawn: random.Random) -> None:
     assert replica.queue == {}, "the queue is stuck"
 
 
-AnyHistory.TestCase.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+AnyHistory.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestAnyHistory = AnyHistory.TestCase
 
 
