@@ -197,14 +197,19 @@ class Marks:
         """Note a commit of a large insert. It survives a crash of the host. Raises DiskFull,
         MissingPart if the table was dropped.
         """
-        path = self._commit_path(insert_id, note)
         with self._of_the_table():
-            directory = self._directory(layout.IN_PART)
-            self._disk.write(path, [note.record])
-            if self._durable:
-                self._disk.fsync(path)
-                for parent in (directory, self._root):
-                    self._disk.fsync_directory(parent)
+            try:
+                self._note_commit(insert_id, note)
+            except FileNotFoundError:  # another process forgot the note before it was synced
+                self._note_commit(insert_id, note)
+
+    def _note_commit(self, insert_id: str, note: "CommitNote") -> None:
+        directory, path = self._directory(layout.IN_PART), self._commit_path(insert_id, note)
+        self._disk.write(path, [note.record])
+        if self._durable:
+            self._disk.fsync(path)
+            for parent in (directory, self._root):
+                self._disk.fsync_directory(parent)
 
     def commit_notes(self) -> dict[str, list["CommitNote"]]:
         """The notes of commits, in their order, by the ids of inserts that are not known to have

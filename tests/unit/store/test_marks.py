@@ -129,6 +129,23 @@ def test_a_table_that_was_dropped_does_not_get_its_directory_back(
     assert disk.list("") == ([] if effects > when else ["t"])
 
 
+def test_a_note_that_is_forgotten_before_it_is_synced_is_written_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The table is still there. Who notes it was frozen, and the note looked like a dead one's."""
+    disk, commit, right = marked(), CommitNote(1, b"record"), FakeDisk.fsync
+    marks = Marks(disk, "t", durable=True)
+
+    def late(self: FakeDisk, path: str) -> None:
+        monkeypatch.setattr(FakeDisk, "fsync", right)
+        marks.forget_commits("insert", [commit])
+        right(self, path)
+
+    monkeypatch.setattr(FakeDisk, "fsync", late)
+    marks.note_commit("insert", commit)
+    assert marks.commit_notes() == {"insert": [commit]}
+
+
 def test_notes_of_two_tries_of_one_commit_are_two() -> None:
     """Seed 6000228: one of two tries failed, and its clean-up took the other one's note along."""
     marks = Marks(marked(), "t", durable=True)
