@@ -16,6 +16,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.upkeep.check import check_part, recover_parts
+from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.replica.work.merge import MergeHere, merge_here
 from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.replica.work.worker import Worker
@@ -24,7 +25,6 @@ from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper.snapshot import queued_entries
-from tests.support.executor import Executor
 from tests.support.local_replicas import Replicas, definition_of
 
 PARTITIONS = (1, 2, 3)
