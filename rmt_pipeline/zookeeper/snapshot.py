@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from rmt_pipeline.protocol.errors import Corruption, ReplicaDropped
 from rmt_pipeline.protocol.log.codec import decode
-from rmt_pipeline.protocol.log.entry import LogEntry, virtual_parts
+from rmt_pipeline.protocol.log.entry import LogEntry
 from rmt_pipeline.protocol.mutations import FinishedMutations
 from rmt_pipeline.protocol.nodes.formats import QuorumStatus
 from rmt_pipeline.protocol.nodes.records import Claim
@@ -70,7 +70,7 @@ def queue_snapshot(
        refused, and we read again. Step 4 is left out if the stat shows which claims there are
        (none, or the known ones) and there is no `claims_watch`, or without `with_claims`; then the
        stat of `parts`, read behind it in the same request, serves for step 5.
-    4. The claims, and 5. the parts.
+    4. The claims, and 5. the parts: of an entry that is finished between, the part is seen.
 
     `queue` saves the listing of step 2. It is one of
 
@@ -107,7 +107,7 @@ def queue_snapshot(
         )
     still = _claims_at(keeper, replica, known, claims, executing[1])
     if with_claims and (claims_watch is not None or still is None):
-        still = _list_claims(keeper, replica, known, claims_watch, entries)
+        still = _list_claims(keeper, replica, known, claims_watch)
         parts, is_known = parts_now(keeper, replica, known), False
     else:
         parts, is_known = _parts_at(keeper, replica, known, listed, parts_node[1])
@@ -173,17 +173,12 @@ def _claims_at(
 
 
 def _list_claims(
-    keeper: Keeper,
-    replica: ReplicaPaths,
-    known: KnownQueue,
-    watch: Watch | None,
-    entries: Mapping[str, LogEntry],
+    keeper: Keeper, replica: ReplicaPaths, known: KnownQueue, watch: Watch | None
 ) -> Mapping[str, Claim]:
     """List the claims of the replica, by node, and remember them in `known`. Raises ReplicaDropped.
 
-    A claim that is gone when we read it may have been finished after the parts were listed: then
-    the snapshot lacks its part, and its entry would look free. So that entry still counts as
-    claimed.
+    A claim that is gone when we read it has ended. The caller reads the parts after this, so it
+    sees the part if the entry was finished; an entry that was given back is free.
     """
     try:
         names, stat = keeper.children_stat(replica.executing, watch)
@@ -191,9 +186,9 @@ def _list_claims(
         raise gone(replica) from refused
     reads = keeper.get_many([replica.claim(node) for node in names])
     found = {
-        node: Claim.decode(read[0]) if read is not None else _just_ended(entries[node])
+        node: Claim.decode(read[0])
         for node, read in zip(names, reads, strict=True)
-        if read is not None or node in entries
+        if read is not None
     }
     claims = Claims(stat.created_zxid, stat.children_version, found)
     known.claims.learn({replica.executing: claims})
@@ -288,10 +283,6 @@ def _list_parts(keeper: Keeper, replica: ReplicaPaths, known: KnownQueue) -> Hol
     found = Listed(stat.created_zxid, stat.children_version, before.renamed(names))
     known.parts.learn({replica.parts: found})
     return found.holdings
-
-
-def _just_ended(entry: LogEntry) -> Claim:
-    return Claim("a worker that has just finished", virtual_parts(entry))
 
 
 def gone(replica: ReplicaPaths) -> ReplicaDropped:

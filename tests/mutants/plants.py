@@ -18,7 +18,7 @@ from rmt_pipeline.replica.insert import insert
 from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.life import disk_parts
 from rmt_pipeline.replica.quorum import Counted
-from rmt_pipeline.replica.work import carry, execute
+from rmt_pipeline.replica.work import carry
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper import snapshot, transactions
 from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Op, SetData
@@ -317,17 +317,20 @@ def only_the_exact_part(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(fetch, "_search", wrong)
 
 
-def claims_of_what_is_gone(patch: pytest.MonkeyPatch) -> None:
-    """The race that two workers of one pool found: a claim that ends while it is read."""
+def parts_before_claims(patch: pytest.MonkeyPatch) -> None:
+    """The race that two workers of one pool found: a claim that ends while it is read. The parts
+    are listed before the claims, and nobody asserts that the entry is still queued.
+    """
     without("claim", checks("/queue/"))(patch)
-    right = execute.queue_snapshot
+    claims, parts = snapshot._list_claims, snapshot.parts_now
+    found: list[Any] = []
 
-    def wrong(*args: Any, **named: Any) -> Any:
-        seen = right(*args, **named)
-        kept = {node: one for node, one in seen.claims.items() if "just" not in one.worker}
-        return replace(seen, claims=kept)
+    def later(keeper: Any, replica: Any, known: Any, *rest: Any) -> Any:
+        found[:] = [parts(keeper, replica, known)]
+        return claims(keeper, replica, known, *rest)
 
-    patch.setattr(execute, "queue_snapshot", wrong)
+    patch.setattr(snapshot, "_list_claims", later)
+    patch.setattr(snapshot, "parts_now", lambda *asked: found.pop() if found else parts(*asked))
 
 
 def leftovers_go_unasked(patch: pytest.MonkeyPatch) -> None:

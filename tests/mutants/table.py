@@ -226,7 +226,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "claim: entries that are gone",
-        plants.claims_of_what_is_gone,
+        plants.parts_before_claims,
         test="test_an_entry_whose_claim_ended_while_it_was_read_is_not_taken_again",
     ),
     Mutant(

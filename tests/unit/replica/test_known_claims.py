@@ -118,18 +118,25 @@ def test_claims_that_were_listed_while_ours_was_taken_are_not_counted_twice(
     assert claims_seen(filled) == claims_there(filled)
 
 
-def test_a_claim_that_was_gone_when_it_was_read_counts_in_this_look_alone(
+def test_a_claim_that_was_gone_when_it_was_read_is_none_and_its_part_is_seen(
     filled: Replica, claimed: tuple[Executor, Batch]
 ) -> None:
-    """Its part may be there unseen."""
+    """It ended while the claims were read: the parts are read after that."""
     _, batch = claimed
     known, paths, [node, *_] = filled.memory.queue, filled.paths, list(batch.left)
+    [part, *_] = batch.left[node].produces
     known.claims.forget([paths.executing])
     spying = Spying(filled.keeper)
-    spying.before_get[paths.claim(node)] = lambda: filled.keeper.multi(
-        [Delete(paths.claim(node))]
-    )
-    assert "just finished" in claims_seen(filled, spying)[node].worker
+    publication = [
+        Create(paths.part(part)),
+        Delete(paths.queue_entry(node)),
+        Delete(paths.claim(node)),
+    ]
+    spying.before_get[paths.claim(node)] = lambda: filled.keeper.multi(publication)
+    seen = queue_snapshot(spying, paths, known, queue=known_queue(filled))
+    assert node in seen.entries, "it was still queued before"
+    assert node not in seen.claims
+    assert part in seen.parts
     assert claims_seen(filled) == claims_there(filled)
 
 
