@@ -112,11 +112,13 @@ class DagsterClient:
                 raise DagsterRefused(location["message"])
         return bool(loaded) and all(loaded)
 
-    def materialize(self, assets: Sequence[Sequence[str]]) -> str:
-        """Launch one run over assets without partitions. Returns the run's id."""
+    def materialize(self, assets: Sequence[Sequence[str]], *, location: str = LOCATION) -> str:
+        """Launch one run over assets without partitions of one code location. Returns
+        the run's id.
+        """
         params = {
             "selector": {
-                "repositoryLocationName": LOCATION,
+                "repositoryLocationName": location,
                 "repositoryName": REPOSITORY,
                 "pipelineName": "__ASSET_JOB",
                 "assetSelection": [{"path": list(path)} for path in assets],

@@ -36,6 +36,7 @@ INSERT INTO computed (moment) VALUES ('2000-01-02 00:00:00');
 OPTIMIZE TABLE computed FINAL;
 SELECT a, b FROM computed ORDER BY moment;
 """
+# A mutation's text is 18.16's: newer versions put parentheses around it and around a NOT in it.
 TOLD = """
 CREATE TABLE m (a Int32, b Int32, n Int32, k Int32) ENGINE = ReplicatedMergeTree ORDER BY k;
 INSERT INTO m VALUES (1, 1, 1, 1), (2, 2, 2, 2);
@@ -44,7 +45,8 @@ ALTER TABLE m RENAME COLUMN a TO c;
 ALTER TABLE m DROP COLUMN c, DROP COLUMN b;
 ALTER TABLE m UPDATE n = n * (n + 1) WHERE n IN (1, 2) AND NOT (k = 7 OR k = 8);
 ALTER TABLE m DELETE WHERE n BETWEEN 3 AND 4;
-SELECT if(startsWith(command, '('), substring(command, 2, length(command) - 2), command) AS what,
+SELECT replaceOne(if(startsWith(command, '('), substring(command, 2, length(command) - 2), command),
+    '(NOT ((k = 7) OR (k = 8)))', 'NOT ((k = 7) OR (k = 8))') AS what,
     is_done, parts_to_do FROM system.mutations
     WHERE table = 'm' AND database = 'script' ORDER BY mutation_id, what;
 SELECT * FROM m ORDER BY k;

@@ -18,7 +18,7 @@ from examples.flights import source
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import STANDING
-from rmt_pipeline.dagster.record import ledger
+from rmt_pipeline.dagster.record import ledger, storage
 from rmt_pipeline.dagster.work import runs, watching, workers
 from rmt_pipeline.dagster.work.presence import Presence, nodes_present
 from rmt_pipeline.dagster.work.watching import MergeWatch, MutationWatch, QueueWatch
@@ -189,7 +189,7 @@ def test_what_a_worker_did_and_did_not_tell_before_it_died_the_next_one_tells_on
         )
 
     with monkeypatch.context() as patch:
-        patch.setattr(ledger, "one_transaction", dies_in_time)
+        patch.setattr(storage, "one_transaction", dies_in_time)
         with suppress(SystemExit):
             fails()
     assert not parts_told(instance)

@@ -104,7 +104,8 @@ def direct_condition(node: Node, types: Mapping[str, pa.DataType]) -> Condition 
         equal = [_comparison("equals", left, each, types) for each in right.arguments]
         meant = tuple(each for each in equal if each is not None)
         return Joined("or", meant) if 0 < len(meant) == len(equal) <= IN_MAX else None
-    return _comparison(node.name, left, right, types)
+    # A mutation's text has `a IN 1` for `a IN (1)`.
+    return _comparison("equals" if node.name == "in" else node.name, left, right, types)
 
 
 def _comparison(

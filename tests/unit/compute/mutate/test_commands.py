@@ -17,6 +17,7 @@ from rmt_pipeline.syntax.mutation import (
     in_partition,
     parse_commands,
 )
+from rmt_pipeline.translate.expression import compile_expression
 from rmt_pipeline.translate.mutation_rules import check_commands
 
 X = parse_expression
@@ -129,6 +130,11 @@ def test_other_alters_do_not_stand_beside_commands():
         ("-(id + n) * 2 = -(-n)", "(-(id + n) * 2) = -(-n)"),
         ("id IN (1)", "id IN 1"),
         ("v NOT IN ('a')", "v NOT IN 'a'"),
+        ("v IN ('it\\'s, )')", "v IN 'it\\'s, )'"),
+        ("day IN ('2024-01-02')", "day IN '2024-01-02'"),
+        ("id NOT IN (7)", "id NOT IN 7"),
+        ("id IN (-5)", "id IN -5"),
+        ("NOT id IN (7)", "NOT (id IN 7)"),
         ("id IN (1, 2)", "id IN (1, 2)"),
         ("(id, n).1 = 1", "(id, n).1 = 1"),
         ("arrayExists(x -> -x, [n])", "arrayExists(x -> -x, [n])"),
@@ -138,6 +144,8 @@ def test_a_command_is_stored_as_the_original_writes_it(condition, stored):
     text = f"DELETE WHERE {condition}"
     assert commands_text(parse_commands(text)) == f"DELETE WHERE {stored}"
     assert commands_text(parse_commands(f"DELETE WHERE {stored}")) == f"DELETE WHERE {stored}"
+    typed, read = (compile_expression(each, TABLE.columns) for each in (condition, stored))
+    assert read.duckdb_sql == typed.duckdb_sql, "and it means the same"
 
 
 def test_a_command_is_for_its_partition_or_for_all():

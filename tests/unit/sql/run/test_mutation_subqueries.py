@@ -26,12 +26,12 @@ def orders(session):
     ("typed", "written"),
     [
         ("DELETE WHERE id IN (SELECT id FROM o ORDER BY id)", "DELETE WHERE id IN (1, 2)"),
-        ("DELETE WHERE id NOT IN (SELECT 7)", "DELETE WHERE id NOT IN (7)"),
+        ("DELETE WHERE id NOT IN (SELECT 7)", "DELETE WHERE id NOT IN 7"),
         (
             "DELETE WHERE s IN (SELECT s FROM o WHERE id = 2) OR id = 9",
-            "DELETE WHERE (s IN ('it\\'s')) OR (id = 9)",
+            "DELETE WHERE (s IN 'it\\'s') OR (id = 9)",
         ),
-        ("DELETE WHERE d IN (SELECT max(d) FROM o)", "DELETE WHERE d IN ('2024-01-02')"),
+        ("DELETE WHERE d IN (SELECT max(d) FROM o)", "DELETE WHERE d IN '2024-01-02'"),
         (
             "DELETE WHERE (id, s) IN (SELECT id, s FROM o WHERE id = 1)",
             "DELETE WHERE (id, s) IN ((1, 'a'))",
@@ -56,7 +56,7 @@ def test_a_mutation_has_the_answers_of_its_queries(orders, typed, written):
 def test_a_lightweight_delete_has_them_too(orders):
     orders.execute("SET lightweight_deletes_sync = 0")
     orders.execute("DELETE FROM o WHERE id IN (SELECT max(id) FROM o)")
-    assert rows(orders, MUTATIONS) == [("DELETE WHERE id IN (2)",)]
+    assert rows(orders, MUTATIONS) == [("DELETE WHERE id IN 2",)]
 
 
 @pytest.mark.parametrize(
