@@ -217,8 +217,8 @@ class Memory:
     is read each time, tells that they are still the same.
     """
     partition_version: int | None = None
-    """The version of `alter_partition_version` after this process changed it last, for a command
-    that asserts it. If another one came since, the command is refused, and begins again.
+    """The version of `alter_partition_version` as this process has read or changed it last. Whoever
+    takes block numbers with it asserts it, and reads it if another command came since.
     """
     kills: Kills = field(default_factory=Kills)
     inserts: "Together[Sequence[Op], list[str]]" = field(default_factory=Together)

@@ -442,17 +442,24 @@ def bump_log(table: TablePaths) -> list[Op]:
 
 
 def lock_partitions(
-    table: TablePaths, partitions: Sequence[str], holder: str, *, version: int | None = None
+    table: TablePaths,
+    partitions: Sequence[str],
+    holder: str,
+    *,
+    version: int | None = None,
+    commands: int | None = None,
 ) -> list[Op]:
     """Allocate a block number in each partition. `holder` is a name that no other allocation has.
-    With `version`, of `block_numbers`, only if no partition was added since.
+    With `version`, of `block_numbers`, only if no partition was added since; with `commands`, the
+    version of `alter_partition_version`, only if no command on partitions came since.
     """
     data = table.other_lock_data(holder)
     locks: list[Op] = [
         Create(table.lock_prefix(partition), data, ephemeral=True, sequence=True)
         for partition in partitions
     ]
-    return locks if version is None else [*locks, Check(table.block_numbers, version)]
+    asserted = ((table.block_numbers, version), (table.alter_partition_version, commands))
+    return [*locks, *(Check(path, known) for path, known in asserted if known is not None)]
 
 
 def create_mutation(table: TablePaths, entry: bytes, version: int, lock: str) -> list[Op]:

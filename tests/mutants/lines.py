@@ -931,7 +931,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "swap: two replacements at once do not exclude each other",
         f"{REPLICA}/partitions/swap.py",
-        "side.version = _version_before(side.replica)",
+        "side.version = replica.memory.partition_version = partition_version(replica)",
         "side.version = -1",
         f"{SWAPS}::test_two_replacements_at_once_end_as_one_of_them",
     ),
@@ -1875,7 +1875,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "swap: commands on partitions do not exclude each other",
         f"{REPLICA}/partitions/swap.py",
-        "side.version = _version_before(side.replica)",
+        "side.version = replica.memory.partition_version = partition_version(replica)",
         "side.version = -1",
         f"{SWAPS}::test_parts_that_are_attached_while_a_drop_is_decided_come_after_it",
     ),
@@ -1995,9 +1995,17 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "swap: a version that is known is never read again",
         f"{REPLICA}/partitions/swap.py",
-        "    memory.partition_version = None  # unknown, should the multi be refused\n",
-        "",
+        "            if refused.kind is not RefusalKind.BAD_VERSION:\n                raise\n",
+        "            raise\n",
         f"{OVERWRITES}::test_one_after_that_of_another_replica_goes_on",
+    ),
+    LineMutant(
+        "swap: numbers are taken with a version that is old",
+        f"{REPLICA}/partitions/swap.py",
+        "replica.new_holder(), commands=known)",
+        "replica.new_holder())",
+        "tests/unit/replica/partitions/test_replace_races.py"
+        "::test_a_move_skips_no_number_whatever_was_said_before",
     ),
     LineMutant(
         "forget: ids that came since they were listed stay",

@@ -198,11 +198,7 @@ MULTIS = [
             transactions.commit_insert(
                 T,
                 R,
-                [
-                    transactions.BlockCommit(
-                        part("all_2_2_0"), LOCKS[2], b"get", b"header", "", b"status"
-                    )
-                ],
+                [replace(BLOCK, block_id="", quorum=b"status")],
                 None,
                 is_lost_version=0,
             ).ops
@@ -313,6 +309,12 @@ MULTIS = [
     Multi(
         "numbers are taken in partitions that are known",
         lambda v: transactions.lock_partitions(T, ["all"], "h"),
+        makes="~block_numbers/all/block-0000000003",
+    ),
+    Multi(
+        "a command on partitions takes its numbers, if none came since",
+        lambda v: transactions.lock_partitions(T, ["all"], "h", commands=0),
+        unchanged="alter_partition_version",
         makes="~block_numbers/all/block-0000000003",
     ),
     Multi(

@@ -268,10 +268,15 @@ def take_numbers(
 
 
 def take_locks(
-    replica: Replica, partitions: Sequence[str], holder: str, *, version: int | None = None
+    replica: Replica,
+    partitions: Sequence[str],
+    holder: str,
+    *,
+    version: int | None = None,
+    commands: int | None = None,
 ) -> list[str]:
     """Take a number for each of these partitions, ascending if one is named several times; returns
-    the paths of their locks. With `version`, only if no partition was added since.
+    the paths of their locks. `version` and `commands` are those of `lock_partitions`.
 
     Whatever goes wrong, no lock stays behind: the session deletes those that may have been made.
     That is why a request without an answer raises Unavailable and not OutcomeUnknown.
@@ -279,7 +284,9 @@ def take_locks(
     table = replica.table
     paths = dict.fromkeys(map(table.partition, partitions))
     strays = [Stray(path, holder, is_parent=True) for path in paths]
-    ops = transactions.lock_partitions(table, partitions, holder, version=version)
+    ops = transactions.lock_partitions(
+        table, partitions, holder, version=version, commands=commands
+    )
     try:
         with seen_to(replica.keeper, strays):
             created = replica.keeper.multi(ops)

@@ -78,12 +78,7 @@ from rmt_pipeline.store.part_log import PartEvent, PartEventType
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.batches import op_bytes, refusals
-from rmt_pipeline.zookeeper.keeper import (
-    Check,
-    Op,
-    RefusalKind,
-    Refused,
-)
+from rmt_pipeline.zookeeper.keeper import Check, Op, RefusalKind, Refused
 from rmt_pipeline.zookeeper.partition_transactions import (
     Arrival,
     Swap,
@@ -298,7 +293,6 @@ def _try(sides: Sequence[_Side], wanted: Wanted) -> _Done | None:
     is_sent = [False]
     try:
         for side in sides:
-            side.version = _version_before(side.replica)
             _take_numbers(side)
         for side in sides:
             side.replica.store.publish_all(side.pairs)
@@ -313,14 +307,6 @@ def _try(sides: Sequence[_Side], wanted: Wanted) -> _Done | None:
     if done is None and not _take_back(sides):
         raise perhaps_another(sides[0].replica)
     return done
-
-
-def _version_before(replica: Replica) -> int:
-    """The version of `alter_partition_version` from now or earlier. The earlier it is, the more
-    commands of others make the multi fail: after such a one it is read.
-    """
-    known = replica.memory.partition_version
-    return partition_version(replica) if known is None else known
 
 
 def _finished(sides: Sequence[_Side], done: _Done, wanted: Wanted) -> Swapped:
@@ -362,7 +348,7 @@ def _take_numbers(side: _Side) -> None:
     ]
     if not side.is_left:
         ensure_partitions(replica, set(partitions))
-    created = take_locks(replica, partitions, replica.new_holder())
+    created = _take_locks(side, partitions)
     side.locks = tuple(created)
     numbered: list[_Numbered] = []
     rest = iter(created)
@@ -376,6 +362,23 @@ def _take_numbers(side: _Side) -> None:
         ends = _range(change, delimiter, is_left=side.is_left)
         numbered.append(_Numbered(change, delimiter, ends, tuple(parts)))
     side.numbered = tuple(numbered)
+
+
+def _take_locks(side: _Side, partitions: Sequence[str]) -> list[str]:
+    """Take numbers and set the version of the commands that came before. If the version that is
+    known is old, no number is taken with it: as in the original, none is skipped.
+    """
+    replica = side.replica
+    known = replica.memory.partition_version
+    if known is not None:
+        side.version = known
+        try:
+            return take_locks(replica, partitions, replica.new_holder(), commands=known)
+        except Refused as refused:
+            if refused.kind is not RefusalKind.BAD_VERSION:
+                raise
+    side.version = replica.memory.partition_version = partition_version(replica)
+    return take_locks(replica, partitions, replica.new_holder())
 
 
 def _range(change: Change, delimiter: str, *, is_left: bool) -> PartName | None:
@@ -466,7 +469,6 @@ def _submit(
     memory = side.replica.memory
     known, records, ids = memory.queue, memory.records, memory.block_ids
     parts, queued = known.listed(side.replica.paths), known.queued(side.replica.paths)
-    memory.partition_version = None  # unknown, should the multi be refused
     lock = next(lock for one in swaps for lock in one.locks)
     entries = [one.entry for one in swaps]
     try:

@@ -1,5 +1,6 @@
 """REPLACE PARTITION while its source is merged, mutated, dropped or written to, at each moment that
-matters: what it brings is what the source had at one moment, on every replica.
+matters: what it brings is what the source had at one moment, on every replica. And MOVE PARTITION
+after other commands.
 """
 
 from collections.abc import Callable, Iterator
@@ -109,3 +110,29 @@ def test_the_source_is_replaced_in_its_turn_meanwhile(two: Two) -> None:
     work(two.t)
     assert rows(two.t, "r1") == rows(two.t, "r2") == ALL
     assert rows(two.s, "r1") == rows(two.s, "r2") == [(1, 1)]
+
+
+@pytest.mark.parametrize("at", ["r1", "r2"])
+@pytest.mark.parametrize("command", ["drop", "replace"])
+def test_a_move_skips_no_number_whatever_was_said_before(two, monkeypatch, at, command):
+    """1. A replica replaces in both tables, and knows the versions that this has left. 2. It, or
+    another one, says something else. 3. It moves: at the first try, also out of the source.
+    """
+    filled(two, s=((1, 10), (2, 20)))
+    two.replace()
+    two.s.table("r1").replace_partition("2", two.t.table("r1"), settings=NOW)
+    for replicas in (two.s, two.t):
+        work(replicas)
+        if command == "drop":
+            replicas.table(at).drop_partitions(["2"], settings=NOW)
+        else:
+            other = two.t if replicas is two.s else two.s
+            replicas.table(at).replace_partition("2", other.table(at), settings=NOW)
+        work(replicas)
+    monkeypatch.setattr("rmt_pipeline.protocol.limits.DROP_ROUNDS_MAX", 1)
+    (part,) = two.move().parts
+    work(two.s)
+    work(two.t)
+    assert part.block_min == 3
+    assert (1, 10) in rows(two.t, "r2")
+    assert (1, 10) not in rows(two.s, "r2")
