@@ -251,7 +251,10 @@ class LocalDisk:
                 expected = (errno.EEXIST, errno.ENOENT) if parents else (errno.EEXIST,)
                 if error.errno not in expected:
                     raise
-                os.makedirs(self.local_path(path), exist_ok=True)
+                if parents:
+                    os.makedirs(self.local_path(path), exist_ok=True)
+                elif not Path(self.local_path(path)).is_dir():
+                    raise
 
     def write(self, path: str, chunks: Iterable[bytes]) -> int:
         target = self.local_path(path)

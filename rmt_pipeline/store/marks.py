@@ -3,6 +3,7 @@ log had, which parts were active, which replicas the table had, which inserts of
 not known to have ended, and which background work was stopped by hand.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
@@ -14,6 +15,9 @@ from rmt_pipeline.store import layout
 from rmt_pipeline.store.disk import Disk
 from rmt_pipeline.store.hashes.checksums import hash_hex
 from rmt_pipeline.store.staging import all_gone
+
+_NOTE = re.compile(r"(?P<insert_id>.+)\.(?P<commit>\d+)\.(?P<digest>[0-9a-f]{32})", re.DOTALL)
+"""The name of a commit's note."""
 
 
 class ActiveSeen(NamedTuple):
@@ -216,19 +220,23 @@ class Marks:
         ended. A note that was not written whole is left out.
         """
         found: dict[str, list[CommitNote]] = {}
-        for name in self._disk.list(self._path(layout.IN_PART)):
-            insert_id, commit, digest = name.rsplit(".", 2)
-            note = CommitNote(
-                int(commit), self._disk.read(self._path(layout.IN_PART, name)) or b""
-            )
+        for insert_id, commit, digest in self._noted_commits():
+            path = self._path(layout.IN_PART, f"{insert_id}.{commit}.{digest}")
+            note = CommitNote(int(commit), self._disk.read(path) or b"")
             if note.digest == digest:
                 found.setdefault(insert_id, []).append(note)
         return {insert_id: sorted(notes) for insert_id, notes in found.items()}
 
     def is_in_part(self, insert_id: str) -> bool:
         """Whether a commit of the insert is noted."""
-        names = self._disk.list(self._path(layout.IN_PART))
-        return any(name.rsplit(".", 2)[0] == insert_id for name in names)
+        return any(noted == insert_id for noted, _, _ in self._noted_commits())
+
+    def _noted_commits(self) -> Iterator[tuple[str, str, str]]:
+        """The insert id, the commit and the digest of each note. Other files are left alone."""
+        for name in self._disk.list(self._path(layout.IN_PART)):
+            found = _NOTE.fullmatch(name)
+            if found is not None:
+                yield found["insert_id"], found["commit"], found["digest"]
 
     def commit_noted_s(self, insert_id: str, note: "CommitNote") -> float | None:
         """When it was noted, in seconds since the epoch; None if it is not noted any more."""

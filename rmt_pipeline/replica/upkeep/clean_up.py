@@ -11,7 +11,7 @@ from itertools import compress
 from typing import TypeVar
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import MissingPart, UserError
+from rmt_pipeline.protocol.errors import DiskFull, MissingPart, UserError
 from rmt_pipeline.protocol.nodes.records import InsertRecord
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
@@ -227,7 +227,7 @@ def _tried(words: list[str], step: Callable[[], Found]) -> Found | None:
     """What the step returns; None if the disk refused it: then the reason is added to `words`."""
     try:
         return step()
-    except OSError as error:
+    except (OSError, DiskFull) as error:
         words.append(
             f"the disk of the table failed, and the next clean-up tries again: {error}"
         )

@@ -5,6 +5,7 @@ is forgotten.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from rmt_pipeline.protocol.errors import DiskFull
 from rmt_pipeline.protocol.nodes.records import InsertRecord, PartitionRows
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.insert.record import forget_whole, read_record
@@ -69,7 +70,10 @@ def tidy_notes(replica: Replica) -> None:
                 continue
             if left:
                 rest = replace(record, partitions=left).encode()
-                marks.note_commit(insert_id, CommitNote(note.commit, rest))
+                try:
+                    marks.note_commit(insert_id, CommitNote(note.commit, rest))
+                except DiskFull:  # the old one says too much only of rows that were dropped
+                    continue
             marks.forget_commits(insert_id, [note])
 
 

@@ -44,6 +44,7 @@ from rmt_pipeline.replica.missing import lost_of, yet_to_look
 from rmt_pipeline.replica.publish import EntryGone, publish
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.upkeep.commit_notes import settle_notes
 from rmt_pipeline.store.manifest import Manifest, PartColumn
 from rmt_pipeline.store.part_log import PartEvent
 from rmt_pipeline.store.staging import StagedPart
@@ -139,6 +140,7 @@ def _replace(replica: Replica, part: PartName) -> bool:
     if not holder.take(snapshot, {nodes[0]: (part,)}):
         return False
     try:
+        settle_notes(replica, part)
         publish(
             replica,
             nodes[0],

@@ -53,6 +53,7 @@ from rmt_pipeline.replica.put_back import is_unseen, stage_what_is_left
 from rmt_pipeline.replica.quorum import forget_dropped_quorums
 from rmt_pipeline.replica.replica import Replica, lost_error
 from rmt_pipeline.replica.settled import are_on_disk
+from rmt_pipeline.replica.upkeep.commit_notes import settle_notes
 from rmt_pipeline.replica.work.drop import DropHere
 from rmt_pipeline.replica.work.step import Swept
 from rmt_pipeline.store.part_store import PartStore
@@ -348,6 +349,8 @@ class _Work:
                 # Not of the range's last block: there a replacement that brought no row has its
                 # record.
                 forget(replica, [drop_range(dropped.partition, dropped.block_max)])
+        for part, _ in arrivals:
+            settle_notes(replica, part)
         headers = [(part, staged.manifest.header().encode()) for part, staged in arrivals]
         going = self._first_those_covered(found, headers)
         known = replica.memory.queue
