@@ -179,7 +179,7 @@ def _tools(project: Path) -> dict[str, Any]:
 
 
 def _workspace_of_project(config: Config, project: Mapping[str, Any]) -> Path:
-    """A workspace.yaml in Dagster's home for a project that `create-dagster` has made. It names the
+    """A workspace file in Dagster's home for a project that `create-dagster` has made. It names the
     code location as `dg dev` does; `dagster dev` alone gives it another name, and warns of that.
     """
     here = Path.cwd()
@@ -189,7 +189,9 @@ def _workspace_of_project(config: Config, project: Mapping[str, Any]) -> Path:
         "location_name": project.get("code_location_name") or here.name,
         "working_directory": str(here),
     }
-    file = config.dagster.home / "workspace.yaml"
+    file = (
+        config.dagster.home / "project_workspace.yaml"
+    )  # workspace.yaml may be the user's own
     file.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"load_from": [{"python_module": location}]}, indent=2)  # YAML, too
     file.write_text(text, encoding="utf-8")

@@ -132,6 +132,6 @@ def _asked(method: str, peer: Peer, target: str, secret: str, way: _Way) -> tupl
             if isinstance(error, SSLError) and "WRONG_VERSION_NUMBER" in words:
                 words = "it speaks http, and we https: all servers have [tls], or none"
             elif isinstance(error, ProtocolError) and way.tls is None:
-                words = "it hangs up: if it speaks https, the [tls] of its rmt.toml is needed"
+                words += "; if it speaks https, the [tls] of its rmt.toml is needed"
             raise Unavailable(f"{peer} cannot be asked for {target}: {words}") from error
         return answer.status, whole_body(answer, way.timeouts, ANSWER_BYTES_MAX)

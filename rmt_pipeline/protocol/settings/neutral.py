@@ -164,7 +164,7 @@ use_skip_indexes_for_top_k use_skip_indexes_if_final use_skip_indexes_if_final_e
 use_skip_indexes_on_data_read use_statistics use_statistics_cache
 use_statistics_for_min_max_aggregation use_statistics_for_part_pruning use_uncompressed_cache
 wait_for_async_insert
-add_http_cors_header allow_distributed_ddl compile distributed_directory_monitor_batch_inserts
+add_http_cors_header compile distributed_directory_monitor_batch_inserts
 distributed_group_by_no_merge http_native_compression_disable_checksumming_on_decompress
 insert_distributed_sync merge_tree_uniform_read_distribution skip_unavailable_shards
 use_client_time_zone
@@ -395,6 +395,7 @@ _FIXED: dict[str, bool | int | str] = {
     **dict.fromkeys(_FIXED_FALSE.split(), False),
     **dict.fromkeys(_FIXED_ZERO.split(), 0),
     "allow_ddl": True,
+    "allow_distributed_ddl": True,
     "input_format_values_interpret_expressions": True,
     "output_format_json_escape_forward_slashes": True,
     "join_default_strictness": "ALL",

@@ -328,11 +328,15 @@ def test_a_project_of_create_dagster_needs_no_workspace(config_file, tmp_path, m
     here.mkdir()
     monkeypatch.chdir(here)
     config_file.write_text(TWO_SERVERS)
+    config = load_config(config_file)
+    config.dagster.home.mkdir(parents=True)
+    own = config.dagster.home / "workspace.yaml"
+    own.write_text("load_from: []\n")
     project = here / "pyproject.toml"
     project.write_text('[tool.dg.project]\nroot_module = "sales"\n')
-    config = load_config(config_file)
     option, workspace = locations_of(config)
-    assert (option, Path(workspace)) == ("-w", config.dagster.home / "workspace.yaml")
+    assert (option, Path(workspace)) == ("-w", config.dagster.home / "project_workspace.yaml")
+    assert own.read_text() == "load_from: []\n", "a user's own file is left alone"
     [loaded] = json.loads(Path(workspace).read_text())["load_from"]
     assert loaded["python_module"] == {
         "module_name": "sales.definitions",
