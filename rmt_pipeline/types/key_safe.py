@@ -20,7 +20,7 @@ def is_key_safe(before: DataType, after: DataType, use: KeyUse) -> bool:
                 before.text == after.text or _is_wider(before, after)
             ) and before.nullable == after.nullable
         case "sum":
-            return after.is_numeric
+            return before.text == after.text or after.is_numeric
         case "partition":
             return _same_values(before, after) or _is_enum_as_number(before, after)
         case "order":

@@ -256,6 +256,20 @@ def test_columns_that_the_engine_works_with_stay(column: str) -> None:
             alter(verb.format(column), table=engine())
 
 
+@pytest.mark.parametrize(
+    "change", ["COMMENT 'c'", "DEFAULT 'x'", "CODEC(ZSTD(3))", "String COMMENT 'c'"]
+)
+def test_text_among_the_columns_to_sum_may_change_all_but_its_type(change: str) -> None:
+    """It is not summed, and stays as it is."""
+    [*others, summed] = engine().columns
+    table = replace(engine(), columns=(*others, replace(summed, type="String")))
+    after = alter(f"MODIFY COLUMN sum {change}", table=table).definition.columns[-1]
+    assert after != table.columns[-1]
+    assert after.type == "String"
+    with pytest.raises(RmtError, match="says where or how rows are kept"):
+        alter("MODIFY COLUMN sum UUID", table=table)
+
+
 def test_a_column_that_ttl_uses_stays() -> None:
     table = alter("ADD COLUMN d Date, MODIFY TTL d + INTERVAL 1 DAY").definition
     with pytest.raises(RmtError, match="d"):
