@@ -58,6 +58,9 @@ def test_now_is_one_time_for_an_insert_and_rand_one_number_for_a_row() -> None:
     [
         ("DateTime64(6)", "now64(6)", dt.datetime(2023, 11, 14, 22, 13, 20, 123456, dt.UTC)),
         ("DateTime64(3)", "now64()", dt.datetime(2023, 11, 14, 22, 13, 20, 123000, dt.UTC)),
+        ("DateTime64(3)", "now64(9)", dt.datetime(2023, 11, 14, 22, 13, 20, 123000, dt.UTC)),
+        ("String", "toString(now64(9))", "2023-11-14 22:13:20.123456000"),
+        ("Int64", "toUnixTimestamp64Nano(now64(9))", 1_700_000_000_123_456_000),
         (
             "DateTime",
             "NOW() + INTERVAL 1 HOUR",
@@ -73,6 +76,18 @@ def test_now_is_one_time_for_an_insert_and_rand_one_number_for_a_row() -> None:
 def test_each_function_of_the_clock_is_of_the_moment_of_the_insert(kind, text, value) -> None:
     column = Column("c", kind, "DEFAULT", text)
     assert inserted(COLUMNS[0], column)["c"].to_pylist() == [value] * 100
+
+
+@pytest.mark.parametrize("digits", [7, 8, 9])
+def test_a_moment_may_have_more_digits_than_microseconds(digits: int) -> None:
+    column = Column("c", f"DateTime64({digits})", "DEFAULT", f"now64({digits})")
+    [value] = set(
+        inserted(COLUMNS[0], column)["c"]
+        .cast(pa.timestamp("ns", "UTC"))
+        .cast(pa.int64())
+        .to_pylist()
+    )
+    assert value == 1_700_000_000_123_456_000
 
 
 def test_now_is_one_time_in_all_tasks_of_an_insert(tmp_path: Path, monkeypatch) -> None:
