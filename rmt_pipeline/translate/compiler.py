@@ -212,7 +212,8 @@ class Compiler:
             raise TypeProblem(f"{self.windows}: {canonical(call)}")
         if found.name in self.session:
             return _literal(Literal(self.session[found.name]))
-        arguments = [self.compile(each) for each in call.arguments]
+        inner = self._inside_of_window(call.name) if found.windowed else self
+        arguments = [inner.compile(each) for each in call.arguments]
         if found.name not in SEES_NULL and any(each.is_null_literal for each in arguments):
             return _literal(Literal(None))
         return located(call, lambda: found.build(arguments))
@@ -269,7 +270,7 @@ class Compiler:
         if aggregate.name == "count" and len(nodes) == 1 and isinstance(nodes[0], Star):
             nodes = ()
         reason = "an aggregate function inside of another one"
-        inner = self
+        inner = self._inside_of_window(call.name)
         if call.over is None:
             inner = replace(
                 self,
@@ -285,6 +286,10 @@ class Compiler:
             over=self._over(call.over) if call.over is not None else "",
         )
         return located(call, lambda: build_aggregate(aggregate, combinators, made))
+
+    def _inside_of_window(self, name: str) -> "Compiler":
+        refusal = f"a window function inside of {name}; compute it in a subquery first"
+        return replace(self, windows=refusal)
 
     def _over(self, spec: WindowSpec) -> str:
         partition, order, frame = self.window_parts(spec, depth=0)

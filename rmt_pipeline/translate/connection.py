@@ -182,6 +182,11 @@ def user_error(problem: duckdb.Error, what: str) -> UserError:
             "bytes are left that are no UTF-8 text, which a String holds here: a character was cut "
             "in two. Functions of characters cut none: substringUTF8, leftUTF8, rightUTF8"
         )
+    if isinstance(problem, duckdb.BinderException) and "window function" in reason:
+        return BadValue(
+            "a window function (OVER, runningDifference, neighbor, rowNumberInAllBlocks) inside of "
+            "another function of that kind, or in WHERE: compute it in a subquery first"
+        )
     return BadValue(f"cannot compute {shown}: {reason}")
 
 

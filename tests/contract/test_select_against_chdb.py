@@ -153,6 +153,35 @@ def test_a_query_answers_as_clickhouse_does(query: str) -> None:
         assert found == right
 
 
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        (
+            "select runningDifference(neighbor(id, 1)) from t",
+            "runningDifference; .* a subquery",
+        ),
+        (
+            "select neighbor(runningDifference(id), 1) from t",
+            "inside of neighbor; .* a subquery",
+        ),
+        ("select sum(rowNumberInAllBlocks()) over () from t", "inside of sum; .* a subquery"),
+        ("select runningDifference(id) as x, neighbor(x, 1) from t", "neighbor.* a subquery"),
+        ("select runningDifference(id) as x from t where x > 1", "QUALIFY: runningDifference"),
+        ("select sumIfArray(arr, 1) from t", "as in sumArrayIf"),
+        ("select minArrayArray([arr]) from t", "-Array once"),
+        ("select sumArrayOrNull(arr) from t", "no -OrNull.*ARRAY JOIN"),
+        ("select sumArray(2)(arr) from t", "sumArray takes no parameters"),
+        ("select groupArrayArray(0)(arr) from t", "takes one size above 0, not 0"),
+    ],
+)
+def test_a_query_that_cannot_be_right_is_refused_with_the_remedy(
+    query: str, words: str
+) -> None:
+    with pytest.raises(UserError, match=words) as refused:
+        lines(translate_query(parse_query(query), resolve, SESSION))
+    assert "SELECT CAST" not in str(refused.value)
+
+
 def test_every_name_of_the_allow_list_is_compared() -> None:
     texts = [*QUERIES, *(text for group in CASES.values() for text in group)]
     called = {real_name(name) for text in texts for name in re.findall(r"(\w+)\s*\(", text)}

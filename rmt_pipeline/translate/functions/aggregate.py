@@ -25,6 +25,7 @@ from rmt_pipeline.translate.base.function import (
 )
 from rmt_pipeline.translate.base.text_form import text_of
 from rmt_pipeline.translate.base.typed import (
+    ELEMENT,
     FLOAT64,
     INT64,
     INT128,
@@ -38,6 +39,7 @@ from rmt_pipeline.translate.base.typed import (
     from_stored,
     nullable_type,
     string_sql,
+    struct_sql,
     to_stored,
 )
 from rmt_pipeline.translate.functions.aggregate_call import (
@@ -180,7 +182,7 @@ def _moments(function: str) -> AggregateBuild:
             return Typed(f"coalesce({sql}, {NAN_SQL})", FLOAT64)
         spread = f"({total(f'{x} * {y}')} - {total(x)} * {total(y)} / {n})"
         if not others:
-            spread = f"greatest({spread}, 0)"
+            spread = f"greatest(nullif({spread}, {NAN_SQL}), 0)"  # as std::max(0, NaN): 0
         divisor = f"({n} - 1)" if function.endswith("samp") else n
         sql = f"(CASE WHEN {divisor} > 0 THEN {spread} / {divisor} END)"
         if function.startswith("stddev"):
@@ -290,14 +292,25 @@ def _group_array(*, distinct: bool) -> AggregateBuild:
     def build(call: AggregateCall) -> Typed:
         value = call.first()
         stored = to_stored(value)
-        most = constant_integer(call.parameters[0], "the size") if call.parameters else 0
         listed = replace(call, distinct=distinct or call.distinct)
         sql = listed.sql("list", stored, extra_filter=f"{value.sql} IS NOT NULL")
         result = array_of(value.plain)
         sql = f"CAST(coalesce({sql}, []) AS {result.duckdb})"
-        return Typed(f"list_slice({sql}, 1, {most})" if most > 0 else sql, result)
+        return Typed(_at_most(call, sql), result)
 
     return build
+
+
+def _at_most(call: AggregateCall, listed: str) -> str:
+    """Return SQL of so many first elements of a list as the call's parameter says, if it has one.
+    Raises TypeProblem, WrongArguments.
+    """
+    if not call.parameters:
+        return listed
+    most = constant_integer(call.parameters[0], f"the size of {call.name}")
+    if most <= 0 or len(call.parameters) > 1:
+        raise WrongArguments(f"{call.name} takes one size above 0, not {most}")
+    return f"list_slice({listed}, 1, {most})"
 
 
 def _top(call: AggregateCall) -> Typed:
@@ -444,10 +457,12 @@ def build_aggregate(
         combinators, inner = combinators[:place], combinators[place + 1 :]
     call = _combined(combinators, call)
     if "Array" in (*combinators, *inner):
-        if state is not None or call.over:
+        if state is not None or call.over or call.or_null:
             raise NotImplementedStatement(
-                f"{call.name}: -Array goes with no -State, -Merge or OVER here"
+                f"{call.name}: -Array goes with no -OrNull, -State, -Merge or OVER here; "
+                "ARRAY JOIN the array"
             )
+        _check_elements(aggregate, combinators, call)
         return _of_elements(aggregate, call)
     name = f"{aggregate.name}If" if "If" in inner else aggregate.name
     if state == "Merge":
@@ -467,18 +482,32 @@ def build_aggregate(
     return aggregate.build(call)
 
 
-def _of_elements(aggregate: Aggregate, call: AggregateCall) -> Typed:
-    """Compile `sumArray(a)` and the like: the function of all elements of all arrays. Raises
-    WrongArguments, TypeProblem, NotImplementedStatement.
-    """
+def _check_elements(
+    aggregate: Aggregate, combinators: tuple[str, ...], call: AggregateCall
+) -> None:
+    before = combinators[combinators.index("Array") + 1 :]
+    if {"If", "Array"} & set(before):
+        raise NotImplementedStatement(
+            f"{call.name}: write -If after -Array, as in {aggregate.name}ArrayIf, and -Array "
+            "once; to choose elements, ARRAY JOIN the array"
+        )
     if len(call.arguments) != 1 or call.distinct:
         raise WrongArguments(f"{call.name} takes one array, without DISTINCT")
+    if call.parameters and aggregate.name not in {"groupArray", "groupUniqArray"}:
+        raise WrongArguments(f"{call.name} takes no parameters; leave out the first brackets")
+
+
+def _of_elements(aggregate: Aggregate, call: AggregateCall) -> Typed:
+    """Compile `sumArray(a)` and the like: the function of all elements of all arrays. Raises
+    TypeProblem, NotImplementedStatement.
+    """
     value = call.first()
     if value.plain.family != "Array":
         raise TypeProblem(f"{call.name} takes an Array, not {value.type.text}")
     if aggregate.name in _OF_LISTS:
         return _of_list(aggregate.name, value.plain.elements[0].plain, call)
-    filled = replace(call, filters=(*call.filters, f"len({value.sql}) > 0"))
+    element = value.plain.elements[0]
+    known = f"list_filter({value.sql}, lambda {ELEMENT}: {ELEMENT} IS NOT NULL)"
     present = Typed(f"CAST(list_count({value.sql}) AS UBIGINT)", UINT64)
     match aggregate.name:
         case "count":
@@ -492,22 +521,38 @@ def _of_elements(aggregate: Aggregate, call: AggregateCall) -> Typed:
                 return Typed(sql, nullable_type(FLOAT64))
             return Typed(f"coalesce({sql}, {NAN_SQL})", FLOAT64)
         case "min" | "max":
-            least = reduced(f"array{aggregate.name.capitalize()}", value)
-            return aggregate.build(replace(filled, arguments=[least]))
+            sql = _extreme_element(aggregate.name, known, element)
+            return aggregate.build(replace(call, arguments=[from_stored(sql, element)]))
         case "any" | "anyLast":
             place = 1 if aggregate.name == "any" else -1
-            sql = f"list_extract({value.sql}, {place})"
-            one = from_stored(sql, value.plain.elements[0])
-            return aggregate.build(replace(filled, arguments=[one]))
+            one = from_stored(f"list_extract({known}, {place})", element)
+            return aggregate.build(replace(call, arguments=[one]))
         case _:
             raise NotImplementedStatement(
                 f"{call.name} is not implemented; ARRAY JOIN the array and use {aggregate.name}"
             )
 
 
+def _extreme_element(function: str, known: str, element: DataType) -> str:
+    """Return SQL of the least or greatest element of the list `known` in the stored form, NULL if
+    it is empty. NaN counts only if nothing else is there.
+    """
+    key = sort_sql(from_stored(ELEMENT, element.plain))
+    if key is None and element.plain.is_float:
+        key = f"isnan({ELEMENT})" if function == "min" else f"NOT isnan({ELEMENT})"
+    if key is None:
+        return f"list_{function}({known})"
+    keyed = struct_sql((("key", key), ("value", ELEMENT)))
+    return f"list_{function}(list_transform({known}, lambda {ELEMENT}: {keyed})).value"
+
+
 def _sum_of_elements(call: AggregateCall, value: Typed) -> Typed:
-    total = _sum(replace(call, arguments=[reduced("arraySum", value)]))
-    return Typed(total.sql, nullable_like(total.type, Typed("", value.plain.elements[0])))
+    """The sum of all elements; NULL if they are Nullable and none has a value."""
+    total = reduced("arraySum", value)
+    if Typed("", value.plain.elements[0]).nullable:
+        some = f"(CASE WHEN list_count({value.sql}) > 0 THEN {total.sql} END)"
+        total = Typed(some, nullable_type(total.type))
+    return _sum(replace(call, arguments=[total]))
 
 
 _OF_LISTS = frozenset(
@@ -521,9 +566,9 @@ def _of_list(name: str, element: DataType, call: AggregateCall) -> Typed:
     result = array_of(element)
     every = f"CAST(list_filter({joined}, lambda e: e IS NOT NULL) AS {result.duckdb})"
     if name == "groupArray":
-        return Typed(every, result)
+        return Typed(_at_most(call, every), result)
     if name == "groupUniqArray":
-        return Typed(f"list_distinct({every})", result)
+        return Typed(_at_most(call, f"list_distinct({every})"), result)
     return Typed(f"CAST(list_unique({every}) AS UBIGINT)", UINT64)
 
 

@@ -26,8 +26,8 @@ from rmt_pipeline.translate.base.typed import (
     UUID,
     Typed,
     TypeProblem,
-    constant_sql,
     from_stored,
+    stored_sql,
     string_sql,
     to_stored,
 )
@@ -65,6 +65,9 @@ def _pause(sql_name: str) -> Build:
     return build
 
 
+_EPOCH = {"Date": "DATE '1970-01-01'", "DateTime": "make_timestamptz(0)"}
+
+
 def _running_difference(*, first_is_value: bool) -> Build:
     """Return the builder of the difference to the row before, or the last one that is not NULL. For
     the first row it is 0, or the value.
@@ -76,8 +79,14 @@ def _running_difference(*, first_is_value: bool) -> Build:
             raise TypeProblem(f"runningDifference takes numbers, not {value.type.text}")
         skipped = " IGNORE NULLS" if value.nullable else ""
         before = f"lag({value.sql}{skipped}) OVER ()"
-        if first_is_value and value.type.is_computable:
-            before = f"coalesce({before}, 0)"
+        if first_is_value:  # a time is a number since 1970
+            zero = "0" if value.type.is_computable else _EPOCH.get(value.plain.family)
+            if zero is None:
+                raise TypeProblem(
+                    "runningDifferenceStartingWithFirstValue takes numbers, Date or DateTime, not "
+                    f"{value.type.text}"
+                )
+            before = f"coalesce({before}, {zero})"
         previous = Typed(f"coalesce({before}, {value.sql})", value.type)
         made = arithmetic("minus")([value, previous])
         return convert(made, nullable_like(INT64, value)) if value.type.is_time else made
@@ -92,7 +101,7 @@ def _neighbor(arguments: list[Typed]) -> Typed:
     value = arguments[0]
     offset = constant_integer(arguments[1], "the offset of neighbor")
     result = value.type
-    default = constant_sql(None if value.nullable else value.plain.default, value.plain)
+    default = stored_sql(None if value.nullable else value.plain.default, value.plain)
     if len(arguments) > 2:
         result = least_supertype([value.type, arguments[2].type])
         default = to_stored(convert(arguments[2], result))

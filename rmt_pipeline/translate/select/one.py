@@ -8,7 +8,6 @@ only the keys of GROUP BY and the results of aggregate functions.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Protocol
 
 from rmt_pipeline.protocol.errors import NotImplementedStatement, UserError
@@ -129,7 +128,7 @@ class SelectCompiler:
 
     def condition(self, node: Node, fields: Sequence[Field]) -> str:
         refusal = "a window function has no place in WHERE and ON; use QUALIFY"
-        return condition(replace(self._compiler(fields), windows=refusal).compile(node))
+        return condition(self._compiler(fields, windows=refusal).compile(node))
 
     # For subqueries in expressions: `compiler.Queries`.
 
@@ -148,13 +147,13 @@ class SelectCompiler:
 
     # Names.
 
-    def _compiler(self, fields: Sequence[Field]) -> Compiler:
+    def _compiler(self, fields: Sequence[Field], windows: str = "") -> Compiler:
         known = {each.name: each.value for each in fields}
         compiler = Compiler(
             lambda parts: self._lookup(parts, fields, compiler),
             bound={call: known[name] for call, name in self._joined.items() if name in known},
             aggregates="an aggregate function has no place here",
-            windows="",
+            windows=windows,
             nondeterministic=True,
             queries=self,
             named_windows=dict(self._select.windows),
