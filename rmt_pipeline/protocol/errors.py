@@ -340,6 +340,12 @@ class AssignedTwice(SyntaxProblem):
     code = "MULTIPLE_ASSIGNMENTS_TO_COLUMN"
 
 
+class NotReadBack(SyntaxProblem):
+    """The text of a mutation, which replicas would carry out, does not mean what its statement
+    says, or can't be read.
+    """
+
+
 class BadPartName(UserError):
     """DROP PART or a similar statement gives a text that can't be a part's name. An example of a
     name is `20240101_0_5_1`.

@@ -58,7 +58,9 @@ _BARE_UNDER = {
     "tupleElement": {*_BINARY, *_BEFORE, "->"},
     **{name: {*_BINARY, *_BEFORE, "arrayElement", "->"} for name in _AFTER},
 }
-_RESERVED = CLAUSE_WORDS | NEVER_NAMES | {"NULL", "TRUE", "FALSE", "INF", "NAN", "INTERVAL"}
+_RESERVED = (
+    CLAUSE_WORDS | NEVER_NAMES | {"NULL", "TRUE", "FALSE", "INF", "NAN", "INTERVAL", "DISTINCT"}
+)
 
 
 def canonical(node: Node) -> str:
@@ -146,7 +148,7 @@ def _call(call: Call, style: _Style) -> str:
 
 def _function_name(name: str) -> str:
     plain = name.isascii() and name.isidentifier() and name.upper() not in NEVER_NAMES - {"IN"}
-    return name if plain or name in _BINARY or name == "not" else identifier_text(name)
+    return name if plain or name in _BINARY else identifier_text(name)
 
 
 def _operator(call: Call, style: _Style) -> str | None:
@@ -203,12 +205,17 @@ def _operand(node: Node, style: _Style, operator: str) -> str:
         )
         if style is _Style.MUTATION:
             whole = whole or operator in _BARE_UNDER.get(node.name, ())
-        return text if whole else f"({text})"
+        return _positive(text, operator) if whole else f"({text})"
     if isinstance(node, Aliased | Lambda):
         return f"({text})"
-    if operator in _BEFORE and isinstance(node, Literal) and text[0] in "-0123456789":
-        return f"({text})"  # `-(5)` negates, `-5` is a number
-    return text
+    return _positive(text, operator)
+
+
+def _positive(text: str, operator: str) -> str:
+    """Return the operand's text so that a minus before it stays an operator: `-(5)` negates, `-5`
+    is a number, `-(5[1])` negates an element.
+    """
+    return f"({text})" if operator in _BEFORE and text[0] in "-0123456789" else text
 
 
 def _star(star: Star, style: _Style) -> str:

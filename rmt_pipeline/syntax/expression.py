@@ -34,6 +34,7 @@ _MULTIPLICATIVE = {
     "MOD": "modulo",
 }
 _BINARY = {**_COMPARISONS, **_ADDITIVE, **_MULTIPLICATIVE}
+_ARITHMETIC = frozenset({**_ADDITIVE, **_MULTIPLICATIVE}.values())
 _LIKES = {"LIKE": "like", "ILIKE": "ilike", "REGEXP": "match", "RLIKE": "match"}
 _NEGATED = {"like": "notLike", "ilike": "notILike"}
 _WORD_COMPARISONS = frozenset((*_LIKES, "IN", "GLOBAL"))
@@ -226,15 +227,19 @@ def _value_follows(token: Token) -> bool:
 
 
 def _in_list(c: Cursor) -> Node:
-    """Read the right side of IN: `(1, 2)` as a tuple, also with one element; else an expression."""
+    """Read the right side of IN: `(1, 2)` as a tuple, also with one element; else an expression,
+    which may begin with `(` as well: `(a + 1) * 2`.
+    """
     if c.at("(") and not c.at_query():
         start = c.place
         c.advance()
         nodes = c.list_of(expression, ")")
-        if not c.at(".", "[", "::"):
+        if not (c.at(".", "[", "::", "||") or _binary_at(c) in _ARITHMETIC):
             return _operator("tuple", *nodes)
         c.place = start
-    return _operation(c, CONCATENATION)
+    node = _operation(c, CONCATENATION)
+    is_not = isinstance(node, Call) and node.name == "not" and node.operator
+    return _operator("tuple", node) if is_not else node  # IN not(a) is IN (NOT a)
 
 
 def _concatenation(c: Cursor, first: Node) -> Node:

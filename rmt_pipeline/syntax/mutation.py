@@ -9,11 +9,17 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import assert_never
 
-from rmt_pipeline.protocol.errors import AssignedTwice, NotImplementedStatement, SyntaxProblem
+from rmt_pipeline.protocol.errors import (
+    AssignedTwice,
+    NotImplementedStatement,
+    NotReadBack,
+    SyntaxProblem,
+    UserError,
+)
 from rmt_pipeline.syntax.canonical import canonical, identifier_text, text_in_mutation
 from rmt_pipeline.syntax.cursor import Cursor
 from rmt_pipeline.syntax.expression import expression
-from rmt_pipeline.syntax.nodes import Node
+from rmt_pipeline.syntax.nodes import Aliased, Call, Lambda, Literal, Node
 from rmt_pipeline.types.escapes import quote_text
 from rmt_pipeline.values import dataclass
 
@@ -33,6 +39,7 @@ _OTHERS = frozenset(
         *("MODIFY", "MOVE", "RENAME", "REPLACE", "RESET"),
     }
 )
+_INS = {"in", "notIn"}
 _ALTERS = (
     ("CLEAR", "COLUMN"),
     ("DROP", "COLUMN"),
@@ -132,8 +139,62 @@ def _in_partition(partition: Partition | None) -> str:
 
 
 def commands_text(commands: tuple[Command, ...]) -> str:
-    """Return the canonical text, from which `parse_commands` gives the same commands."""
-    return ", ".join(map(str, commands))
+    """Return the canonical text, from which `parse_commands` gives the same commands. Raises
+    NotReadBack if it does not: replicas carry out the text.
+    """
+    text = ", ".join(map(str, commands))
+    if all(isinstance(one, AlterColumn) for one in commands):
+        return text
+    try:
+        same = list(map(_meaning, parse_commands(text))) == list(map(_meaning, commands))
+    except (UserError, RecursionError):
+        same = False
+    if not same:
+        raise NotReadBack(
+            f"the command can't be stored: its text {text[:500]!r} does not read back the same;"
+            " write its expressions with fewer levels or in another form"
+        )
+    return text
+
+
+def _meaning(command: Command) -> Command:
+    """Return the command without what the text may change. What ALTER of columns says is its text
+    already.
+    """
+    match command:
+        case DeleteRows():
+            return replace(command, condition=_meant(command.condition))
+        case UpdateColumns():
+            assignments = tuple(
+                replace(each, value=_meant(each.value)) for each in command.assignments
+            )
+            return replace(
+                command, assignments=assignments, condition=_meant(command.condition)
+            )
+        case AlterColumn():
+            return command
+        case _:
+            assert_never(command)
+
+
+def _meant(node: Node) -> Node:
+    """Return the node as the text of a mutation keeps it: `isNull(n)` for `n IS NULL`, and `a IN 1`
+    for `a IN (1)`.
+    """
+    match node:
+        case Call():
+            arguments = tuple(map(_meant, node.arguments))
+            match arguments:
+                case (left, Call("tuple", (Literal() as only,))) if node.name in _INS:
+                    arguments = (left, only)
+            parameters = tuple(map(_meant, node.parameters))
+            return replace(node, arguments=arguments, parameters=parameters, operator=False)
+        case Lambda():
+            return replace(node, body=_meant(node.body))
+        case Aliased():
+            return replace(node, node=_meant(node.node))
+        case _:
+            return node
 
 
 def in_partition(command: Command, partition_id: str) -> bool:

@@ -150,6 +150,10 @@ def _call(c: Cursor, name: str, expression: ReadExpression) -> Node:
         distinct, arguments = _arguments(c, expression)
     # `sum(DISTINCT x)` is sumDistinct(x), as in the original.
     name = f"{name}Distinct" if distinct else name
+    if name.upper() == "NOT" and len(arguments) == 1 and not parameters:
+        # In `0 = not(a) + 2`. Elsewhere `expression` reads NOT. As an operator it is written with
+        # parentheses around it: `not(a) + 2` alone would be NOT (a + 2).
+        return _with_modifiers(c, Call("not", arguments, operator=True), expression)
     return _with_modifiers(c, Call(name, arguments, parameters), expression)
 
 

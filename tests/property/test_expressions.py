@@ -12,6 +12,8 @@ from rmt_pipeline.protocol.errors import UnknownType, UserError
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.syntax.canonical import canonical, text_in_mutation
 from rmt_pipeline.syntax.expression import parse_expression
+from rmt_pipeline.syntax.mutation import DeleteRows, commands_text, parse_commands
+from rmt_pipeline.syntax.nodes import Call, Lambda
 from rmt_pipeline.syntax.types import arrow_schema, parse_type
 from rmt_pipeline.translate.connection import open_connection, user_error
 from rmt_pipeline.translate.evaluate import evaluate
@@ -149,6 +151,68 @@ def test_a_canonical_text_reads_back_as_the_same_expression(text: str) -> None:
     stored = text_in_mutation(node)
     assert text_in_mutation(parse_expression(stored)) == stored
     assert meaning(stored) == meaning(written)
+
+
+OPERANDS = st.sampled_from(
+    [
+        *("a", "t.1", "t.1.2", "ar[1]", "(1, 2).1", "5", "-5", "1.5", "'x'", "NULL", "true"),
+        *("[1, 2]", "(1, 2)", "f(a)", "not(a)", "`not`", "`distinct`", "`in`", "`null`"),
+    ]
+)
+FORMS = st.sampled_from(
+    [
+        *("NOT {}", "not({})", "-{}", "- ({})", "({})", "({})[{}]", "({}).1", "{} IS NULL"),
+        *("{} + {}", "{} - {}", "{} * {}", "{} % {}", "{} DIV {}", "{} || {}", "{} = {}"),
+        *("{} < {}", "{} LIKE {}", "{} NOT LIKE {}", "{} IN ({})", "{} NOT IN (1, {})"),
+        *("{} IN {}", "{} BETWEEN {} AND {}", "{} IS DISTINCT FROM {}", "{} AND {}"),
+        *("{} OR {}", "f(x -> {}, {})", "{} ? {} : {}", "{}::Int32", "{} IS NOT NULL"),
+    ]
+)
+
+
+def _filled(parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.tuples(FORMS, parts, parts, parts).map(lambda it: it[0].format(*it[1:]))
+
+
+@given(st.recursive(OPERANDS, _filled, max_leaves=12))
+@settings(deadline=None, max_examples=1000)
+@example("0 = not(a) + 2")
+@example("a LIKE not(a) - 5")
+@example("a || NOT(a) % 2")
+@example("(`distinct` = 5) IS NULL")
+@example("- ((5)[a])")
+@example("-((-5)[a])")
+@example("a IN t.1 % 2")
+@example("a IN not(a)")
+@example("0 = not(a, b) + 2")
+def test_the_texts_of_nested_operators_read_back_as_the_same_tree(text: str) -> None:
+    try:
+        node = parse_expression(text)
+    except UserError:
+        return
+    assert parse_expression(canonical(node)) == node
+    command = (DeleteRows(node),)
+    (read,) = parse_commands(commands_text(command))  # refuses a text with another meaning
+    assert isinstance(read, DeleteRows)
+    assert _bare(read.condition) == _bare(node)
+
+
+def _bare(node: object) -> object:
+    """The tree as nested tuples, without what a mutation's text may change: whether a call was
+    written as an operator, and the parentheses of IN with one value.
+    """
+    match node:
+        case Call():
+            arguments = [_bare(one) for one in node.arguments]
+            if node.name in {"in", "notIn"}:
+                match arguments[1]:
+                    case ("tuple", only):
+                        arguments[1] = only
+            return (node.name, *arguments)
+        case Lambda():
+            return ("->", node.parameters, _bare(node.body))
+        case _:
+            return node
 
 
 def meaning(text: str) -> str:

@@ -4,8 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from rmt_pipeline.protocol.errors import NotImplementedStatement, SyntaxProblem, UserError
+from rmt_pipeline.protocol.errors import (
+    NotImplementedStatement,
+    NotReadBack,
+    SyntaxProblem,
+    UserError,
+)
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
+from rmt_pipeline.syntax import mutation
 from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.mutation import (
     Assignment,
@@ -138,6 +144,10 @@ def test_other_alters_do_not_stand_beside_commands():
         ("id IN (1, 2)", "id IN (1, 2)"),
         ("(id, n).1 = 1", "(id, n).1 = 1"),
         ("arrayExists(x -> -x, [n])", "arrayExists(x -> -x, [n])"),
+        ("0 = not(id) + 2", "0 = ((NOT id) + 2)"),
+        ("3 != NOT(id) - n", "3 != ((NOT id) - n)"),
+        ("2 > (not(id)) % 2 AND n", "(2 > ((NOT id) % 2)) AND n"),
+        ("id IN (id + 1) * 2", "id IN (id + 1) * 2"),
     ],
 )
 def test_a_command_is_stored_as_the_original_writes_it(condition, stored):
@@ -146,6 +156,19 @@ def test_a_command_is_stored_as_the_original_writes_it(condition, stored):
     assert commands_text(parse_commands(f"DELETE WHERE {stored}")) == f"DELETE WHERE {stored}"
     typed, read = (compile_expression(each, TABLE.columns) for each in (condition, stored))
     assert read.duckdb_sql == typed.duckdb_sql, "and it means the same"
+
+
+def test_a_command_whose_text_reads_back_as_something_else_is_refused():
+    """A replica carries out the text. Here it has more parentheses than can be read."""
+    deep = parse_commands(f"DELETE WHERE n{' + 1' * 100} = 0")
+    with pytest.raises(NotReadBack, match=r"can't be stored: .* does not read back the same"):
+        commands_text(deep)
+
+
+def test_a_text_that_means_something_else_is_refused(monkeypatch):
+    monkeypatch.setattr(mutation, "text_in_mutation", lambda node: "NOT (id + 2)")
+    with pytest.raises(NotReadBack, match=r"NOT \(id \+ 2\)"):
+        commands_text((DeleteRows(X("0 = id")),))
 
 
 def test_a_command_is_for_its_partition_or_for_all():
