@@ -65,7 +65,8 @@ def _pause(sql_name: str) -> Build:
     return build
 
 
-_EPOCH = {"Date": "DATE '1970-01-01'", "DateTime": "make_timestamptz(0)"}
+_DAY = "DATE '1970-01-01'"
+_EPOCH = {"Date": _DAY, "Date32": _DAY, "DateTime": "make_timestamptz(0)"}
 
 
 def _running_difference(*, first_is_value: bool) -> Build:
@@ -83,13 +84,14 @@ def _running_difference(*, first_is_value: bool) -> Build:
             zero = "0" if value.type.is_computable else _EPOCH.get(value.plain.family)
             if zero is None:
                 raise TypeProblem(
-                    "runningDifferenceStartingWithFirstValue takes numbers, Date or DateTime, not "
+                    "runningDifferenceStartingWithFirstValue takes numbers, dates or DateTime, not "
                     f"{value.type.text}"
                 )
             before = f"coalesce({before}, {zero})"
         previous = Typed(f"coalesce({before}, {value.sql})", value.type)
         made = arithmetic("minus")([value, previous])
-        return convert(made, nullable_like(INT64, value)) if value.type.is_time else made
+        widened = value.type.is_time or value.plain.family == "Date32"
+        return convert(made, nullable_like(INT64, value)) if widened else made
 
     return build
 

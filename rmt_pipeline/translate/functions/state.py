@@ -240,7 +240,8 @@ def _variance(name: str, total: str, squares: str, count: str, argument: DataTyp
     """
     less = "1" if name.endswith("Samp") else "0"
     number = f"CAST({count} AS DOUBLE)"
-    spread = f"greatest({squares} - {total} * {total} / {number}, 0.0::DOUBLE)"
+    spread = f"{squares} - {total} * {total} / {number}"
+    spread = f"greatest(nullif({spread}, {NAN_SQL}), 0.0::DOUBLE)"  # as std::max(0, NaN): 0
     sql = f"{spread} / ({number} - {less})"
     if name.startswith("stddev"):
         sql = f"sqrt({sql})"
