@@ -113,6 +113,7 @@ class Supervisor:
 
     def _serve_session(self, keeper: KazooKeeper, give_up_s: float) -> None:
         self._version = None
+        self._fails_since_s = None
         while not self._should_stop() and not keeper.is_retired:
             self._try_to_look(keeper)
             if self._tables.clock.monotonic_s() < give_up_s:

@@ -15,6 +15,7 @@ from rmt_pipeline.server.tables import Identity, Tables
 from rmt_pipeline.system import EventWaker, RandomIds
 from rmt_pipeline.zookeeper.keeper import Delete, Keeper, Stat, Watch
 from rmt_pipeline.zookeeper.through import ThroughKeeper
+from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.local_replicas import StillClock
 from tests.support.local_session import session_with_numbers
 
@@ -96,3 +97,32 @@ def test_a_look_that_fails_for_a_moment_does_not_end_the_server(
     assert looks == [5]
     assert [table.definition.name for table in tables.all.values()] == ["t"]
     assert capsys.readouterr().out.count("Too many open files") == 1
+
+
+def test_failures_of_two_sessions_are_not_one_that_lasts(session, monkeypatch):
+    """No look succeeds between them: the first session ends before its second look."""
+    server, clock = session.context.server, StillClock()
+    identity = Identity("r1", "2", Address("127.0.0.1", 1))
+    tables = Tables(server.catalog, clock, RandomIds(), identity, lambda: None)
+    ending, looks = FakeZooKeeper(clock).connect(), [0]
+
+    def version():
+        looks[0] += 1
+        if looks[0] == 1:
+            ending.close()
+        if looks[0] <= 2:
+            clock.passed_s += 1.1 * FAILS_MAX_S
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "metadata")
+        return Catalog.version(server.catalog)
+
+    monkeypatch.setattr(server.catalog, "version", version)
+    ending.session_timeout_s = 10.0
+    Supervisor(
+        tables,
+        EventWaker(),
+        Counters(),
+        open_session=server.keeper,
+        loops=None,
+        should_stop=lambda: looks[0] > 2,
+    ).run(ending)
+    assert looks == [3]
