@@ -6,6 +6,8 @@ import resource
 import socket
 import ssl
 import threading
+from asyncio.sslproto import SSLProtocol
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -44,6 +46,7 @@ class HttpListener:
         # the peer has acknowledged the first, which a peer puts off for 40 ms.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._tls = tls
+        self._visitors: set[_Visitor] = set()
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -56,7 +59,6 @@ class HttpListener:
         assert self._thread is None, "started already"
         config = uvicorn.Config(
             app,
-            http=_Visitor,
             loop="asyncio",  # uvloop's close waits for peers that do not read
             ws="none",
             lifespan="off",
@@ -69,7 +71,10 @@ class HttpListener:
             timeout_graceful_shutdown=GRACE_S,
         )
         config.load()
-        config.ssl = self._tls
+        visited: Any = partial(_Visitor, self._visitors)
+        if self._tls is not None:
+            visited = partial(_encrypted, self._tls, visited)
+        config.http_protocol_class = visited
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
             target=asyncio.run, args=[self._serve(self._server)], name="rmt-http", daemon=True
@@ -88,9 +93,8 @@ class HttpListener:
 
     async def _serve(self, server: uvicorn.Server) -> None:
         await server.serve(sockets=[self._socket])
-        for connection in list(server.server_state.connections):
-            if connection.transport is not None:
-                connection.transport.abort()  # else a peer that does not read keeps it open
+        for visitor in list(self._visitors):
+            visitor.hang_up()  # else a peer that does not read keeps it open
         await asyncio.sleep(0)
 
 
@@ -105,19 +109,36 @@ class _Visitor(_Protocol):  # type: ignore[misc]
     that is to be closed waits for that, too.
     """
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._idle_since_s = asyncio.get_running_loop().time()
-        self._make_room()
+    def __init__(self, visitors: "set[_Visitor]", **of_uvicorn: Any) -> None:
+        super().__init__(**of_uvicorn)
+        self._visitors = visitors  # all that are connected, TLS or not yet
+        self._wire: Any = None  # to the client: `transport`, or what is below its TLS
         self._received = 0
         self._due: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
+
+    def connected(self, wire: asyncio.BaseTransport) -> None:
+        """With TLS this is before the handshake, and `connection_made` after it."""
+        self._wire = wire
+        self._idle_since_s = asyncio.get_running_loop().time()
+        self._visitors.add(self)
+        self._make_room()
         self._expect()
+
+    def disconnected(self) -> None:
+        self._visitors.discard(self)
+        self._expected()
+        self._read()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if self._wire is None:
+            self.connected(transport)
+        super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
         self._received += len(data)
         if self._received > REQUEST_BYTES_MAX:
-            self._hang_up()
+            self.hang_up()
             return
         self._expect()  # the first bytes of the next request
         super().data_received(data)
@@ -125,8 +146,7 @@ class _Visitor(_Protocol):  # type: ignore[misc]
             self._expected()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._expected()
-        self._read()
+        self.disconnected()
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
@@ -150,21 +170,22 @@ class _Visitor(_Protocol):  # type: ignore[misc]
         super().resume_writing()
 
     def _make_room(self) -> None:
-        """If there are too many connections, hang up the one that has waited longest for a request.
-        Else somebody who only opens connections would use up the descriptors of this process. A
-        peer whose idle connection is hung up opens another one with its next request.
+        """If there are too many connections, hang up the one that has waited longest for a request,
+        or this new one if all others are being answered. Else somebody who only opens connections
+        would use up the descriptors of this process. A peer whose idle connection is hung up opens
+        another one with its next request.
         """
-        if len(self.connections) <= _connections_max():
+        if len(self._visitors) <= _connections_max():
             return
-        open_ones = [one for one in self.connections if not one.transport.is_closing()]
-        if len(open_ones) > _connections_max():
-            idle = [one for one in open_ones if not one._is_answered()]  # noqa: SLF001
-            min(idle, key=lambda one: one._idle_since_s)._hang_up()  # noqa: SLF001
+        connected = [one for one in self._visitors if not one._wire.is_closing()]  # noqa: SLF001
+        if len(connected) > _connections_max():
+            idle = [one for one in connected if one._is_idle()]  # noqa: SLF001
+            min(idle, key=lambda one: one._idle_since_s, default=self).hang_up()  # noqa: SLF001
 
     def _expect(self) -> None:
         if self._due is None and not self._is_answered():
             loop = asyncio.get_running_loop()
-            self._due = loop.call_later(REQUEST_S, self._hang_up)
+            self._due = loop.call_later(REQUEST_S, self.hang_up)
 
     def _expected(self) -> None:
         if self._due is not None:
@@ -173,7 +194,7 @@ class _Visitor(_Protocol):  # type: ignore[misc]
 
     def _expect_to_be_read(self) -> None:
         if self._unread is None:
-            self._unread = asyncio.get_running_loop().call_later(UNREAD_S, self._hang_up)
+            self._unread = asyncio.get_running_loop().call_later(UNREAD_S, self.hang_up)
 
     def _read(self) -> None:
         if self._unread is not None:
@@ -183,8 +204,37 @@ class _Visitor(_Protocol):  # type: ignore[misc]
     def _is_answered(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
-    def _hang_up(self) -> None:
-        self.transport.abort()
+    def _is_idle(self) -> bool:
+        """Nothing is asked, and the last answer has left this process."""
+        unsent: int = self._wire.get_write_buffer_size()  # TLS hands all that fits on to it
+        return not self._is_answered() and not unsent
+
+    def hang_up(self) -> None:
+        self._wire.abort()
+
+
+class _Encrypted(SSLProtocol):
+    """The TLS between a visitor and the client. The visitor is told when this begins, so that who
+    never shakes hands is counted, and hung up on, as anybody else.
+    """
+
+    def __init__(self, tls: ssl.SSLContext, visitor: _Visitor) -> None:
+        nobody: Any = None
+        loop = asyncio.get_running_loop()
+        super().__init__(loop, visitor, tls, waiter=nobody, server_side=True)
+        self._visitor = visitor
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._visitor.connected(transport)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._visitor.disconnected()
+        super().connection_lost(exc)
+
+
+def _encrypted(tls: ssl.SSLContext, visited: Any, **of_uvicorn: Any) -> _Encrypted:
+    return _Encrypted(tls, visited(**of_uvicorn))
 
 
 def _connections_max() -> int:

@@ -1,6 +1,8 @@
 """Parts over TLS: from the peer that is meant, to those who may have them."""
 
 import shutil
+import socket
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -10,6 +12,7 @@ from rmt_pipeline.exchange.connections import Connections, Peer, Timeouts
 from rmt_pipeline.exchange.control import health, reload_tables
 from rmt_pipeline.protocol.errors import Unavailable
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.server import listener
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.tls import Renewed
 from tests.support.certificates import Authority, Certificate
@@ -164,3 +167,34 @@ def test_who_is_taken_for_a_stranger_is_told_where_to_look(source, authority, tm
             health(config, server, 5)
     with pytest.raises(Unavailable, match=f"https://{HOST}:{sender.port} cannot be asked"):
         health(config, server, 5)
+
+
+# Strangers who do not even begin with TLS
+
+
+def test_they_do_not_use_up_the_descriptors_and_keep_no_peer_out(
+    monkeypatch, source, target, authority
+):
+    """They count before they have shaken hands: those that are there longest are hung up on."""
+    monkeypatch.setattr(listener, "CONNECTIONS_MAX", 8)
+    with sender_of(source, authority, HOST) as sender, ExitStack() as opened:
+        strangers = [
+            opened.enter_context(
+                socket.create_connection((HOST, sender.port), 0.8 * listener.REQUEST_S)
+            )
+            for _ in range(20)
+        ]
+        for stranger in strangers[:12]:
+            with suppress(ConnectionResetError):
+                assert stranger.recv(1) == b""
+        fetch(sender, target, files_of(authority))
+
+
+def test_they_are_hung_up_on_as_soon_as_who_asks_for_nothing(monkeypatch, source, authority):
+    monkeypatch.setattr(listener, "REQUEST_S", 0.2)
+    with (
+        sender_of(source, authority, HOST) as sender,
+        socket.create_connection((HOST, sender.port), 20) as stranger,
+        suppress(ConnectionResetError),
+    ):
+        assert stranger.recv(1) == b""

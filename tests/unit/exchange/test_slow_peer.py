@@ -3,17 +3,20 @@
 import asyncio
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from starlette.requests import Request
 
+from rmt_pipeline.config import TlsFiles
 from rmt_pipeline.exchange import wire
 from rmt_pipeline.exchange.server import Broken, Exchange
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.server import listener
+from rmt_pipeline.tls import Renewed, client_context
+from tests.support.certificates import Authority
 from tests.support.exchange import ENDPOINT, SECRET, Sender, put
 from tests.support.waiting import LIMIT_S, until
 
@@ -100,3 +103,57 @@ def test_a_peer_that_reads_slowly_gets_the_whole_answer(monkeypatch, source):
         while chunk := peer.recv(1 << 16):
             received += len(chunk)
         assert received > size
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["http", "https"])
+def test_newcomers_cut_off_no_answer_that_is_still_being_read(
+    monkeypatch, source, tmp_path, encrypted
+):
+    """The server is done with it, but most of it has not left."""
+    monkeypatch.setattr(listener, "CONNECTIONS_MAX", 8)
+    size = 900_000
+    put(source, PART, {"data-00000.parquet": b"a" * size})
+    authority = Authority(tmp_path / "authority")
+    own = authority.sign("server", "127.0.0.1")
+    files = TlsFiles("[tls]", authority.file, own.file, own.key)
+    tls = Renewed.server(files, client_certificates=False) if encrypted else None
+    with Sender(source, tls=tls) as sender, ExitStack() as opened:
+        peer = opened.enter_context(small_buffers(sender))
+        if encrypted:
+            context = client_context(files)
+            peer = opened.enter_context(context.wrap_socket(peer, server_hostname="127.0.0.1"))
+        peer.sendall(request())
+        state = sender._listener._server.server_state
+        until(lambda: state.total_requests)
+        (visitor,) = state.connections
+        until(lambda: visitor.cycle.response_complete)
+        newcomers = [
+            opened.enter_context(socket.create_connection(("127.0.0.1", sender.port), LIMIT_S))
+            for _ in range(20)
+        ]
+        for newcomer in newcomers[:10]:  # of the peer and 20, 13 have to go
+            with suppress(ConnectionResetError):
+                assert newcomer.recv(1) == b""
+        received = 0
+        while received <= size and (chunk := peer.recv(1 << 16)):
+            received += len(chunk)
+        assert received > size
+
+
+def test_who_comes_when_all_are_being_answered_is_hung_up_on(monkeypatch, source):
+    monkeypatch.setattr(listener, "CONNECTIONS_MAX", 2)
+    put(source, PART, {"data-00000.parquet": b"a" * 900_000})
+    with Sender(source) as sender, ExitStack() as opened:
+        peers = [opened.enter_context(small_buffers(sender)) for _ in range(2)]
+        for peer in peers:
+            peer.sendall(request())
+        state = sender._listener._server.server_state
+        until(lambda: state.total_requests == len(peers))
+        until(lambda: all(one.cycle.response_complete for one in [*state.connections]))
+        before = {*state.connections}
+        newcomer = opened.enter_context(
+            socket.create_connection(("127.0.0.1", sender.port), LIMIT_S)
+        )
+        with suppress(ConnectionResetError):
+            assert newcomer.recv(1) == b""
+        assert {*state.connections} == before
