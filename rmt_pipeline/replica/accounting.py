@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from itertools import islice, takewhile
 
 from rmt_pipeline.compute.rows.computed import ttl_rules
+from rmt_pipeline.compute.rows.conform import is_current
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.alter.history import is_current
 from rmt_pipeline.protocol.errors import Conflict, Corruption, MissingPart, UserError
 from rmt_pipeline.protocol.log.entry import (
     DropPart,

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from rmt_pipeline.compute.merge.job import MergeDone, MergeFailure, MergeJob, MergeOutcome
+from rmt_pipeline.compute.rows.conform import is_current
 from rmt_pipeline.compute.units import (
     Shape,
     UnitDone,
@@ -17,7 +18,7 @@ from rmt_pipeline.compute.units import (
     joined_bounds,
 )
 from rmt_pipeline.protocol import errors
-from rmt_pipeline.protocol.alter.history import is_current, stored_as
+from rmt_pipeline.protocol.alter.history import stored_as
 from rmt_pipeline.protocol.errors import Corruption, RmtError
 from rmt_pipeline.protocol.log.entry import MERGE_TTL_DELETE, MERGE_TTL_RECOMPRESS
 from rmt_pipeline.protocol.table import TableDefinition

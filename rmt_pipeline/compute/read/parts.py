@@ -14,10 +14,10 @@ from pyarrow import fs
 
 from rmt_pipeline.compute.merge.job import SourcePart
 from rmt_pipeline.compute.merge.plan import unit_source
-from rmt_pipeline.compute.rows.conform import Conform
+from rmt_pipeline.compute.rows.conform import Conform, is_current, is_read_as_it_is
 from rmt_pipeline.compute.rows.source import PartReader
 from rmt_pipeline.compute.units import Shape, UnitSource
-from rmt_pipeline.protocol.alter.history import is_current, stored_as, stored_columns
+from rmt_pipeline.protocol.alter.history import stored_as, stored_columns
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.store.manifest import Manifest
@@ -82,7 +82,7 @@ def _constants(manifest: Manifest, definition: TableDefinition) -> tuple[Column,
             if column.default or column.name in names or parse_type(column.type).plain.elements:
                 return None
             lacking.append(column)
-        elif (one.name, one.type) != (column.name, column.type):
+        elif one.name != column.name or not is_read_as_it_is(one.type, column.type):
             return None
     return tuple(lacking)
 

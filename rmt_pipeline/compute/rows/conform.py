@@ -12,10 +12,32 @@ from rmt_pipeline.compute.rows.defaults import DefaultExpressions
 from rmt_pipeline.compute.rows.keys import KeyColumns
 from rmt_pipeline.compute.rows.nested import of_equal_length, sibling_of
 from rmt_pipeline.compute.units import Shape
+from rmt_pipeline.protocol.alter.history import NamesAndTypes, stored_as, stored_columns
 from rmt_pipeline.protocol.errors import BadValue, Corruption, UserError
-from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.syntax.types import arrow_schema, parse_type
 from rmt_pipeline.types.escapes import quote_name
+from rmt_pipeline.types.key_safe import is_key_safe
+
+
+def is_read_as_it_is(stored: str, wanted: str) -> bool:
+    """Whether values that are stored with one type are values of the other as they are: it is the
+    same type, or an Enum that got further elements, after which no part is rewritten (spec §8.1).
+    """
+    return stored == wanted or (
+        "Enum" in stored and is_key_safe(parse_type(stored), parse_type(wanted), "expression")
+    )
+
+
+def is_current(definition: TableDefinition, part: NamesAndTypes, version: int) -> bool:
+    """Whether the part's files are read as the table's current columns as they are: they have just
+    these, with their names, types and order.
+    """
+    wanted, found = stored_columns(definition), stored_as(definition, part, version)
+    return len(part) == len(wanted) == len(found) and all(
+        one.name == column.name and is_read_as_it_is(one.type, column.type)
+        for one, column in zip(found, wanted, strict=True)
+    )
 
 
 class Conform:
@@ -56,7 +78,7 @@ class Conform:
                 continue
             array = batch.column(field.name)
             known = types.get(column.name, column.type)
-            if known != column.type:
+            if not is_read_as_it_is(known, column.type):
                 array = converted(array, Column(column.name, known), column.type, part)
             if array.type != field.type:
                 array = _cast(array, field, part)

@@ -60,15 +60,6 @@ def stored_as(
     )
 
 
-def is_current(definition: TableDefinition, part: NamesAndTypes, version: int) -> bool:
-    """Whether the part has exactly the table's current columns, with their names,
-    types and order.
-    """
-    wanted = [(column.name, column.name, column.type) for column in stored_columns(definition)]
-    found = [(one.column, one.name, one.type) for one in stored_as(definition, part, version)]
-    return found == wanted and len(part) == len(wanted)
-
-
 @dataclass(frozen=True, slots=True)
 class AlterRecord:
     """`T/alters/<version>`: when, by which replica and with which commands the table was altered,

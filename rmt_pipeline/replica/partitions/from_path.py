@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
+from rmt_pipeline.compute.rows.conform import is_current
 from rmt_pipeline.exchange.peers import FetchRequest, Peers
-from rmt_pipeline.protocol.alter.history import is_current
 from rmt_pipeline.protocol.errors import (
     Corruption,
     NoReplicaHasPart,

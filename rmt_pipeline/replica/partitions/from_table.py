@@ -12,8 +12,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from rmt_pipeline.compute.rows.conform import is_current
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.alter.history import is_current, stored_columns
+from rmt_pipeline.protocol.alter.history import stored_columns
 from rmt_pipeline.protocol.errors import MissingPart, OutcomeUnknown, Unavailable, UserError
 from rmt_pipeline.protocol.inserts.ids import from_table_block_id
 from rmt_pipeline.protocol.log.entry import (

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from rmt_pipeline.compute.rows.conform import is_current
 from rmt_pipeline.protocol.alter.history import (
     AlterRecord,
     StoredColumn,
     history_of,
-    is_current,
     stored_as,
 )
 from rmt_pipeline.protocol.alter.texts import definition_of_texts, same_columns, split_key
@@ -76,6 +76,27 @@ def test_a_part_is_current_when_its_files_are_just_the_columns_of_now() -> None:
     assert not is_current(table("id Int64, a String, b Int32, c Date"), PART, 0)
     swap = [ColumnChange(3, *pair) for pair in (("a", "t"), ("b", "a"), ("t", "b"))]
     assert not is_current(table("id Int64, a String, b Int32", *swap), PART, 0)
+
+
+OLD = "Enum8('a' = 1, 'b' = 2)"
+GROWN = "Enum8('z' = -5, 'a' = 1, 'b' = 2)"
+
+
+@pytest.mark.parametrize("around", ["{}", "Nullable({})", "Array({})", "Tuple({}, String)"])
+def test_a_part_stays_current_when_an_enum_gets_further_elements(around: str) -> None:
+    """Spec §8.1: no mutation follows such an ALTER, so nothing rewrites the part."""
+
+    def is_read(stored: str, now: str) -> bool:
+        column = Column("e", around.format(now))
+        definition = TABLE.with_columns((column,))
+        return is_current(definition, [("e", around.format(stored))], 0)
+
+    assert is_read(OLD, GROWN)
+    assert not is_read(GROWN, OLD)
+    assert not is_read(OLD, "Enum8('a' = 2, 'b' = 1, 'c' = 3)")
+    assert not is_read(OLD, "Enum16('a' = 1, 'b' = 2)")
+    assert not is_read(OLD, "Int8")
+    assert not is_read("String", GROWN)
 
 
 def test_columns_without_values_and_names_that_a_part_never_had_are_no_matter() -> None:

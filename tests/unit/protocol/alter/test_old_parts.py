@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
@@ -13,7 +14,7 @@ from rmt_pipeline.compute.jobs.mutate import LocalMutator
 from rmt_pipeline.compute.merge.job import MergeDone, MergeJob, SourcePart
 from rmt_pipeline.compute.mutate.job import MutateDone, MutateJob, MutateOutcome, Untouched
 from rmt_pipeline.compute.read.convert import try_conversions
-from rmt_pipeline.compute.read.parts import dataset_of
+from rmt_pipeline.compute.read.parts import dataset_of, part_files
 from rmt_pipeline.protocol.errors import BadValue
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.sql.run.table_relation import TableFiles, relation_over
@@ -21,7 +22,7 @@ from rmt_pipeline.store.manifest import PartColumn
 from rmt_pipeline.system import SystemClock
 from rmt_pipeline.translate.connection import open_connection
 from rmt_pipeline.translate.select.query import translate_query
-from tests.support.merging import CREATED_S, sorted_table, write_part
+from tests.support.merging import CREATED_S, definition, sorted_table, write_part
 from tests.support.old_parts import BEFORE, EXPECTED, NOW, ROWS, Parts, altered, part_of
 from tests.support.queries import parse_query
 
@@ -59,6 +60,37 @@ def test_a_dataset_has_the_columns_of_now(case: str, old: SourcePart) -> None:
     """P33."""
     store = Parts(old)
     assert tuples(dataset_of(store, store.all, NOW[case]).to_table()) == EXPECTED[case]
+
+
+def test_a_part_from_before_an_enum_grew_is_read_and_merged_as_it_is(tmp_path: Path) -> None:
+    """Spec §8.1. Nothing rewrites it, so it must not be held in memory for each dataset."""
+    tables = [
+        definition([("id", "Int64"), ("e", f"Enum8({elements})")], ("e", "id"))
+        for elements in ("'a' = 1, 'b' = 2", "'z' = -5, 'a' = 1, 'b' = 2")
+    ]
+    tables[1] = replace(tables[1], metadata_version=5)
+    parts = [
+        write_part(
+            tmp_path, name, sorted_table([{"id": 1, "e": e}, {"id": 2, "e": "b"}], table)
+        )
+        for name, e, table in zip(("all_0_0_0", "all_1_1_0"), "az", tables, strict=True)
+    ]
+    for at, version in enumerate((1, 5)):
+        columns = tuple(PartColumn(each.name, each.type) for each in tables[at].columns)
+        told = replace(parts[at].manifest, columns=columns, metadata_version=version)
+        parts[at] = replace(parts[at], manifest=told)
+    store = Parts(*parts)
+    assert [part.constants for part in part_files(store, store.all, tables[1])] == [(), ()]
+    assert (
+        len(dataset_of(store, store.all, tables[1]).to_table(filter=ds.field("e") == "b")) == 2
+    )
+    more = tables[1].with_columns((*tables[1].columns, Column("more", "Int8")))
+    assert all(part.constants for part in part_files(store, store.all, more))
+    (tmp_path / "staging").mkdir()
+    job = MergeJob("all_0_1_1", tuple(parts), str(tmp_path / "staging"), tables[1], CREATED_S)
+    [merged] = LocalMerger(SystemClock()).merge([job])
+    assert isinstance(merged, MergeDone)
+    assert written(merged) == [(1, "z"), (1, "a"), (2, "b"), (2, "b")]
 
 
 @pytest.mark.parametrize("case", NOW)
