@@ -466,6 +466,42 @@ class ClosedPeers(DirectPeers):
     def close(self) -> None: ...
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE t ATTACH PARTITION 1 FROM s",
+        "ALTER TABLE t REPLACE PARTITION 1 FROM s",
+        "ALTER TABLE s MOVE PARTITION 1 TO TABLE t",
+        "ALTER TABLE t FETCH PARTITION 1 FROM '/t/s'",
+    ],
+)
+def test_a_part_from_before_an_enum_grew_goes_to_another_table(session, statement, monkeypatch):
+    """No mutation rewrites it, so there is none to wait for."""
+    server = session.context.server
+    columns = "(p UInt8, e Enum8('a' = 1))"
+    s, t = (
+        create(
+            session,
+            f"CREATE TABLE {name} {columns} {ENGINE.replace('{name}', name)} "
+            "PARTITION BY p ORDER BY e",
+        )
+        for name in "st"
+    )
+    session.execute("INSERT INTO s VALUES (1, 'a')")
+    for altered in (s, t):
+        with working(server, altered):
+            session.execute(
+                f"ALTER TABLE {altered.name} MODIFY COLUMN e Enum8('b' = -1, 'a' = 1)"
+            )
+    session.execute("INSERT INTO s VALUES (1, 'b')")
+    peers = ClosedPeers({"/t/s/replicas/r1": server.store(s)})
+    monkeypatch.setattr(ServerContext, "peers", lambda *_: peers)
+    session.execute(statement)
+    if "FETCH" in statement:
+        session.execute("ALTER TABLE t ATTACH PARTITION 1")
+    assert rows(session, "SELECT e FROM t ORDER BY e") == [("b",), ("a",)]
+
+
 def test_a_partition_is_fetched_from_the_replicas_of_another_table(session, monkeypatch):
     server = session.context.server
     engine = ENGINE.replace("{name}", "s")
