@@ -26,7 +26,7 @@ import dagster as dg
 import pyarrow as pa
 from pydantic import Field, PrivateAttr
 
-from rmt_pipeline.compute.inputs.conform import File, conform, file_of_format
+from rmt_pipeline.compute.inputs.conform import File, conform, file_of_format, with_content
 from rmt_pipeline.compute.insert.blocks import key_columns_of
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster.engine import CONFIG_PATH_HELP, EngineResource, table_named
@@ -41,6 +41,7 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.insert.result import InsertResult
 from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.sql.formats.rows import Rows, record_batch
@@ -118,22 +119,48 @@ class ReadFile:
     file: File
     settings: Mapping[str, Any]
 
-    def rows(self, table: Table, *, defaults: bool = True) -> pa.Table:
-        """The rows as the table stores them. Without `defaults`, a column that the file does not
-        have is zero or empty; its default may be another one each time. Raises what `conform`
-        raises.
+    def read(self) -> "_Content":
+        """The files' content as it is now. Raises UserError, IncorrectData."""
+        return _Content(with_content(self.file), QuerySettings.of(self.settings))
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """Files that were read once, for the token and for the rows: so the token is that of the rows
+    that are stored, also when a file changes meanwhile.
+    """
+
+    files: tuple[File, ...]
+    settings: QuerySettings
+
+    def given(self, table: Table) -> pa.Table:
+        """The rows with the values that the files have. A stored column that they do not have is
+        zero or empty: its default may be another one each time. Raises what `conform` raises.
         """
-        columns = table.definition.columns
-        if not defaults:
-            columns = tuple(replace(one, default="", default_kind="") for one in columns)
+        columns = _without_defaults(table.definition.columns)
         found = conform(
-            self.file,
+            self.files,
             columns,
-            settings=QuerySettings.of(self.settings),
+            settings=self.settings,
             key_columns=key_columns_of(table.definition),
         )
         none = arrow_schema(one for one in columns if one.is_stored).empty_table()
         return pa.concat_tables([none, *found])
+
+
+def _without_defaults(columns: Sequence[Column]) -> list[Column]:
+    """The columns without expressions, except that an EPHEMERAL column gets a stored one with its
+    values. Each keeps its kind, on which it depends whether a file may have it.
+    """
+    plain = [
+        one if one.default_kind == "ALIAS" else replace(one, default="") for one in columns
+    ]
+    copies = [
+        Column(f"{one.name} given", one.type, "MATERIALIZED", quote_name(one.name))
+        for one in columns
+        if one.default_kind == "EPHEMERAL"
+    ]
+    return [*plain, *copies]
 
 
 class _HeldSnapshots:
@@ -203,15 +230,16 @@ class RmtIOManager(dg.ConfigurableIOManager):
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Store what an asset returned. Raises UnknownTable, UserError when the object can't be
         stored, and what `Table.insert` raises. A run that is retried stores its rows once. A run
-        whose rows are wrong is not retried: they would be wrong again.
+        whose rows are wrong is not retried: they would be wrong again. A disk error may pass.
         """
         if obj is None:
             return
         try:
             self._store(context, obj)
-        except WRONG_ROWS:
-            step = context.step_context
-            step.instance.add_run_tags(step.run_id, {RETRY_TAG: "false"})
+        except WRONG_ROWS as error:
+            if not _is_of_the_system(error.__cause__):
+                step = context.step_context
+                step.instance.add_run_tags(step.run_id, {RETRY_TAG: "false"})
             raise
 
     def _store(self, context: dg.OutputContext, obj: Any) -> None:
@@ -225,7 +253,13 @@ class RmtIOManager(dg.ConfigurableIOManager):
             stored: list[_Stored] = []
             done: list[PartDone] = []
             for keys, rows in by_partition:
-                one = write(context, table, keys, rows, settings)
+                one = write(
+                    context,
+                    table,
+                    keys,
+                    rows.read() if isinstance(rows, ReadFile) else rows,
+                    settings,
+                )
                 done += inserted(table, one.parts, one.kind)  # the next write may replace them
                 stored.append(one)
                 if len(by_partition) > 1:  # each partition's event has its own figures
@@ -370,11 +404,10 @@ def _insert(
         first = run.root_run_id or run.run_id
         token = f"{_what(context, keys)}/run/{first}"
         return _insert_named(table, rows, token, settings, run.run_id)
-    arrow = _arrow(rows, table)
-    named = rows.rows(table, defaults=False) if isinstance(rows, ReadFile) else arrow
-    token = f"{_what(context, keys)}/{_digest(named)}"
+    data = rows if isinstance(rows, _Content) else _arrow(rows)
+    token = f"{_what(context, keys)}/{_digest(_given(data, table))}"
     run_id = context.step_context.dagster_run.run_id
-    return _insert_named(table, arrow, token, settings, run_id)
+    return _insert_named(table, data, token, settings, run_id)
 
 
 def _upsert(
@@ -406,9 +439,8 @@ def _insert_named(
     if _is_spark(rows):
         result = table.insert_spark(rows, token=token, settings=settings, run_id=run_id)
     else:
-        result = table.insert(
-            _arrow(rows, table), token=token, settings=settings, run_id=run_id
-        )
+        data, settings = _data(rows, settings)
+        result = table.insert(data, token=token, settings=settings, run_id=run_id)
     return _stored(result)
 
 
@@ -444,18 +476,17 @@ def _replace(
             f"{context.asset_key.to_user_string()} returned a Spark DataFrame; with "
             f"{WRITE_METADATA} = replace return its toArrow()"
         )
-    arrow = _arrow(rows, table)
+    rows = rows if isinstance(rows, _Content) else _arrow(rows)
+    data, settings = _data(rows, settings)
     where = _stored_rows(context, keys)
     run_id = context.step_context.dagster_run.run_id
-    result = table.replace(
-        arrow, where=where, whole=not where, settings=settings, run_id=run_id
-    )
+    result = table.replace(data, where=where, whole=not where, settings=settings, run_id=run_id)
     return _Stored(
         kind="replace",
         parts=result.parts,
         words=result.words(),
         rows=result.rows_added,
-        rows_duplicate=arrow.num_rows if result.is_duplicate else 0,
+        rows_duplicate=_given(rows, table).num_rows if result.is_duplicate else 0,
         rows_replaced=result.rows_replaced,
     )
 
@@ -467,9 +498,25 @@ def _is_spark(rows: Any) -> bool:
     return type(rows).__module__.startswith("pyspark.sql")
 
 
-def _arrow(rows: Any, table: Table) -> pa.Table:
-    if isinstance(rows, ReadFile):
-        return rows.rows(table)
+def _is_of_the_system(error: BaseException | None) -> bool:
+    """Whether the operating system failed to read. pyarrow also raises OSError for bytes that can't
+    be uncompressed or are not of the format; that has no errno.
+    """
+    return isinstance(error, OSError) and error.errno is not None
+
+
+def _given(rows: "pa.Table | _Content", table: Table) -> pa.Table:
+    return rows.given(table) if isinstance(rows, _Content) else rows
+
+
+def _data(rows: Any, settings: QuerySettings) -> tuple[Any, QuerySettings]:
+    """What a table inserts, and the settings for it."""
+    if isinstance(rows, _Content):
+        return rows.files, replace(rows.settings, insert_quorum=settings.insert_quorum)
+    return _arrow(rows), settings
+
+
+def _arrow(rows: Any) -> pa.Table:
     if isinstance(rows, pa.Table):
         return rows
     if isinstance(rows, pa.RecordBatchReader):

@@ -16,6 +16,7 @@ from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution.api import execute_run
 from dagster._core.loader import LoadingContextForTest
 
+from rmt_pipeline.compute.inputs.conform import conform
 from rmt_pipeline.dagster import ReaderConfig, RmtIOManager, names
 from rmt_pipeline.dagster.record.ledger import Recorder
 from rmt_pipeline.protocol.errors import UserError
@@ -135,6 +136,128 @@ def test_a_file_is_the_same_insert_also_when_defaults_of_its_columns_change(
                 io_manager, [asset], instance, partition_key="2026-01-05"
             ).success
     assert site.r1.table("stored").dataset().count_rows() == 2
+
+
+KINDS = (
+    "CREATE TABLE stored (day Date, id UInt64, n UInt8 DEFAULT seed + 1, seed UInt8 EPHEMERAL 5, "
+    "twice UInt8 MATERIALIZED seed * 2, next UInt64 ALIAS id + 1) ENGINE = "
+    "ReplicatedMergeTree('/t/stored_kinds', '{replica}') PARTITION BY toYYYYMM(day) ORDER BY id"
+)
+
+
+def file_stored(
+    write: str, file: Path, format_name: str = "CSVWithNames"
+) -> dg.AssetsDefinition:
+    @dg.asset(
+        name="stored",
+        partitions_def=DAYS,
+        metadata={"partition_expr": "day", "rmt/write": write},
+    )
+    def asset() -> Any:
+        return ReaderConfig().file(file, format_name)
+
+    return asset
+
+
+@pytest.mark.parametrize("write", ["append", "replace"])
+def test_a_file_fills_a_table_with_columns_of_each_kind(
+    site: Site, io_manager: RmtIOManager, tmp_path: Path, write: str
+) -> None:
+    """MATERIALIZED columns are computed, also from EPHEMERAL values that only the file has. Rows
+    that differ in these values alone are another insert.
+    """
+    site.r1.drop_table("default", "stored")
+    session = Session(site.r1)
+    session.execute(KINDS)
+    file = tmp_path / "day.csv"
+    figures = []
+
+    def store(text: str, format_name: str) -> list[tuple[Any, ...]]:
+        file.write_text(text, encoding="utf-8")
+        asset = file_stored(write, file, format_name)
+        for _ in range(2):  # the second time changes nothing
+            told = metadata(
+                materialize(io_manager, [asset], instance, partition_key="2026-01-05")
+            )
+            figures.append((told["rows inserted"], told["rows duplicate"]))
+        found = session.execute("SELECT id, n, twice, next FROM stored ORDER BY n")
+        return [tuple(row.values()) for batch in found.batches for row in batch.to_pylist()]
+
+    with dg.instance_for_test() as instance:
+        plain = store("2026-01-05,1,7\n", "CSV")
+        seeded = store("day,id,seed\n2026-01-05,1,20\n", "CSVWithNames")
+        corrected = store("day,id,seed\n2026-01-05,1,30\n", "CSVWithNames")
+    each = [(1, 7, 10, 2), (1, 21, 40, 2), (1, 31, 60, 2)]
+    if write == "append":
+        assert [plain, seeded, corrected] == [each[:1], each[:2], each]
+    else:
+        assert [plain, seeded, corrected] == [[row] for row in each]
+    assert figures == [(1, 0), (0, 1)] * 3
+
+
+@pytest.mark.parametrize("write", ["append", "replace"])
+def test_all_rows_of_files_have_one_now(
+    site: Site, io_manager: RmtIOManager, tmp_path: Path, write: str
+) -> None:
+    site.r1.drop_table("default", "stored")
+    create = CREATE.replace("{uuid}", "stored_now").replace(
+        "amount ", "at DateTime64(9) DEFAULT now64(9), amount "
+    )
+    Session(site.r1).execute(create)
+    for number in range(3):  # each file is a batch
+        text = f"day,id,amount\n2026-01-05,{number},1\n"
+        (tmp_path / f"{number}.csv").write_text(text, encoding="utf-8")
+    asset = file_stored(write, tmp_path / "*.csv")
+    with dg.instance_for_test() as instance:
+        materialize(io_manager, [asset], instance, partition_key="2026-01-05")
+    times = site.r1.table("stored").dataset().to_table(columns=["at"]).column("at")
+    assert (len(times), len(times.unique())) == (3, 1)
+
+
+def test_a_file_that_grows_while_it_is_stored_is_another_insert_afterwards(
+    site: Site, io_manager: RmtIOManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The token is that of the rows that were stored, so the new rows are no duplicate."""
+    text = "day,id,amount\n2026-01-05,1,1.50\n"
+    file = tmp_path / "day.csv"
+    file.write_text(text, encoding="utf-8")
+
+    def growing(*given: Any, **options: Any) -> Iterator[pa.Table]:
+        yield from conform(*given, **options)
+        file.write_text(text + "2026-01-05,2,2.50\n", encoding="utf-8")
+
+    monkeypatch.setattr("rmt_pipeline.dagster.io_manager.conform", growing)
+    asset = file_stored("append", file)
+    counts = []
+    with dg.instance_for_test() as instance:
+        for _ in range(2):
+            materialize(io_manager, [asset], instance, partition_key="2026-01-05")
+            counts.append(site.r1.table("stored").dataset().count_rows())
+    assert counts == [1, 3]
+
+
+@pytest.mark.parametrize("format_name", ["CSVWithNames", "Parquet", "Arrow"])
+@pytest.mark.usefixtures("site")
+def test_a_disk_error_is_tried_again_but_not_a_broken_file(
+    io_manager: RmtIOManager, tmp_path: Path, format_name: str
+) -> None:
+    broken = tmp_path / "broken.gz"
+    broken.write_bytes(b"not compressed, nor a file of the other formats")
+    unreadable = Path("/proc/self/mem")  # to read its first bytes is an input/output error
+    tags = []
+    with dg.instance_for_test() as instance:
+        for file in (unreadable, broken):
+            asset = file_stored("append", file, format_name)
+            result = materialize(
+                io_manager, [asset], instance, partition_key="2026-01-05", raise_on_error=False
+            )
+            [failure] = [each for each in result.all_events if each.is_step_failure]
+            said = failure.step_failure_data.error.to_string()
+            assert f"{file} can't be read" in said
+            run = instance.get_run_by_id(result.run_id)
+            assert run is not None
+            tags.append(run.tags.get("dagster/retry_on_asset_or_op_failure"))
+    assert tags == [None, "false"]
 
 
 def test_rows_that_were_corrected_are_another_insert(

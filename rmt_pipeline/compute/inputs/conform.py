@@ -182,6 +182,8 @@ def conform(
 ) -> Iterator[pa.Table]:
     """Yield the data as tables whose schema is exactly that of the stored columns, batch by batch.
 
+    The data may also be a tuple of files, as `with_content` gives them.
+
     `columns_given` is the statement's list of columns. `key_columns` are those that the table's
     keys use, for which a NULL in a file does not become the default. Columns without values get
     their defaults, in which `now()` is `now_s`.
@@ -201,6 +203,26 @@ def conform(
                 yield from _tables(plan, rows, source)
             else:
                 plan.check_names(rows)
+
+
+def with_content(file: File) -> tuple[File, ...]:
+    """The files that the path names, with their content. So what is read of them stays the same,
+    whatever becomes of the files.
+
+    Raises UserError if there is none; IncorrectData, whose cause is the OSError, for one that can't
+    be read.
+    """
+    if file.content is not None:
+        return (file,)
+    found: list[File] = []
+    for path in _paths(file):
+        try:
+            found.append(replace(file, path=path, content=Path(path).read_bytes()))
+        except OSError as error:
+            raise IncorrectData(
+                f"{path} can't be read: {error}. Nothing was inserted"
+            ) from error
+    return tuple(found)
 
 
 def _check(settings: QuerySettings) -> None:
@@ -255,11 +277,13 @@ def _readable(source: InputSource) -> Iterator[InputRows]:
 def _sources(
     data: Any, plan: InsertColumns, settings: QuerySettings, tolerance: Tolerance
 ) -> Iterator[InputSource]:
-    if not isinstance(data, File):
-        yield source_of(data)
-        return
-    for path in _paths(data):
-        yield _source(path, data, plan, settings, tolerance)
+    files = data if isinstance(data, tuple) else (data,)
+    for file in files:
+        if not isinstance(file, File):
+            yield source_of(data)
+            return
+        for path in _paths(file):
+            yield _source(path, file, plan, settings, tolerance)
 
 
 def _source(
