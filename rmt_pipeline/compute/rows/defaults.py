@@ -22,7 +22,6 @@ from rmt_pipeline.syntax.nodes import Aliased, Call, Lambda, Literal, Node
 from rmt_pipeline.syntax.types import parse_type
 
 _DAYS_AGO = {"today": 0, "yesterday": 1}
-_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 class DefaultExpressions:
@@ -126,11 +125,7 @@ def _call(call: Call, now: datetime) -> Node:
         return Call("toTimeZone", (time, *call.arguments)) if call.arguments else time
     if name == "now64":
         digits = call.arguments or (Literal(3, "3"),)
-        match digits:
-            case (Literal(value=int(count)),) if count > 6:  # no text is read with so many
-                ticks = (now - _EPOCH) // timedelta(microseconds=1) * 1000
-                time = Call("fromUnixTimestamp64Nano", (Literal(ticks, str(ticks)),))
-                return Call("CAST", (time, Literal(f"DateTime64({count})")))
         text = Literal(f"{now:%Y-%m-%d %H:%M:%S.%f}")
-        return Call("toDateTime64", (text, *digits))
+        time = Call("toDateTime64", (text, Literal(6, "6")))  # a moment, whatever zone follows
+        return Call("toDateTime64", (time, *digits))
     return call

@@ -58,6 +58,16 @@ def test_now_is_one_time_for_an_insert_and_rand_one_number_for_a_row() -> None:
     [
         ("DateTime64(6)", "now64(6)", dt.datetime(2023, 11, 14, 22, 13, 20, 123456, dt.UTC)),
         ("DateTime64(3)", "now64()", dt.datetime(2023, 11, 14, 22, 13, 20, 123000, dt.UTC)),
+        (
+            "DateTime64(6)",
+            "now64(6, 'Asia/Tokyo')",
+            dt.datetime(2023, 11, 14, 22, 13, 20, 123456, dt.UTC),
+        ),
+        (
+            "DateTime64(6)",
+            "now64(9, 'Asia/Tokyo')",
+            dt.datetime(2023, 11, 14, 22, 13, 20, 123456, dt.UTC),
+        ),
         ("DateTime64(3)", "now64(9)", dt.datetime(2023, 11, 14, 22, 13, 20, 123000, dt.UTC)),
         ("String", "toString(now64(9))", "2023-11-14 22:13:20.123456000"),
         ("Int64", "toUnixTimestamp64Nano(now64(9))", 1_700_000_000_123_456_000),
