@@ -47,7 +47,7 @@ from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.sql.formats.rows import Rows, record_batch
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.store.hashes.rows import hash_table
-from rmt_pipeline.syntax.types import arrow_schema
+from rmt_pipeline.syntax.types import arrow_schema, parse_type
 from rmt_pipeline.table import Snapshot, Table
 from rmt_pipeline.types.escapes import quote_name, quote_text
 
@@ -134,8 +134,9 @@ class _Content:
     settings: QuerySettings
 
     def given(self, table: Table) -> pa.Table:
-        """The rows with the values that the files have. A stored column that they do not have is
-        zero or empty: its default may be another one each time. Raises what `conform` raises.
+        """The rows with the values that the files have. What they do not have is NULL, or zero or
+        empty in a column that can't be NULL: its default may be another one each time. Raises what
+        `conform` raises.
         """
         columns = _without_defaults(table.definition.columns)
         found = conform(
@@ -150,10 +151,15 @@ class _Content:
 
 def _without_defaults(columns: Sequence[Column]) -> list[Column]:
     """The columns without expressions, except that an EPHEMERAL column gets a stored one with its
-    values. Each keeps its kind, on which it depends whether a file may have it.
+    values. Each keeps its kind, on which it depends whether a file may have it. One with a DEFAULT
+    may be NULL where that is possible: else a file without values for it could not be told from one
+    that has zeros.
     """
     plain = [
-        one if one.default_kind == "ALIAS" else replace(one, default="") for one in columns
+        one
+        if one.default_kind == "ALIAS"
+        else replace(one, default="", type=_or_null(one) if one.default else one.type)
+        for one in columns
     ]
     copies = [
         Column(f"{one.name} given", one.type, "MATERIALIZED", quote_name(one.name))
@@ -161,6 +167,15 @@ def _without_defaults(columns: Sequence[Column]) -> list[Column]:
         if one.default_kind == "EPHEMERAL"
     ]
     return [*plain, *copies]
+
+
+def _or_null(column: Column) -> str:
+    if column.default_kind != "DEFAULT":
+        return column.type
+    try:
+        return parse_type(f"Nullable({column.type})").text
+    except UserError:  # an array, say
+        return column.type
 
 
 class _HeldSnapshots:

@@ -138,6 +138,30 @@ def test_a_file_is_the_same_insert_also_when_defaults_of_its_columns_change(
     assert site.r1.table("stored").dataset().count_rows() == 2
 
 
+def test_a_file_without_a_column_is_another_insert_than_one_with_zeros(
+    site: Site, io_manager: RmtIOManager, tmp_path: Path
+) -> None:
+    """What the default makes of the first is not in the second."""
+    site.r1.drop_table("default", "stored")
+    create = CREATE.replace("{uuid}", "stored_zero").replace(
+        "amount ", "n UInt8 DEFAULT 7, amount "
+    )
+    Session(site.r1).execute(create)
+    file = tmp_path / "day.csv"
+    with dg.instance_for_test() as instance:
+        for text in (
+            "day,id,amount\n2026-01-05,1,1.50\n",
+            "day,id,n,amount\n2026-01-05,1,0,1.50\n",
+        ):
+            file.write_text(text, encoding="utf-8")
+            asset = stored(lambda _: ReaderConfig().file(file))
+            assert materialize(
+                io_manager, [asset], instance, partition_key="2026-01-05"
+            ).success
+    rows = site.r1.table("stored").dataset().to_table(columns=["n"])
+    assert sorted(rows["n"].to_pylist()) == [0, 7]
+
+
 KINDS = (
     "CREATE TABLE stored (day Date, id UInt64, n UInt8 DEFAULT seed + 1, seed UInt8 EPHEMERAL 5, "
     "twice UInt8 MATERIALIZED seed * 2, next UInt64 ALIAS id + 1) ENGINE = "
