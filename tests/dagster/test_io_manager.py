@@ -1,7 +1,7 @@
 """Assets that are stored in a table and loaded from it, against a real server."""
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +117,19 @@ def test_whatever_holds_rows_is_stored_once(
     assert site.r1.table("stored").dataset().count_rows() == 3
 
 
+def store_one_after_another(
+    io_manager: RmtIOManager, file: Path, contents: Sequence[str]
+) -> None:
+    """Materialize the day from the file with each of these contents."""
+    with dg.instance_for_test() as instance:
+        for text in contents:
+            file.write_text(text, encoding="utf-8")
+            asset = stored(lambda _: ReaderConfig().file(file))
+            assert materialize(
+                io_manager, [asset], instance, partition_key="2026-01-05"
+            ).success
+
+
 def test_a_file_is_the_same_insert_also_when_defaults_of_its_columns_change(
     site: Site, io_manager: RmtIOManager, tmp_path: Path
 ) -> None:
@@ -127,14 +140,8 @@ def test_a_file_is_the_same_insert_also_when_defaults_of_its_columns_change(
     )
     Session(site.r1).execute(create)
     text = "day,id,amount\n2026-01-05,1,1.50\n2026-01-05,2,2.50\n"
-    file = tmp_path / "day.csv"
-    with dg.instance_for_test() as instance:
-        for written in (text, text, text.replace("\n", "\r\n"), "day,id,amount\n"):
-            file.write_text(written, encoding="utf-8")
-            asset = stored(lambda _: ReaderConfig().file(file))
-            assert materialize(
-                io_manager, [asset], instance, partition_key="2026-01-05"
-            ).success
+    each = (text, text, text.replace("\n", "\r\n"), "day,id,amount\n")
+    store_one_after_another(io_manager, tmp_path / "day.csv", each)
     assert site.r1.table("stored").dataset().count_rows() == 2
 
 
@@ -147,17 +154,11 @@ def test_a_file_without_a_column_is_another_insert_than_one_with_zeros(
         "amount ", "n UInt8 DEFAULT 7, amount "
     )
     Session(site.r1).execute(create)
-    file = tmp_path / "day.csv"
-    with dg.instance_for_test() as instance:
-        for text in (
-            "day,id,amount\n2026-01-05,1,1.50\n",
-            "day,id,n,amount\n2026-01-05,1,0,1.50\n",
-        ):
-            file.write_text(text, encoding="utf-8")
-            asset = stored(lambda _: ReaderConfig().file(file))
-            assert materialize(
-                io_manager, [asset], instance, partition_key="2026-01-05"
-            ).success
+    each = (
+        "day,id,amount\n2026-01-05,1,1.50\n",
+        "day,id,n,amount\n2026-01-05,1,0,1.50\n",
+    )
+    store_one_after_another(io_manager, tmp_path / "day.csv", each)
     rows = site.r1.table("stored").dataset().to_table(columns=["n"])
     assert sorted(rows["n"].to_pylist()) == [0, 7]
 
