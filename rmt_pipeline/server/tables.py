@@ -380,7 +380,7 @@ class Tables:
                 incarnation=self.identity.incarnation,
                 address=self.identity.address_of(table.definition),
             )
-            remember_log(replica, anew=True)
+            remember_log(replica)
             remember_replicas(replica)
             note_active(replica)
         except RmtError as error:

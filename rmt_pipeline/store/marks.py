@@ -157,6 +157,14 @@ class Marks:
         with suppress(OSError, DiskFull):
             self._disk.replace(self._path(layout.LOG_SEEN), str(entries).encode())
 
+    def forget_log_seen(self) -> None:
+        """Forget the log, in whose place another one begins. This survives a crash of the host: a
+        note that comes back would say for ever that ZooKeeper is older than this disk. Raises
+        OSError, DiskFull, MissingPart if the table was dropped.
+        """
+        with self._of_the_table():
+            self._disk.replace(self._path(layout.LOG_SEEN), b"0", durable=self._durable)
+
     def active_seen(self) -> ActiveSeen | None:
         """What `note_active` noted last; None if there is no whole note."""
         path = self._path(layout.ACTIVE_SEEN)

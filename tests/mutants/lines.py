@@ -887,6 +887,14 @@ MUTANTS: tuple[LineMutant, ...] = (
         "::test_who_dies_between_the_promise_and_its_mark_has_forgotten_both",
     ),
     LineMutant(
+        "marks: a log of before a restore is forgotten until a power cut",
+        "rmt_pipeline/store/marks.py",
+        'b"0", durable=self._durable)',
+        'b"0")',
+        "tests/unit/store/test_marks.py"
+        "::test_the_log_of_before_a_restore_stays_forgotten_after_a_power_cut",
+    ),
+    LineMutant(
         "store: half of what an attempt that died has fetched is taken for a part",
         "rmt_pipeline/store/part_store.py",
         "        if self._is_whole(adopted):\n",

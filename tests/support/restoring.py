@@ -85,7 +85,7 @@ class Disaster(Replicas):
     def start(self, name: str) -> Started:
         address = ReplicaAddress(name, 9009, 9000, "default", "t")
         started = start(self.connect(name), identity=name, incarnation="2", address=address)
-        remember_log(self[name], anew=True)
+        remember_log(self[name])
         return started
 
     def live_on(self, names: Iterable[str] = ()) -> None:

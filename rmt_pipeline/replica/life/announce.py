@@ -67,7 +67,7 @@ def announce(replica: Replica, creator: bytes, disk: DiskParts) -> int:
     guard = Check(path, read[1].version)
     log = Restoring.decode(restoring[0]).log
     # The disk has noted how long the log was. That was another log, and longer than this one.
-    replica.store.marks.note_log_seen(0)
+    replica.store.marks.forget_log_seen()
     try:
         _ensure_replica(replica, creator, guard, log)
         repeat_guarded(keeper, guard, lambda: _queue_ops(replica))

@@ -740,7 +740,7 @@ def _join(replica: Replica, creator: bytes, disk: DiskParts) -> Restored:
     try:
         with _alone(keeper, table, unchanged):
             left_out = [*disk.left_out, *_set_aside(replica, equal, disk)]
-            replica.store.marks.note_log_seen(0)
+            replica.store.marks.forget_log_seen()
             keeper.multi([*together, Delete(table.restoring_lock)])
     except Refused as refused:
         raise Conflict(

@@ -166,6 +166,7 @@ def recover_parts(replica: Replica) -> Recovered:
     refetched = tuple(part for part in plan.fetch if refetch(replica, part) is not None)
     refetched += _set_aside_returned(replica, here & disk.promised, detached)
     if force:
+        replica.store.marks.forget_log_seen()
         replica.keeper.multi([Delete(replica.paths.force_restore_data)])
     return Recovered(refetched, tuple(detached))
 

@@ -115,13 +115,10 @@ def remember_replicas(replica: Replica) -> None:
         replica.store.marks.note_replicas(names)
 
 
-def remember_log(replica: Replica, *, anew: bool = False) -> None:
-    """Note on the disk how long the log is, for `require_log_as_seen`; with `anew` even if it is
-    shorter than before.
-    """
+def remember_log(replica: Replica) -> None:
+    """Note on the disk how long the log is, for `require_log_as_seen`."""
     log = replica.keeper.exists(replica.table.log)
-    seen = replica.store.marks.log_seen()
-    if log is not None and (log.next_sequence > seen or anew) and log.next_sequence != seen:
+    if log is not None and log.next_sequence > replica.store.marks.log_seen():
         replica.store.marks.note_log_seen(log.next_sequence)
 
 

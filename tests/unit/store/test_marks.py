@@ -186,3 +186,18 @@ def test_who_has_parts_of_the_table_is_known_after_a_power_cut(seed: int) -> Non
     marks.note_replicas(["r2", "r1"])
     disk.crash(random.Random(seed))
     assert marks.replicas_seen() == ("r1", "r2")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_log_of_before_a_restore_stays_forgotten_after_a_power_cut(seed: int) -> None:
+    """Seed 82000412: the old note came back, and ZooKeeper was called older for ever."""
+    disk = FakeDisk(lambda: 1000.0)
+    disk.make_directory("t")
+    marks = Marks(disk, "t", durable=True)
+    marks.note_log_seen(11)
+    disk.fsync("t/log_seen")
+    disk.fsync_directory("t")
+    disk.fsync_directory("")
+    marks.forget_log_seen()
+    disk.crash(random.Random(seed))
+    assert marks.log_seen() == 0

@@ -1,7 +1,10 @@
 """ZooKeeper is restored from an older copy: what it has forgotten is not thrown out of answers."""
 
+import errno
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from unittest.mock import Mock
 
 import pytest
 
@@ -12,10 +15,12 @@ from rmt_pipeline.replica.life.start import Started, start
 from rmt_pipeline.replica.replica import Memory, Replica
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.upkeep.rewound import ZooKeeperIsOlder, remember_log
+from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.zookeeper.keeper import Create
 from tests.support.fake_keeper import FakeZooKeeper, Node
 from tests.support.local_replicas import Replicas
 from tests.support.parts import clone
+from tests.support.restoring import Disaster
 
 
 @dataclass
@@ -122,7 +127,6 @@ def test_a_person_may_decide_to_go_on_without_them(copied):
     found = start_again(replica)
     assert [name for name, _ in found.recovered.detached] == [f"detached/ignored_{part}"]
     assert replica.keeper.exists(replica.paths.force_restore_data) is None
-    remember_log(replica, anew=True)
     start_again(replica)
 
 
@@ -140,3 +144,25 @@ def test_what_was_never_announced_is_no_sign_of_it(copied):
     copied.replicas.clock.passed_s += 1000
     found = start_again(replica)
     assert [name for name, _ in found.recovered.detached] == [f"detached/ignored_{number}"]
+
+
+@pytest.mark.parametrize("failing", ["r1", "r2"])
+def test_a_disk_that_cannot_forget_the_log_of_before_stops_the_restore(
+    tmp_path, monkeypatch, failing
+):
+    """Else the table is open, and that replica's server says that ZooKeeper is older than it."""
+    with Disaster(tmp_path) as two:
+        for value in range(4):
+            two.insert("r1", value)
+        two.step("r2", "fetch")
+        two.wipe()
+        for name in ("r1", "r2"):
+            if name == failing:
+                with monkeypatch.context() as broken:
+                    error = OSError(errno.EIO, "Input/output error")
+                    broken.setattr(LocalDisk, "replace", Mock(side_effect=error))
+                    with pytest.raises(OSError, match="Input/output error"):
+                        two.restore(name)
+            two.restore(name)
+        two.live_on()
+        assert two.values("r1") == two.values("r2") == Counter(range(4))
