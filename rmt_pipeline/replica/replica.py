@@ -166,8 +166,10 @@ class Memory:
     """Partitions whose node in `block_numbers` was seen. An allocation is refused if the node does
     not exist.
     """
-    not_lost_version: int | None = None
-    """The version of `is_lost` when it was seen to be "0". Inserts assert that it still has it."""
+    insertable: tuple[int, int] | None = None
+    """The version of `is_lost` when it was seen to be "0": inserts assert that it still has it. And
+    a number that the log had not passed then: a commit without an answer is looked for from there.
+    """
     queue: KnownQueue = field(default_factory=KnownQueue)
     """Queue entries by node, which never change; and the parts as they were listed last, which are
     used only if the stat that was just read says that they are still the same.

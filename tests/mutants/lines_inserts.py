@@ -12,8 +12,23 @@ MANY = "tests/unit/replica/insert/test_many.py"
 
 IN_PART = "tests/unit/replica/life/test_restore_in_part.py"
 DEAD_TRIES = "tests/unit/replica/life/test_restore_dead_tries.py"
+UNKNOWN = "tests/unit/replica/insert/test_unknown_commits.py"
 
 INSERT_MUTANTS = (
+    LineMutant(
+        "insert: that no part and no id is there proves that it never landed",
+        "rmt_pipeline/protocol/inserts/interpret.py",
+        "NotCommitted() if evidence.log_is_whole else StillUnknown()",
+        "NotCommitted()",
+        f"{UNKNOWN}::test_without_the_log_it_stays_unknown",
+    ),
+    LineMutant(
+        "insert: what the log says of it is not looked at",
+        f"{REPLICA}/insert/insert.py",
+        "            log_entry=any(read is not None and read[0] in written for read in entries),\n",
+        "",
+        f"{UNKNOWN}::test_what_a_condition_left_is_not_there_twice",
+    ),
     LineMutant(
         "notes: a merge across the numbers of a commit that never landed leaves its note",
         f"{REPLICA}/work/carry.py",

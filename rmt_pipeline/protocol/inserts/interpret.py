@@ -205,6 +205,7 @@ class Evidence:
     because one of them was gone (False), or had no answer either (None). The others were read after
     that and after a sync; each says whether there is a part node of the insert, a block id that
     names one of its parts, its insert record with our own run id, or a log entry of ours.
+    `log_is_whole`: all entries were read that were written since the commit was sent.
     """
 
     locks_deleted: bool | None
@@ -212,6 +213,7 @@ class Evidence:
     block_id: bool = False
     insert_record: bool = False
     log_entry: bool = False
+    log_is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,10 +239,16 @@ def settle(evidence: Evidence) -> Committed | NotCommitted | StillUnknown:
     The commit deletes the locks too, so only one of it and the multi that deletes the locks can
     succeed. If the latter did, the commit never will. If it was refused, some lock was gone before:
     then a commit that is still under way can't land any more, and what is in ZooKeeper now is the
-    whole truth. The commit leaves several traces at once; several are looked for because a part's
-    node may have been cleaned up since. No trace at all means that a DROP or the end of the session
-    took the lock; or that a DROP has dropped what was committed, and then the rows may be inserted
-    anew, for no client was told that they had been.
+    whole truth. The commit leaves several traces at once; each of them proves it. That there are no
+    parts and ids proves nothing:
+
+    1. A commit lands, and gets no answer. It has no ids: deduplication is off.
+    2. A replacement with a condition writes the rows that stay anew, among them those of this
+       commit. Its part is gone.
+    3. If this was taken for a commit that did not land, the rows would be inserted once more.
+
+    The log does prove it: an entry stays when what it brought is dropped. If it no longer goes back
+    to the commit, nobody can tell.
     """
     if evidence.locks_deleted is None:
         return StillUnknown()
@@ -248,4 +256,6 @@ def settle(evidence: Evidence) -> Committed | NotCommitted | StillUnknown:
     if evidence.locks_deleted:
         assert not ours, f"committed although its locks were there: {evidence}"
         return NotCommitted()
-    return Committed() if ours or evidence.insert_record else NotCommitted()
+    if ours or evidence.insert_record:
+        return Committed()
+    return NotCommitted() if evidence.log_is_whole else StillUnknown()

@@ -79,6 +79,8 @@ class _Committing:
     progress: InsertProgress | None
     note: CommitNote | None
     keeper: Keeper
+    log_begin: int
+    """A number that the log had not passed when the commit was sent."""
 
     @property
     def parts(self) -> list[PartName]:
@@ -296,7 +298,7 @@ class Insertion:
         in the table already.
         """
         blocks = [block for group in batch for block in group.blocks]
-        lost_version = _not_lost_version(replica)
+        lost_version, log_begin = _not_lost(replica)
         locks = self._allocate(replica, blocks) if blocks else []
         if locks is None:
             return
@@ -321,13 +323,13 @@ class Insertion:
             quorum_status=self._status(replica, commits),
             there=[there for group in batch for _, there in group.there],
         )
-        sent = _Committing(commits, tuple(batch), step, note, replica.keeper)
+        sent = _Committing(commits, tuple(batch), step, note, replica.keeper, log_begin)
         # A commit without blocks has no locks by which `_settle` could tell whether it landed. It
         # need not: if it wrote a record, the next round is refused by that, and reads it.
         if blocks:
             self._committing = sent
         try:
-            self._multi(replica, tagged.ops)
+            results = self._multi(replica, tagged.ops)
         except Refused as refused:
             self._withdraw(replica)
             give_back(replica.keeper, [Stray(lock) for lock in locks])
@@ -338,6 +340,10 @@ class Insertion:
             self._committing = None
             raise
         else:
+            logged = zip(results, tagged.tags, strict=True)
+            entries = [path for path, (purpose, _) in logged if purpose is Purpose.LOG_ENTRY]
+            if entries and replica.memory.insertable is not None:
+                replica.memory.insertable = lost_version, sequence_number(entries[-1]) + 1
             self._committing = sent
             self._committed(replica)
 
@@ -396,7 +402,7 @@ class Insertion:
             self.identity.insert_id,
             record_version=None if self._known is None else self._known.version,
             holder=holder,
-            is_lost_version=_not_lost_version(replica),
+            is_lost_version=_not_lost(replica)[0],
             is_alone=self._is_alone,
         )
         strays = [
@@ -563,35 +569,43 @@ class Insertion:
     def _require_still_here(
         replica: Replica, staged: Sequence[StagedPart], evidence: Evidence
     ) -> None:
-        """Raise InsertCancelled if the parts have left the disk: they were committed, and dropped
-        before this insert learned of it.
-        """
+        """Raise InsertCancelled if the parts have left the disk."""
         here = all(replica.store.staged_at(one.directory) for one in staged)
         if evidence.locks_deleted or here:
             return
         raise InsertCancelled(
-            f"insert into {replica} was cancelled, or its rows were dropped, by a concurrent DROP "
-            "or TRUNCATE of a partition; nothing of this commit is in the table. Insert again if "
-            "that is meant"
+            f"insert into {replica} was cancelled, and its parts have left the disk; nothing of "
+            "this commit was inserted. Insert again"
         )
 
     def _evidence(self, replica: Replica) -> Evidence:
-        """Look for what only this commit can have written. All of it appeared at once, but some of
-        it may be gone again: a part may have been merged and removed, ids dropped with their
-        partition.
+        """Look for what only this commit can have written. All of it appeared at once, but the
+        parts and ids may have gone or changed since: merged and removed, dropped, or replaced by
+        parts that have some of the rows. The log tells what is true, as long as it goes back to
+        when the commit was sent.
         """
         assert self._committing is not None
-        replica.keeper.sync(replica.table.root)
+        keeper, table = replica.keeper, replica.table
+        keeper.sync(table.root)
         blocks = self._committing.blocks
         ours = {str(commit.part).encode() for _, commit in blocks}
         parts = [replica.paths.part(commit.part) for _, commit in blocks]
-        ids = [replica.table.block(block.block_id) for block, _ in blocks if block.block_id]
-        found = replica.keeper.exists_many(parts)
-        reads = replica.keeper.get_many(ids)
+        ids = [table.block(block.block_id) for block, _ in blocks if block.block_id]
+        found = keeper.exists_many(parts)
+        reads = keeper.get_many(ids)
+        part_node = any(stat is not None for stat in found)
+        block_id = any(read is not None and read[0] in ours for read in reads)
+        if part_node or block_id:
+            return Evidence(locks_deleted=False, part_node=part_node, block_id=block_id)
+        names, stat = keeper.children_stat(table.log)
+        begin = self._committing.log_begin
+        since = [name for name in names if sequence_number(name) >= begin]
+        entries = keeper.get_many([table.log_entry(name) for name in since])
+        written = {commit.entry for _, commit in blocks}
         return Evidence(
             locks_deleted=False,
-            part_node=any(stat is not None for stat in found),
-            block_id=any(read is not None and read[0] in ours for read in reads),
+            log_entry=any(read is not None and read[0] in written for read in entries),
+            log_is_whole=None not in entries and len(entries) == stat.next_sequence - begin,
         )
 
     # --- what is in the table already ---
@@ -759,26 +773,26 @@ def ensure_partitions(replica: Replica, partitions: set[str]) -> None:
         replica.memory.partitions.learn({partition: None})
 
 
-def _not_lost_version(replica: Replica) -> int:
-    """Return the version that the `is_lost` node has while it says that this replica is not lost.
-    The multis check that it has not changed. Reads the node once per session. Raises
-    TableIsReadOnly, ReplicaDropped.
+def _not_lost(replica: Replica) -> tuple[int, int]:
+    """Return the version that the `is_lost` node has while it says that this replica is not lost,
+    and a number that the log has not passed yet. The multis check that the version has not changed.
+    Reads the nodes once per session. Raises TableIsReadOnly, ReplicaDropped.
     """
-    known = replica.memory.not_lost_version
+    known = replica.memory.insertable
     if known is not None:
         return known
-    [read] = replica.keeper.get_many([replica.paths.is_lost])
-    if read is None:
+    read, log = replica.keeper.get_many([replica.paths.is_lost, replica.table.log])
+    if read is None or log is None:
         raise gone(replica.paths)
     if read[0] == b"1":
         raise lost_error(replica)
-    replica.memory.not_lost_version = read[1].version
-    return read[1].version
+    replica.memory.insertable = known = read[1].version, log[1].next_sequence
+    return known
 
 
 def _read_only(replica: Replica) -> TableIsReadOnly:
     # read it again next time: the replica may have been cloned
-    replica.memory.not_lost_version = None
+    replica.memory.insertable = None
     return TableIsReadOnly(
         f"{replica} is not active, or clones another replica, so it takes no inserts; start its "
         "server with `rmt serve`, or wait until that is done"

@@ -95,9 +95,10 @@ def test_any_trace_of_the_commit_proves_it_once_the_locks_are_gone(trace: str) -
     assert settle(Evidence(locks_deleted=False, **{trace: True})) == Committed()
 
 
-def test_no_lock_and_no_trace_means_that_nothing_landed() -> None:
-    """P5."""
-    assert settle(Evidence(locks_deleted=False)) == NotCommitted()
+def test_no_lock_and_no_entry_in_the_log_means_that_nothing_landed() -> None:
+    """P5. If the log does not go back to the commit, nothing is proved."""
+    assert settle(Evidence(locks_deleted=False, log_is_whole=True)) == NotCommitted()
+    assert settle(Evidence(locks_deleted=False)) == StillUnknown()
 
 
 def test_without_an_answer_to_the_question_nothing_is_known() -> None:
