@@ -341,8 +341,8 @@ class AssignedTwice(SyntaxProblem):
 
 
 class NotReadBack(SyntaxProblem):
-    """The text of a mutation, which replicas would carry out, does not mean what its statement
-    says, or can't be read.
+    """The text of a mutation, or of an expression in a table's definition, which replicas would
+    carry out, does not mean what its statement says, or can't be read.
     """
 
 

@@ -4,6 +4,8 @@ From weak to strong: `->`, `? :`, OR, AND, NOT, IS NULL, BETWEEN, comparison wit
 `||`, `+ -`, `* / % DIV MOD`, unary minus, then `. [ ] ::`. All are left-associative.
 """
 
+from rmt_pipeline.protocol.errors import NotReadBack, UserError
+from rmt_pipeline.syntax.canonical import canonical
 from rmt_pipeline.syntax.cursor import CLAUSE_WORDS, DEPTH_MAX, Cursor
 from rmt_pipeline.syntax.lexer import Token
 from rmt_pipeline.syntax.nodes import Aliased, Call, Lambda, Literal, Name, Node
@@ -49,6 +51,8 @@ _PRIORITIES = {
     **dict.fromkeys(_MULTIPLICATIVE, MULTIPLICATIVE),
 }
 
+OPERATOR_WORDS = frozenset(word for word in (*_PRIORITIES, "NOT") if word.isalpha())
+
 
 def parse_expression(text: str) -> Node:
     """Parse `text`, which is one expression. Raises SyntaxProblem naming the place."""
@@ -56,6 +60,28 @@ def parse_expression(text: str) -> Node:
     node = expression(cursor)
     cursor.expect_end()
     return node
+
+
+def stored_text(node: Node) -> str:
+    """Return the canonical text of an expression that replicas carry out: of a key, a default, a
+    constraint. Raises NotReadBack if the text does not read back as the same expression.
+    """
+    text = canonical(node)
+    try:
+        is_same = parse_expression(text) == node
+    except (UserError, RecursionError):  # parentheses are levels, and each operator gets them
+        is_same = False
+    if not is_same:
+        raise not_read_back("the expression", text)
+    return text
+
+
+def not_read_back(what: str, text: str) -> NotReadBack:
+    """The error for `what` would be stored as `text`, which reads back as something else."""
+    return NotReadBack(
+        f"{what} can't be stored: its text {text[:500]!r} does not read back the same; write its "
+        "expressions with fewer levels or in another form"
+    )
 
 
 def expression(c: Cursor) -> Node:

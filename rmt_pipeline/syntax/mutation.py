@@ -12,13 +12,12 @@ from typing import assert_never
 from rmt_pipeline.protocol.errors import (
     AssignedTwice,
     NotImplementedStatement,
-    NotReadBack,
     SyntaxProblem,
     UserError,
 )
 from rmt_pipeline.syntax.canonical import canonical, identifier_text, text_in_mutation
 from rmt_pipeline.syntax.cursor import Cursor
-from rmt_pipeline.syntax.expression import expression
+from rmt_pipeline.syntax.expression import expression, not_read_back
 from rmt_pipeline.syntax.nodes import Aliased, Call, Lambda, Literal, Node
 from rmt_pipeline.types.escapes import quote_text
 from rmt_pipeline.values import dataclass
@@ -150,10 +149,7 @@ def commands_text(commands: tuple[Command, ...]) -> str:
     except (UserError, RecursionError):
         same = False
     if not same:
-        raise NotReadBack(
-            f"the command can't be stored: its text {text[:500]!r} does not read back the same;"
-            " write its expressions with fewer levels or in another form"
-        )
+        raise not_read_back("the command", text)
     return text
 
 

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from rmt_pipeline.syntax.canonical import canonical
+from rmt_pipeline.syntax.expression import stored_text
 from rmt_pipeline.syntax.nodes import Aliased, Call, Lambda, Name, Node
 from rmt_pipeline.syntax.ttl import TtlElement, parse_ttl
 
 
 def with_renamed(text: str, column: str, renamed_to: str) -> str:
     """Return the canonical text of an expression, or of TTL clauses, with the column's new name. A
-    lambda's parameter of the same name is another thing and keeps it.
+    lambda's parameter of the same name is another thing and keeps it. Raises NotReadBack.
     """
     return ", ".join(_clause(one, column, renamed_to) for one in parse_ttl(text))
 
@@ -18,12 +18,12 @@ def _clause(element: TtlElement, column: str, to: str) -> str:
     """Return the text of one TTL clause. A plain expression is parsed as a clause with
     only a time.
     """
-    text = canonical(_renamed(element.time, column, to))
+    text = stored_text(_renamed(element.time, column, to))
     if element.codec:
         return f"{text} RECOMPRESS {element.codec}"
     if element.where is None:
         return text
-    return f"{text} WHERE {canonical(_renamed(element.where, column, to))}"
+    return f"{text} WHERE {stored_text(_renamed(element.where, column, to))}"
 
 
 def _renamed(node: Node, column: str, to: str) -> Node:

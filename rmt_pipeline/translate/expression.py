@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from rmt_pipeline.protocol.errors import SyntaxProblem, UserError
 from rmt_pipeline.syntax.canonical import canonical
-from rmt_pipeline.syntax.expression import parse_expression
+from rmt_pipeline.syntax.expression import parse_expression, stored_text
 from rmt_pipeline.syntax.nodes import Call, Name, Node, walk
 from rmt_pipeline.syntax.types import NamedType, parse_type
 from rmt_pipeline.translate.base.function import condition
@@ -44,6 +44,11 @@ class Expression:
 
     def __str__(self) -> str:
         return self.canonical
+
+    @property
+    def stored(self) -> str:
+        """`canonical` for a definition that replicas read. Raises NotReadBack."""
+        return stored_text(self.node)
 
 
 def compile_expression(

@@ -14,7 +14,8 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.protocol.ttl import TtlRule
-from rmt_pipeline.syntax.expression import parse_expression
+from rmt_pipeline.syntax.canonical import canonical
+from rmt_pipeline.syntax.expression import not_read_back, parse_expression
 from rmt_pipeline.syntax.nodes import Node
 from rmt_pipeline.syntax.ttl import TtlElement, parse_ttl
 from rmt_pipeline.syntax.types import NamedType
@@ -50,8 +51,18 @@ def table_ttl(
 
 
 def ttl_text(rules: Sequence[TtlRule]) -> str:
-    """Return the text of a table's rules as its metadata has it; "" if there are none."""
-    return ", ".join(rule.text for rule in rules)
+    """Return the text of a table's rules as its metadata has it; "" if there are none. Raises
+    NotReadBack if other rules are read from it.
+    """
+    text = ", ".join(rule.text for rule in rules)
+    read = [
+        (canonical(one.time), "" if one.where is None else canonical(one.where), one.codec)
+        for one in (parse_ttl(text) if text else ())
+    ]
+    codecs = {rule: f"CODEC({rule.codec})" if rule.codec else "" for rule in rules}
+    if read != [(rule.expression, rule.where, codecs[rule]) for rule in rules]:
+        raise not_read_back("the TTL", text)
+    return text
 
 
 def column_ttl(
@@ -64,7 +75,7 @@ def column_ttl(
         raise IllegalColumn(
             f"column {name} can have no TTL: the table's keys or its engine use its values"
         )
-    return TtlRule("column", _time(time, columns).canonical, column=name)
+    return TtlRule("column", _time(time, columns).stored, column=name)
 
 
 def rules_of(definition: TableDefinition) -> tuple[TtlRule, ...]:
@@ -87,7 +98,7 @@ def _rules_of(text: str, columns: tuple[Column, ...]) -> tuple[TtlRule, ...]:
 
 
 def _rule(element: TtlElement, columns: Sequence[NamedType]) -> TtlRule:
-    time = _time(element.time, columns).canonical
+    time = _time(element.time, columns).stored
     if element.codec:
         return TtlRule("recompress", time, codec=_codec(element.codec))
     if element.where is None:
@@ -95,7 +106,7 @@ def _rule(element: TtlElement, columns: Sequence[NamedType]) -> TtlRule:
     condition = compile_node(element.where, columns)
     if not condition.condition_sql:
         raise BadTtl(f"TTL … WHERE {condition.canonical} is {condition.type}, no condition")
-    return TtlRule("where", time, where=condition.canonical)
+    return TtlRule("where", time, where=condition.stored)
 
 
 def _time(time: Node, columns: Sequence[NamedType]) -> Expression:

@@ -321,6 +321,13 @@ MUTANTS: tuple[LineMutant, ...] = (
         AGAIN,
     ),
     LineMutant(
+        "definitions: a text that does not read back is stored",
+        "rmt_pipeline/syntax/expression.py",
+        "    if not is_same:\n",
+        "    if is_same is None:\n",
+        "tests/unit/sql/define/test_define.py::test_what_nobody_could_read_again_is_refused",
+    ),
+    LineMutant(
         "clone: of whoever has the name of the source by now",
         f"{REPLICA}/life/clone.py",
         "            *(Check(self.paths.creation(one)) for one in self.creations),\n",

@@ -150,7 +150,7 @@ def _command(  # noqa: C901  one line each
             return cleared
         case ModifyKeySyntax():
             columns = now.columns
-            texts = (compile_node(node, columns).canonical for node in syntax.order_by)
+            texts = (compile_node(node, columns).stored for node in syntax.order_by)
             return ModifyOrderBy(tuple(texts))
         case ModifyTtlSyntax():
             return ModifyTtl(ttl_text(table_ttl(syntax.ttl, stored_columns(now))))

@@ -94,7 +94,7 @@ def index_texts(given: Sequence[IndexSyntax], columns: Sequence[Column]) -> tupl
             raise IllegalIndex(f"the index {one.name} is declared twice")
         is_list = isinstance(one.expression, Call) and one.expression.name == "tuple"
         nodes = one.expression.arguments if is_list and isinstance(one.expression, Call) else ()
-        found = [compile_node(node, columns).canonical for node in nodes or (one.expression,)]
+        found = [compile_node(node, columns).stored for node in nodes or (one.expression,)]
         text = f"({', '.join(found)})" if nodes else found[0]
         name = quote_name(one.name)
         texts[one.name] = f"{name} {text} TYPE {one.type} GRANULARITY {one.granularity}"
@@ -113,7 +113,7 @@ def constraint_texts(
             raise UserError(f"the constraint {one.name} is declared twice")
         found = compile_node(one.expression, columns)
         check_constraint(one.name, found)
-        texts[one.name] = f"{quote_name(one.name)} {one.kind} {found.canonical}"
+        texts[one.name] = f"{quote_name(one.name)} {one.kind} {found.stored}"
     return tuple(texts.values())
 
 
@@ -193,7 +193,7 @@ def column_of(column: ColumnSyntax, typed: Sequence[Column]) -> Column:
     default, default_type = "", ""
     if column.default is not None:
         compiled = compile_node(column.default, typed, allow_nondeterministic=True)
-        default, default_type = compiled.canonical, compiled.type.text
+        default, default_type = compiled.stored, compiled.type.text
         if column.name in compiled.columns_used:
             raise UserError(f"the default of column {column.name} uses the column itself")
     data_type = default_type
@@ -329,8 +329,8 @@ def _sample_by(node: Node | None, columns: Sequence[Column], primary_key: Sequen
             f"SAMPLE BY {expression.canonical} must be in the primary key"
             f" ({', '.join(primary_key)})"
         )
-    return expression.canonical
+    return expression.stored
 
 
 def _texts(key: Sequence[Expression]) -> tuple[str, ...]:
-    return tuple(expression.canonical for expression in key)
+    return tuple(expression.stored for expression in key)

@@ -7,9 +7,9 @@ from typing import TypeVar, get_args
 from rmt_pipeline.protocol.errors import NotImplementedStatement, UserError
 from rmt_pipeline.protocol.table import DefaultKind
 from rmt_pipeline.syntax.cursor import Cursor
-from rmt_pipeline.syntax.expression import expression
+from rmt_pipeline.syntax.expression import OPERATOR_WORDS, expression
 from rmt_pipeline.syntax.lexer import place, problem
-from rmt_pipeline.syntax.nodes import Name, Node
+from rmt_pipeline.syntax.nodes import Call, Name, Node
 from rmt_pipeline.syntax.settings import settings_clause
 from rmt_pipeline.syntax.statements.definition import (
     ColumnSyntax,
@@ -186,13 +186,19 @@ _CLAUSES: dict[str, Callable[[Cursor, TableSyntax], TableSyntax]] = {
 
 
 def key_expressions(cursor: Cursor) -> tuple[Node, ...]:
-    """Read a key's expressions: `a`, `(a, b)`, `tuple(a, b)`; none for `tuple()` and `()`."""
+    """Read a key's expressions: `a`, `(a, b)`, `tuple(a, b)`, `((a, b))`; none for `tuple()` and
+    `()`.
+    """
     start = cursor.place
     if cursor.at_words("TUPLE") and cursor.at_mark(1, "("):
         cursor.advance()
     if cursor.take("("):
         keys = cursor.list_of(_ascending, ")")
-        if not (cursor.current.kind == "mark" and not cursor.at(",", ")", ";")):
+        at_mark = cursor.current.kind == "mark" and not cursor.at(",", ")", ";")
+        if not at_mark and not cursor.at_word(*OPERATOR_WORDS):
+            match keys:
+                case (Call("tuple", arguments, operator=True),):
+                    return arguments
             return keys
         cursor.place = start  # the parenthesis was part of one expression: `(a + 1) * 2`
     return (_ascending(cursor),)

@@ -10,6 +10,7 @@ from rmt_pipeline.protocol.errors import (
     DuplicateColumn,
     IllegalColumn,
     NotImplementedStatement,
+    NotReadBack,
     UnknownColumn,
     UnknownEngine,
     UnknownFunction,
@@ -266,3 +267,35 @@ SUMMING = (
 def test_a_definition_shown_and_created_again_is_the_same(text):
     definition = define(text)
     assert define(create_query(definition, lines=True)) == definition
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["-k IN (1, 2)", "k > 5 AND v < 3", "k + 1 IS NULL", "((k, v))", "k + v BETWEEN 1 AND 2"],
+)
+def test_a_key_whose_text_begins_with_a_parenthesis_is_read_again(key):
+    """Such as by a server that makes the table from the records of a Replicated database."""
+    definition = table(f"ORDER BY {key} PARTITION BY {key}")
+    assert define(create_query(definition)) == definition
+
+
+SUM = " + ".join(["v"] * 80)  # has 79 levels of parentheses as it is stored
+
+
+@pytest.mark.parametrize(
+    ("rest", "columns"),
+    [
+        (f"ORDER BY k TTL d + toIntervalDay({SUM})", COLUMNS),
+        (f"ORDER BY k TTL d WHERE {SUM} = 0", COLUMNS),
+        (f"ORDER BY ({SUM})", COLUMNS),
+        (f"ORDER BY k PARTITION BY {SUM}", COLUMNS),
+        ("ORDER BY k", f"{COLUMNS}, x Int64 DEFAULT {SUM}"),
+        ("ORDER BY k", f"{COLUMNS}, x Int64 TTL d + toIntervalDay({SUM})"),
+        ("ORDER BY k", f"{COLUMNS}, INDEX x {SUM} TYPE minmax"),
+        ("ORDER BY k", f"{COLUMNS}, CONSTRAINT x CHECK {SUM} = 0"),
+    ],
+)
+def test_what_nobody_could_read_again_is_refused(rest, columns):
+    """Merges and servers that start read it."""
+    with pytest.raises(NotReadBack, match="can't be stored"):
+        table(rest, columns=columns)
