@@ -221,7 +221,8 @@ class Executor:
         worker was faster.
 
         While a merge pool looks at its sources on the disk, the fetch pool of a busy replica claims
-        several times. So merges that may run beside what was claimed meanwhile are claimed again.
+        several times; and when merges begin, a fetch pool is refused while inserts wait for it. So
+        entries that may run beside what was claimed meanwhile are claimed again.
         """
         replica = self._replica
         known, claims = replica.memory.queue, {task.node: task.produces for task in tasks}
@@ -230,7 +231,7 @@ class Executor:
             is_taken = holder.take(snapshot, claims)
             if is_taken:
                 return holder
-            if is_taken is None or not all(isinstance(task.how, MergeHere) for task in tasks):
+            if is_taken is None or not all(map(_may_be_claimed_again, tasks)):
                 return None
             snapshot = queue_snapshot(
                 replica.keeper,
@@ -317,9 +318,8 @@ class Executor:
         soon as one is killed.)
         """
         entries = view.entries
-        taken = (
-            self._under_way() | {node for node, _ in plan.done} | {one.node for one in tasks}
-        )
+        taken = self._at_hand | self._under_way()  # some were published since the view was read
+        taken |= {node for node, _ in plan.done} | {one.node for one in tasks}
         taken |= {
             node
             for node in self._backoff.waiting(looked_s)
@@ -448,8 +448,18 @@ class Executor:
         yield from (tuple(group) for group in groups if group)
 
 
+def _may_be_claimed_again(task: ClaimedEntry) -> bool:
+    """Whether `_may_run` can judge the entry: a merge, or the fetch of the very part that it
+    wants.
+    """
+    how = task.how
+    return isinstance(how, MergeHere) or (
+        isinstance(how, PartSource) and how.part == _result(task.entry)
+    )
+
+
 def _may_run(view: QueueView, facts: Facts, tasks: Iterable[ClaimedEntry]) -> bool:
-    """Whether these merges, which were chosen a moment ago, may all run side by side now."""
+    """Whether these entries, which were chosen a moment ago, may all run side by side now."""
     for task in tasks:
         if task.node not in view.entries or view.decide(task.node, facts) != Run():
             return False

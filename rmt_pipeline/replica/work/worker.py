@@ -56,6 +56,7 @@ MERGE_LOOK_EVERY_S = (
     0.2  # a busy log wakes the merge pool at most this often; the pause doubles
 )
 MERGE_LOOK_EVERY_MAX_S = 0.8  # each time that nothing was found
+MERGE_LOOK_SOON_S = 0.01  # the first such pause if a merge waits, usually for a part to arrive
 
 
 Stop = Literal["", "idle", "deadline", "asked", "detached"]
@@ -224,6 +225,8 @@ class Worker:
         self._to_merge = Signal(waker)
         if pool == "merge":
             replica.memory.wakers.learn({pool: self._to_merge.fire})
+        self.has_got_merge = False
+        """Whether a merge or a mutation was copied to the queue before the last turn."""
         self._waiting: tuple[tuple[str, str], ...] = ()
         self._retry_s = math.inf
         self._pulled_to: int | None = None
@@ -248,7 +251,7 @@ class Worker:
         fetched again, and the next turn goes on without it.
         """
         look = Look(Step())
-        self._to_merge.take()
+        self.has_got_merge = self._to_merge.take()
         try:
             if self._now_s() >= self._all_next_s:
                 self._look_at_net()
@@ -349,6 +352,8 @@ class Worker:
     def _propose(self, look: Look, *, progress: bool) -> list[Assigned]:
         if not self._select or self._is_pulling_stopped():
             return []
+        if look.batches:
+            return []  # they are begun first: an assignment takes a dozen requests
         did_something = progress or look.step.did_something
         assigned = self._mutations.turn(self._waker.wake, progress=did_something)
         if not assigned and not look.step.did_something:
@@ -521,8 +526,8 @@ class _Loop:
         now_s = clock.monotonic_s()
         if found or progress or self._hands.are_busy:
             self.busy_s = now_s
-        if found or progress:
-            self._rest_s = MERGE_LOOK_EVERY_S
+        if found or progress or worker.has_got_merge:
+            self._rest_s = MERGE_LOOK_SOON_S if look.step.left else MERGE_LOOK_EVERY_S
         if not found:
             self._wait(worker, longest_s)
         elif self._hands.are_busy:

@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from rmt_pipeline.replica.assign.merges import (
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.claims import Holder
 from rmt_pipeline.replica.life.drop import drop_replica
+from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.work import mutate
 from rmt_pipeline.replica.work.step import PartDone
@@ -381,6 +383,56 @@ def test_a_merge_is_claimed_in_the_same_look_when_the_fetch_pool_is_faster(repli
     assert len(claimed) == 4
     assert [one.error for one in executor.carry_out(batch)] == [""]
     assert len(claims(replica)) == 3, "those of the other pool"
+
+
+def test_a_fetch_is_claimed_in_the_same_look_when_the_merge_pool_is_faster(replicas):
+    """Else an insert waits for another look, just when merges begin and everything is slow."""
+    replica = replicas["r2"]
+    pull_log(replica)
+    beside = [[claim_of(replica, 900, PartName("all", 90, 95, 1))]]
+    claimed = lost_to(replica, *beside)
+    executor = replicas.executor("r2", "fetch")
+    [batch] = executor.look(None).batches
+    assert len(claimed) == 2
+    assert not {one.error for one in executor.carry_out(batch)} - {""}
+    assert len(claims(replica)) == 1, "that of the other pool"
+
+
+def test_a_fetch_is_not_claimed_again_beside_what_excludes_it(replicas):
+    """Another pool has claimed a part that overlaps, or the entry; or the entry is gone."""
+    replica = replicas["r2"]
+    pull_log(replica)
+    node = min(replica.keeper.children(replica.paths.queue))
+    number = int(node.rpartition("-")[2])
+    for beside in (
+        claim_of(replica, 900, PartName("all", 0, 5, 2)),
+        claim_of(replica, number, PartName("all", 0, 0, 0)),
+    ):
+        lost_to(replica, [beside])
+        assert replicas.executor("r2", "fetch").look(None).batches == ()
+        replica.keeper.multi([Delete(beside.path)])
+    lost_to(replica, [Delete(replica.paths.queue_entry(node))])
+    assert replicas.executor("r2", "fetch").look(None).batches == ()
+
+
+def test_what_is_published_during_a_look_is_not_left_to_others(replicas):
+    """Else the next look reads all claims, as it does while it waits for another worker."""
+    replica, executor = replicas["r2"], replicas.executor("r2", "fetch")
+    pull_log(replica)
+    [batch] = executor.look(None).batches
+    right: Any = replica.keeper.get_many
+
+    def read(paths: Sequence[str]) -> list[Any]:
+        found: list[Any] = right(paths)
+        if replica.paths.parts in paths and batch.left:
+            assert [done.error for done in executor.carry_out(batch)] == ["", ""]
+        return found
+
+    replica.keeper.get_many = read  # type: ignore[method-assign]
+    look = executor.look(None)
+    assert not batch.left
+    assert not look.batches
+    assert look.step.left == 0
 
 
 def test_a_merge_is_not_claimed_again_beside_what_excludes_it(replicas):

@@ -279,6 +279,41 @@ def test_a_merge_that_was_pulled_is_made_at_once(replicas):
     assert replicas.clock.passed_s - began_s < 0.05
 
 
+def test_a_merge_whose_source_is_on_its_way_is_made_soon_after_it_has_come(replicas):
+    """A follower usually has the newest source a moment after the merge."""
+    replicas.insert("r1", 1)
+    replicas.work_off()
+
+    def assigned() -> None:
+        replicas.insert("r1", 2)
+        optimize_partition(replicas["r1"], "all", final=True, skip_merged=False)
+        pull_log(replicas["r2"])
+
+    def came() -> None:
+        replicas.step("r2", "fetch")
+
+    began_s = replicas.clock.passed_s
+    merges(replicas, [assigned, came], lambda: "all_0_1_1" in replicas.parts("r2"))
+    assert replicas.clock.passed_s - began_s < 0.05
+
+
+def test_a_merge_is_begun_before_the_next_one_is_looked_for(replicas, monkeypatch):
+    """To look for one takes a dozen requests."""
+    looked: list[object] = []
+    monkeypatch.setattr(worker.MergeDuty, "turn", lambda duty: looked.append(duty) or [])
+    replicas.insert("r1", 1)
+    replicas.insert("r1", 2)
+    optimize_partition(replicas["r1"], "all", final=True, skip_merged=False)
+    pull_log(replicas["r1"])
+    tools = replicas.tools()
+    pool = worker.Worker(replicas["r1"], tools, "merge", EventWaker(), select=True)
+    look, _ = pool.turn()
+    assert len(look.batches) == 1
+    assert not looked
+    pool.turn()
+    assert looked
+
+
 def test_inserts_wake_the_merge_pool_now_and_then_only(replicas, monkeypatch):
     glances, right = [], worker.Executor.glance
     monkeypatch.setattr(
