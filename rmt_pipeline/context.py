@@ -82,6 +82,7 @@ class ServerContext:
         self._replicas: dict[str, Replica] = {}
         self._stores: dict[Path, PartStore] = {}
         self._definitions: dict[str, tuple[CatalogVersion, TableDefinition]] = {}
+        self._tables: tuple[CatalogVersion, list[Table]] | None = None
         self._renewed = RenewedConfig(config, server)
         self._fetch_slots: FetchSlots | None = None
         self._fetched: Bandwidth | None = None
@@ -225,7 +226,20 @@ class ServerContext:
         return self.table_of(self.catalog.definition(database, name))
 
     def tables(self) -> "list[Table]":
-        return [self.table_of(definition) for definition in self.catalog.definitions()]
+        """Every table, sorted by database and name. While the catalog is unchanged they are the
+        same objects, and no definition is read again; but when a file is damaged, since it may be
+        mended in place.
+        """
+        version = self.catalog.version()
+        with self._lock:
+            known = self._tables
+        if known is None or known[0] != version:
+            tables = [self.table_of(definition) for definition in self.catalog.definitions()]
+            known = version, tables
+            is_whole = len(tables) == len(self.catalog.names())
+            with self._lock:
+                self._tables = known if is_whole else None
+        return list(known[1])
 
     def table_of(self, definition: TableDefinition) -> "Table":
         from rmt_pipeline.table import Table  # noqa: PLC0415  start-up

@@ -150,6 +150,11 @@ class Table(Partitions):
         self._new_waker = new_waker
 
     @property
+    def definition_then(self) -> TableDefinition:
+        """The definition as of when this object was made: the catalog is not looked at."""
+        return self._definition
+
+    @property
     def definition(self) -> TableDefinition:
         """The definition as of now. An ALTER may change it between two calls, so take it once per
         task.

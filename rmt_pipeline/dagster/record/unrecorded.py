@@ -112,7 +112,7 @@ class Unrecorded:
     def cursor(self) -> str:
         """The cursor to store with the tick, without tables that are gone for good."""
         catalog = self._server.catalog
-        kept = {_key(one) for one in catalog.definitions()}
+        kept = {_key(table.definition_then) for table in self._server.tables()}
         if not self._marks.keys() <= kept:
             kept |= {_key(one.definition) for one in catalog.detached()}
             kept |= {_key(one.definition) for one in catalog.dropped()}
@@ -124,11 +124,11 @@ class Unrecorded:
         """
         order = {key: number for number, key in enumerate(self._marks)}
         return sorted(
-            self._server.tables(), key=lambda table: order.get(_key(table.definition), -1)
+            self._server.tables(), key=lambda table: order.get(_key(table.definition_then), -1)
         )
 
     def _look(self, table: Table, partitions_max: int) -> "_Found | None":
-        key = _key(table.definition)
+        key = _key(table.definition_then)
         begin = self._marks.get(key, "")
         since_s = self._server.clock.now_s() - FIRST_TOLD_S if self._is_first else 0.0
         found = _found(table, begin, partitions_max, since_s)

@@ -73,9 +73,9 @@ class TableLooks(Generic[Seen]):
         Raises ZooKeeperUnreachable.
         """
         tables = {
-            table.definition.full_name: table
+            name: table
             for table in self.server.tables()
-            if not self._only or table.definition.full_name in self._only
+            if (name := table.definition_then.full_name) in self._only or not self._only
         }
         for gone in self._known.keys() - tables.keys():
             del self._known[gone]
@@ -284,7 +284,7 @@ class MutationWatch:
 
     def _propose(self) -> list[str]:
         words = []
-        tables = {table.definition.full_name: table for table in self.server.tables()}
+        tables = {table.definition_then.full_name: table for table in self.server.tables()}
         for gone in self._duties.keys() - tables.keys():
             del self._duties[gone]
         for name, table in tables.items():

@@ -1,0 +1,114 @@
+"""The tables of a server's context: read once, and again after every change by any process."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from rmt_pipeline.catalog import contents
+from rmt_pipeline.catalog.catalog import Catalog
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.dagster.record.unrecorded import Unrecorded
+from rmt_pipeline.dagster.work.watching import MergeWatch, MutationWatch, QueueWatch
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.sql.run.session import Session
+from tests.support.local_session import create, local_session
+
+MADE = "CREATE TABLE {} (n UInt64) ENGINE = ReplicatedMergeTree('/tables/{}', 'r1') ORDER BY n"
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    with local_session(tmp_path) as opened:
+        for name in ("a", "b", "c"):
+            create(opened, MADE.format(name, name))
+        yield opened
+
+
+@pytest.fixture
+def server(session: Session) -> ServerContext:
+    return session.context.server
+
+
+@pytest.fixture
+def read(server: ServerContext, monkeypatch) -> list[str]:
+    """The names of the tables whose definitions are read from the disk, as they are read."""
+    found: list[str] = []
+    original = contents.read_table
+
+    def noted(file: Path, database: str, name: str) -> TableDefinition:
+        found.append(name)
+        return original(file, database, name)
+
+    server.tables()
+    monkeypatch.setattr(contents, "read_table", noted)
+    return found
+
+
+def add(catalog: Catalog, name: str) -> None:
+    catalog.add(replace(catalog.definition("default", "a"), name=name, uuid=f"of {name}"))
+
+
+def names_of(server: ServerContext) -> list[str]:
+    return [table.definition_then.name for table in server.tables()]
+
+
+def test_nothing_is_read_while_the_catalog_stays_as_it_is(server, read):
+    assert server.tables() == server.tables()
+    assert names_of(server) == ["a", "b", "c"]
+    assert not read
+
+
+@pytest.mark.parametrize(
+    ("change", "after"),
+    [
+        (lambda catalog: add(catalog, "d"), ["a", "b", "c", "d"]),
+        (
+            lambda catalog: catalog.rename_tables([(("default", "a"), ("default", "z"))]),
+            ["b", "c", "z"],
+        ),
+        (lambda catalog: catalog.detach("default", "b"), ["a", "c"]),
+    ],
+)
+def test_what_another_process_changes_is_seen(
+    server, change: Callable[[Catalog], object], after
+):
+    names_of(server)
+    change(Catalog(server.catalog.data))
+    assert names_of(server) == after
+
+
+def test_a_table_that_was_altered_has_its_new_definition(server):
+    server.tables()
+    known = server.catalog.definition("default", "b")
+    Catalog(server.catalog.data).save(replace(known, comment="altered"))
+    assert [table.definition_then.comment for table in server.tables()] == ["", "altered", ""]
+
+
+def test_a_damaged_file_that_is_mended_in_place_is_a_table_again(server):
+    file = server.catalog.data / "metadata" / "default" / "b.json"
+    whole = file.read_bytes()
+    add(server.catalog, "d")
+    with file.open("r+b") as damaged:
+        damaged.write(b"?")
+    assert names_of(server) == ["a", "c", "d"]
+    with file.open("r+b") as mended:
+        mended.write(whole)
+    assert names_of(server) == ["a", "b", "c", "d"]
+
+
+def test_ticks_of_sensors_read_no_definition_while_no_table_changes(server, read):
+    queues, merges, mutations = QueueWatch(server), MergeWatch(server), MutationWatch(server)
+    with dg.DagsterInstance.ephemeral() as instance:
+        cursor = None
+        for _ in range(2):
+            read.clear()
+            unrecorded = Unrecorded(server, instance, cursor)
+            assert not queues.wait(dict, until=unrecorded.there, wait_s=0).needed
+            unrecorded.told()
+            cursor = unrecorded.cursor()
+            merges.wait(dict, wait_s=0)
+            mutations.wait(dict, wait_s=0)
+    assert not read
