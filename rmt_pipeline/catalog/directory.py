@@ -16,7 +16,9 @@ FORMAT = 1  # of server.json
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """What `server.json` says. `server_id` is drawn when the directory is made, and is unique."""
+    """What `server.json` says. `server_id` is drawn when the directory is made, and is unique.
+    `cluster` is empty until the server has reached ZooKeeper once.
+    """
 
     server: str
     cluster: str
@@ -58,19 +60,21 @@ def require_owner(data: Path, server: str) -> Owner | None:
 
 
 def claim_data_directory(
-    data: Path, server: str, cluster_id: str, ids: IdSource | None = None
+    data: Path, server: str, cluster_id: str = "", ids: IdSource | None = None
 ) -> str:
-    """Make `data` the directory of `server` in this cluster, for good; idempotent.
+    """Make `data` the directory of `server` in this cluster, for good; idempotent. A server that
+    has not reached ZooKeeper yet does not know the cluster, and says so later.
 
     Returns the server's identity: the same text on every call, and another one for a copy of the
     directory, on this host or another. Raises BadConfiguration if another server owns the
     directory, or if it belongs to another ZooKeeper.
     """
     owner = require_owner(data, server)
-    if owner is None:
-        owner = Owner(server, cluster_id, (ids or RandomIds()).new_id())
+    if owner is None or (cluster_id and not owner.cluster):
+        server_id = (ids or RandomIds()).new_id() if owner is None else owner.server_id
+        owner = Owner(server, cluster_id, server_id)
         _write(data, owner)
-    if owner.cluster != cluster_id:
+    if cluster_id and owner.cluster != cluster_id:
         raise BadConfiguration(
             f"{data} belongs to the ZooKeeper cluster {owner.cluster}, but the configured one is "
             f"{cluster_id}: point [zookeeper] at the right one. If ZooKeeper was replaced on "

@@ -92,7 +92,8 @@ def run_zookeeper(context: click.Context) -> None:
 @click.option(
     "--connect-timeout-s",
     type=click.FloatRange(min=0.1),
-    help="How long to wait for ZooKeeper at the start.",
+    help="End when ZooKeeper has not answered so long after the start. Else the server goes on "
+    "trying, and its tables are read-only meanwhile.",
 )
 def serve_tables(
     config: "Config", server: str, work: bool, connect_timeout_s: float | None

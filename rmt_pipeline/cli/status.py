@@ -214,7 +214,7 @@ def _server_words(server: ServerConfig, health: Health) -> str:
             f"something answers at {server.advertised_address}, but not this command: {health}"
         )
     if not health.get("session"):
-        return "running, without a ZooKeeper session; it is starting over"
+        return f"running at {server.advertised_address}, but {control.without_session(health)}"
     return f"running at {server.advertised_address}"
 
 
@@ -222,7 +222,9 @@ def _waiting(health: Health) -> list[str]:
     """What holds up statements ON CLUSTER or of databases. Servers of older versions do not report
     it.
     """
-    return [] if isinstance(health, Unavailable) else health.get("waiting", [])
+    if isinstance(health, Unavailable) or not health.get("session"):
+        return []
+    return list(health.get("waiting", []))
 
 
 def who_may_ask(config: Config, server: ServerConfig) -> str:

@@ -3,6 +3,7 @@ catalog again.
 """
 
 import json
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -87,9 +88,7 @@ def why_read_only(
     if isinstance(told, Unavailable):
         return ReadOnlyReason(f"Server {server.name} does not say why: {told}")
     if not told.get("session"):
-        return ReadOnlyReason(
-            f"Server {server.name} runs, and has no ZooKeeper session; it is starting over"
-        )
+        return ReadOnlyReason(f"Server {server.name} runs, but {without_session(told)}")
     for table in told.get("tables", []):
         if (table["database"], table["table"]) == (definition.database, definition.name):
             if not table["readonly"]:
@@ -99,6 +98,13 @@ def why_read_only(
     return ReadOnlyReason(f"Server {server.name} runs, and has not taken up this table yet")
 
 
+def without_session(told: Mapping[str, Any]) -> str:
+    """Why a server that answers has no ZooKeeper session, in its own words."""
+    return (
+        "; ".join(told.get("waiting", [])) or "it has no ZooKeeper session; it is starting over"
+    )
+
+
 def refusal(status: int, body: bytes) -> str:
     """An HTTP status with its meaning. A 401 comes without a reason, so the likely one is given
     here.
@@ -106,7 +112,8 @@ def refusal(status: int, body: bytes) -> str:
     if status == 401:
         return (
             "401: it does not accept our secret. All servers of a cluster share one exchange "
-            "secret, or for a while two: look at [exchange] secret and [monitoring] token of both"
+            "secret, or for a while two: look at [exchange] secret and [monitoring] token of both. "
+            "Without one in rmt.toml it reads it in ZooKeeper, once that answers"
         )
     return f"{status}: {body.decode(errors='replace').strip()[:500] or 'no reason given'}"
 

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rmt_pipeline.config import Config, RenewedConfig
 
-MONITORED = ("/health", "/metrics")
+MONITORED = ("/health", "/ready", "/metrics")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,13 @@ class Guard:
     """
 
     secrets: tuple[str, ...] = field(repr=False)
+    """Empty while the server has still to read the secret in ZooKeeper: until then no peer may ask.
+    """
     tokens: tuple[str, ...] = field(default=(), repr=False)
     open_monitoring: bool = False
 
     def __post_init__(self) -> None:
         assert all(self.secrets), "an empty secret would let everybody in"
-        assert self.secrets, "without a secret no peer could ask"
 
     @classmethod
     def of(cls, config: Config, secrets: tuple[str, ...]) -> "Guard":
@@ -51,8 +52,9 @@ class Admits(Protocol):
 
 class RenewedGuard:
     """The guard of server `name`, by what rmt.toml says now: secrets and tokens change without a
-    restart. `shared` is the secret from ZooKeeper, or "" if the configuration had one at the start;
-    a secret that is removed from the file stays valid until the server is started again.
+    restart. `shared` is the secret from ZooKeeper, or "" if it is not known, because ZooKeeper has
+    not answered yet or the configuration had a secret at the start; a secret that is removed from
+    the file stays valid until the server is started again.
     """
 
     def __init__(self, config: Config, name: str, shared: str = "") -> None:
@@ -61,6 +63,11 @@ class RenewedGuard:
         self._renewed = RenewedConfig(config, name)
         self._known = config, self._guard(config)
 
+    def learn(self, shared: str) -> None:
+        """Take note of the secret in ZooKeeper."""
+        self._shared = shared
+        self._known = self._known[0], self._guard(self._known[0])
+
     def admits(self, path: str, shown: bytes) -> bool:
         config = self._renewed.now()
         if config is not self._known[0]:
@@ -68,7 +75,8 @@ class RenewedGuard:
         return self._known[1].admits(path, shown)
 
     def _guard(self, config: Config) -> Guard:
-        return Guard.of(config, config.secrets_of(self._name) or (self._shared,))
+        shared = (self._shared,) if self._shared else ()
+        return Guard.of(config, config.secrets_of(self._name) or shared)
 
 
 def guarded(app: ASGIApp, guard: Admits, on_stranger: Callable[[], None]) -> ASGIApp:

@@ -25,10 +25,8 @@ from rmt_pipeline.exchange.guard import RenewedGuard
 from rmt_pipeline.exchange.secret import cluster_id, exchange_secret, put_back
 from rmt_pipeline.exchange.server import exchange_app
 from rmt_pipeline.protocol.errors import (
-    AccessDenied,
     RmtError,
     Unavailable,
-    ZooKeeperUnreachable,
 )
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
@@ -48,9 +46,7 @@ from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
 
 END_S = 4.5  # after a signal, the process is ended whatever it is doing
-ATTEMPT_S = 2.0  # for one attempt: the server must end within 5 s even while it tries
-PAUSE_FIRST_S = 0.2
-PAUSE_MAX_S = 5.0
+ATTEMPT_S = 2.0  # for one attempt to reach ZooKeeper
 
 log = get_log("server")
 
@@ -124,12 +120,14 @@ def serve_until(
 ) -> None:
     """Serve the tables of server `name` until `switch` is set.
 
-    `connect_timeout_s` is how long to wait for ZooKeeper at first, instead of the configuration's
-    value. After a lost session, the server waits for ZooKeeper without limit.
+    While ZooKeeper does not answer, at the start too, the tables are read-only, and the server goes
+    on trying (spec §11.2, §11.7). With `connect_timeout_s` it ends when it has no session so long
+    after its start.
 
-    Raises BadConfiguration (another server's directory, certificates that can't be used, a port
-    that is open to strangers), ReplicaIsAlreadyActive (the server runs already), AddressInUse,
-    ZooKeeperUnreachable (no answer within `connect_timeout_s`), AccessDenied.
+    Raises BadConfiguration (the directory of another server or of another ZooKeeper, certificates
+    that can't be used, a port that is open to strangers), ReplicaIsAlreadyActive (the server runs
+    already), AddressInUse, ZooKeeperUnreachable (no session after `connect_timeout_s`),
+    AccessDenied (at the start; later it is tried again).
     """
     server = config.server(name)
     config.require_guarded(name)
@@ -140,25 +138,18 @@ def serve_until(
         tls = _listening_tls(config, server)
         listener = HttpListener(server.listen_address, f"[servers.{name}] listen", tls)
         opened.callback(listener.stop)
-        counters = Counters()
         loops = _work_loops(config, name) if work else None
         if loops is not None:
             opened.callback(loops.stop)
-        patience_s = connect_timeout_s or config.zookeeper.connect_timeout_s
-        keeper = _session(config, switch, patience_s)
-        if keeper is not None:
-            opened.callback(keeper.close)
-            process = _Process(config, name, switch, loops, keeper, counters=counters)
-            opened.callback(process.checks.stop)
-            opened.callback(process.scrub.stop)
-            opened.callback(process.tasks.stop)
-            process.run(listener, keeper)
+        process = _Process(config, name, switch, loops, connect_timeout_s)
+        opened.callback(process.checks.stop)
+        opened.callback(process.scrub.stop)
+        opened.callback(process.tasks.stop)
+        process.run(listener)
 
 
 class _Process:
-    """The objects of the server that can be made only with a session, which gives the id of the
-    cluster.
-    """
+    """The objects of the server, of which none waits for ZooKeeper."""
 
     def __init__(
         self,
@@ -166,26 +157,22 @@ class _Process:
         name: str,
         switch: StopSwitch,
         loops: WorkLoops | None,
-        keeper: KazooKeeper,
-        *,
-        counters: Counters,
+        give_up_after_s: float | None,
     ) -> None:
         server, ids = config.server(name), RandomIds()
-        owner = directory_owner(server.data)
-        cluster = cluster_id(keeper, ids, owner.cluster if owner is not None else "")
-        who = claim_data_directory(server.data, name, cluster, ids)
+        who = claim_data_directory(server.data, name, ids=ids)
         identity = Identity(who, ids.new_id(), server.advertised_address, config.scheme)
         catalog = Catalog(server.data, ids)
         catalog.attach_again()
+        self._config = config
         self._server = server
         self._switch = switch
-        own = config.secrets_of(name)
-        shared = "" if own else exchange_secret(keeper, ids)
-        self._guard = RenewedGuard(config, name, shared)
-        self._shared = cluster, shared
-        self._exchange = config.exchange
+        self._ids = ids
+        self._guard = RenewedGuard(config, name)
+        self._shared: tuple[str, str] | None = None
+        """The id of the cluster and the secret that all servers share, once they are known."""
         self._sent = Bandwidth(lambda: config.exchange.sends_bandwidth, SystemClock())
-        self._counters = counters
+        self._counters = Counters()
         self._sends: dict[str, Bandwidth] = {}
         self._tables = Tables(
             catalog, SystemClock(), ids, identity, switch.waker.wake, server.drop_delay_s
@@ -195,7 +182,8 @@ class _Process:
             self._tables,
             switch.waker,
             self._counters,
-            open_session=lambda: self._next_session(config),
+            open_session=self._open_session,
+            give_up_after_s=give_up_after_s,
             loops=loops,
             should_stop=switch.is_asked,
             on_catalog=self.tasks.follow_catalog,
@@ -203,7 +191,7 @@ class _Process:
         self.checks = PartChecks(self._tables.replica_of, self._tables.replicas)
         self.scrub = Scrub(self._tables.replicas, self._found_broken, SystemClock())
 
-    def run(self, listener: HttpListener, keeper: KazooKeeper) -> None:
+    def run(self, listener: HttpListener) -> None:
         self.checks.start()
         self.scrub.start()
         exchange = exchange_app(
@@ -211,7 +199,7 @@ class _Process:
             self._guard,
             self.checks.report,
             on_answer=self._answered,
-            sends_max=self._exchange.sends_at_once,
+            sends_max=self._config.exchange.sends_at_once,
             bandwidth_of=self._bandwidth_of,
         )
         listener.start(
@@ -225,25 +213,52 @@ class _Process:
         )
         server = self._server
         log.info("serving", server=server.name, address=server.listen, data=str(server.data))
-        self.tasks.start()
-        self._supervisor.run(keeper)
+        self._supervisor.run()
 
-    def _next_session(self, config: Config) -> KazooKeeper | None:
-        """Open the next session. ZooKeeper may have lost everything meanwhile, so the cluster id
-        and the secret, which all servers share, are put back.
-        """
-        keeper = _session(config, self._switch, None)
-        if keeper is not None:
-            try:
-                if not put_back(keeper, *self._shared):
-                    log.error(
-                        "ZooKeeper has another cluster id or exchange secret than this server "
-                        "began with: peers will be refused. Is it another ZooKeeper? If it is the "
-                        "right one, start this server again"
-                    )
-            except RmtError as error:  # if the session is bad, its next use ends it
-                log.warning("cluster id and secret could not be read", reason=str(error))
+    def _open_session(self) -> KazooKeeper:
+        """Try once to open a session. Raises what `_join` raises."""
+        keeper = connect(
+            self._config.zookeeper_hosts,
+            session_timeout_s=self._config.zookeeper.session_timeout_s,
+            connect_timeout_s=ATTEMPT_S,
+            access=Access.of(self._config.zookeeper),
+            should_stop=self._switch.is_asked,
+        )
+        try:
+            if self._shared is None:
+                self._join(keeper)
+            else:
+                self._rejoin(keeper, self._shared)
+        except BaseException:
+            keeper.close()
+            raise
         return keeper
+
+    def _join(self, keeper: KazooKeeper) -> None:
+        """Learn in the first session what all servers share. Raises BadConfiguration if this is
+        another ZooKeeper than that of the directory; Corruption, Conflict, Unavailable,
+        ReplicaRetired.
+        """
+        owner = directory_owner(self._server.data)
+        cluster = cluster_id(keeper, self._ids, owner.cluster if owner is not None else "")
+        claim_data_directory(self._server.data, self._server.name, cluster, self._ids)
+        own = self._config.secrets_of(self._server.name)
+        shared = "" if own else exchange_secret(keeper, self._ids)
+        self._guard.learn(shared)
+        self._shared = cluster, shared
+        self.tasks.start()
+
+    def _rejoin(self, keeper: KazooKeeper, shared: tuple[str, str]) -> None:
+        """ZooKeeper may have lost everything meanwhile: put back what all servers share."""
+        try:
+            if not put_back(keeper, *shared):
+                log.error(
+                    "ZooKeeper has another cluster id or exchange secret than this server "
+                    "began with: peers will be refused. Is it another ZooKeeper? If it is the "
+                    "right one, start this server again"
+                )
+        except RmtError as error:  # if the session is bad, its next use ends it
+            log.warning("cluster id and secret could not be read", reason=str(error))
 
     def _find_store(self, endpoint: str) -> PartStore | None:
         if self._switch.is_asked():
@@ -278,11 +293,12 @@ class _Process:
             self._counters.sends_refused += 1
 
     def _status(self) -> ServerStatus:
+        keeper, away = self._supervisor.keeper, self._supervisor.waits_for
         return server_status(
             self._server.name,
-            self._supervisor.keeper,
+            keeper,
             self._tables,
-            self.tasks.waiting(),
+            (away,) if keeper is None and away else self.tasks.waiting(),
             self.tasks.behind(),
         )
 
@@ -310,45 +326,3 @@ def _work_loops(config: Config, name: str) -> WorkLoops:
     from rmt_pipeline.server.loops import QueueLoops  # noqa: PLC0415  start-up
 
     return QueueLoops(config, name, ("fetch", "merge"))
-
-
-def _session(
-    config: Config, switch: StopSwitch, give_up_after_s: float | None
-) -> KazooKeeper | None:
-    """A new ZooKeeper session; None when `switch` is set first.
-
-    Raises ZooKeeperUnreachable after `give_up_after_s` seconds; with None, it tries for ever.
-    """
-    clock, hosts = SystemClock(), config.zookeeper_hosts
-    began_s, pause_s, attempts, reason = clock.monotonic_s(), PAUSE_FIRST_S, 0, ""
-    while not switch.is_asked():
-        tried_s = clock.monotonic_s() - began_s
-        attempt_s = ATTEMPT_S
-        if give_up_after_s is not None:
-            if tried_s >= give_up_after_s:
-                raise ZooKeeperUnreachable(_unreachable(hosts, tried_s, reason))
-            attempt_s = min(ATTEMPT_S, max(give_up_after_s - tried_s, 0.1))
-        try:
-            return connect(
-                hosts,
-                session_timeout_s=config.zookeeper.session_timeout_s,
-                connect_timeout_s=attempt_s,
-                access=Access.of(config.zookeeper),
-            )
-        except Unavailable as error:
-            attempts, reason = attempts + 1, str(error)
-            if isinstance(error, AccessDenied) and give_up_after_s is not None:
-                raise
-            if attempts == 1:
-                log.warning("no ZooKeeper yet; trying again", hosts=hosts, reason=reason)
-        switch.waker.wait_s(pause_s)
-        pause_s = min(pause_s * 2, PAUSE_MAX_S)
-    return None
-
-
-def _unreachable(hosts: str, tried_s: float, reason: str) -> str:
-    return (
-        f"no ZooKeeper answered at {hosts} in {tried_s:.0f} s: start it (`rmt zookeeper` when it "
-        "is the embedded one), or correct [zookeeper] in the configuration. "
-        f"[zookeeper] connect_timeout_s says how long to try. The last try: {reason}"
-    )

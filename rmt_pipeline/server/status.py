@@ -1,5 +1,5 @@
-"""A server's status, `/health` for people and probes and `/metrics` for Prometheus; and the
-server's HTTP application, which also has the exchange of parts and `/reload`.
+"""A server's status, `/health` and `/ready` for people and probes and `/metrics` for Prometheus;
+and the server's HTTP application, which also has the exchange of parts and `/reload`.
 """
 
 import shutil
@@ -79,7 +79,8 @@ class ServerStatus:
     read and written. The disk is that of the data directory.
 
     `damaged`: files of the catalog that can't be read, with what to do about each; their tables are
-    not served. `waiting`: what holds up statements ON CLUSTER, or the log of a Replicated database.
+    not served. `waiting`: why there is no session; else what holds up statements ON CLUSTER, or the
+    log of a Replicated database.
     `behind`: Replicated databases whose tables are missing here or out of date, so that clients of
     this server do not find them.
     """
@@ -108,6 +109,18 @@ class ServerStatus:
         if self.behind:
             return "databases behind"
         return "broken parts" if any(table.broken for table in self.tables) else "ok"
+
+    @property
+    def not_ready(self) -> list[str]:
+        """What the server still waits for until it can take writes and be followed by others."""
+        if not self.session:
+            return list(self.waiting) or ["no ZooKeeper session yet"]
+        tables = [
+            f"{one.database}.{one.table} is read-only: {one.reason}"
+            for one in self.tables
+            if one.readonly
+        ]
+        return [*tables, *(f"database {name} is behind" for name in self.behind)]
 
     def as_json(self) -> dict[str, object]:
         return {"status": self.words, **asdict(self)}
@@ -364,6 +377,11 @@ def server_app(
         found = await run_in_threadpool(status)
         return JSONResponse(found.as_json(), status_code=200 if found.healthy else 503)
 
+    async def ready(_: Request) -> Response:
+        missing = (await run_in_threadpool(status)).not_ready
+        lines = "".join(f"{line}\n" for line in missing or ["ready"])
+        return PlainTextResponse(lines, 503 if missing else 200)
+
     async def metrics(_: Request) -> Response:
         page = await run_in_threadpool(metrics_page, status, counters)
         return Response(page, media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -381,6 +399,7 @@ def server_app(
     app = Starlette(
         routes=[
             Route("/health", health),
+            Route("/ready", ready),
             Route("/metrics", metrics),
             Route("/reload", reload_tables, methods=["POST"]),
             Mount("/", exchange),

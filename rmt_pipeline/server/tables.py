@@ -206,9 +206,9 @@ class Tables:
         found = [table.replica for table in list(self._tables.values())]
         return [replica for replica in found if replica is not None]
 
-    def follow_catalog(self, keeper: Keeper) -> None:
+    def follow_catalog(self, keeper: Keeper | None) -> None:
         """Take up new tables, give up those that are dropped or detached, and update
-        altered ones.
+        altered ones. Without a session, no table is active.
         """
         wanted: dict[ServedName, ServedTable] = {}
         by_uuid = {table.definition.uuid: table for table in self._tables.values()}
@@ -439,13 +439,13 @@ class Tables:
         else:
             table.renamed = False
 
-    def _leave(self, table: ServedTable, keeper: Keeper) -> None:
+    def _leave(self, table: ServedTable, keeper: Keeper | None) -> None:
         """Remove our `is_active` of a table that is not served any more. Its other nodes are not
         touched here: those of a dropped table are removed by the DROP, those of a detached one
         stay.
         """
         replica = table.replica
-        if replica is None:
+        if replica is None or keeper is None:
             return
         try:
             stat = keeper.exists(replica.paths.is_active)

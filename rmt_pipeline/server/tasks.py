@@ -73,13 +73,18 @@ class TaskLoop:
         """Look again, since there may be something to do. From any thread."""
         self._signal.fire()
 
+    def ask_to_stop(self) -> None:
+        """Tell the loop to end, without waiting for that."""
+        self._stop.set()
+        self._waker.wake()
+
     def stop(self) -> None:
         """End the loop. A statement that is being carried out is cut off; the next start takes it
         up again.
         """
-        self._stop.set()
-        self._waker.wake()
-        self._thread.join(JOIN_S)
+        self.ask_to_stop()
+        if self._thread.is_alive():
+            self._thread.join(JOIN_S)
         self._context.close()
 
     def _run(self) -> None:
@@ -353,6 +358,7 @@ class TaskLoops:
         self._databases: dict[tuple[str, ReplicatedDatabase], DatabaseLoop] = {}
 
     def start(self) -> None:
+        """Start all loops. Only once, when ZooKeeper answers."""
         self._queue.start()
         self.follow_catalog()
 
@@ -394,7 +400,10 @@ class TaskLoops:
         return tuple(name for (name, _), loop in [*self._databases.items()] if loop.is_behind)
 
     def stop(self) -> None:
-        for loop in (self._queue, *self._databases.values()):
+        loops = (self._queue, *self._databases.values())
+        for loop in loops:
+            loop.ask_to_stop()
+        for loop in loops:
             loop.stop()
         self._databases.clear()
 

@@ -39,6 +39,7 @@ from rmt_pipeline.zookeeper.sasl import Sasl
 
 RECONNECT_DELAY_S = 0.05
 RECONNECT_DELAY_MAX_S = 1.0
+STOP_EVERY_S = 0.1  # between looks whether a caller that waits for a connection is to end
 TCP_TIMEOUT_MAX_S = 3.0  # to open a connection or to write; `close` may have to wait for it
 _GONE = (KazooTimeoutError, ConnectionLoss, ConnectionClosedError, SessionExpiredError)
 READ_AHEAD_BYTES = 65_536
@@ -61,6 +62,7 @@ def connect(
     connect_timeout_s: float = 10.0,
     chroot: str = "",
     access: Access = ANYONE,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> KazooKeeper:
     """Open a session and return its keeper.
 
@@ -68,9 +70,9 @@ def connect(
     and `chroot`; both are created if they are missing. The server may grant another session timeout
     than the one asked for (2 to 20 ticks by default).
 
-    Raises ZooKeeperUnreachable after `connect_timeout_s`, AccessDenied if ZooKeeper does not accept
-    our identity or does not let us create the chroot, BadConfiguration for unusable hosts and
-    certificates.
+    Raises ZooKeeperUnreachable after `connect_timeout_s`, or before that when `should_stop`;
+    AccessDenied if ZooKeeper does not accept our identity or does not let us create the chroot,
+    BadConfiguration for unusable hosts and certificates.
     """
     servers, root = _split(hosts)
     handler = OneSessionHandler(None if access.tls is None else Renewed.client(access.tls))
@@ -96,7 +98,7 @@ def connect(
         raise _no_hosts(hosts, f"is not a list of ZooKeeper servers ({problem})") from problem
     if access.sasl and access.identity:
         _speak_sasl(client, access)
-    answer = _Answer(client)
+    answer = _Answer(client, should_stop)
     try:
         answer.wait(connect_timeout_s, for_belief=bool(access.identity))
         if root + chroot:
@@ -147,8 +149,9 @@ class _Answer:
     this listener notes a refusal when it happens.
     """
 
-    def __init__(self, client: KazooClient) -> None:
+    def __init__(self, client: KazooClient, should_stop: Callable[[], bool]) -> None:
         self._client = client
+        self._should_stop = should_stop
         self._came = threading.Event()
         self.refused = False
         client.add_listener(self)
@@ -168,7 +171,10 @@ class _Answer:
         """
         client = self._client
         client.start_async()
-        self._came.wait(timeout_s)
+        deadline_s = time.monotonic() + timeout_s
+        while not self._came.wait(min(STOP_EVERY_S, max(0.0, deadline_s - time.monotonic()))):
+            if self._should_stop() or time.monotonic() >= deadline_s:
+                break
         if not client.connected:
             raise KazooTimeoutError
         if for_belief:

@@ -285,7 +285,7 @@ class Run:
             on_catalog=loops.follow_catalog,
         )
         loops.start()
-        supervisor.run(LivingSession(process))
+        supervisor.run()
 
     def switch_off(self, name: str, for_s: float) -> None:
         host = self.world.hosts[name]

@@ -339,15 +339,9 @@ class Soak:
                 assert status == 0, f"{name} ended with {status}; see its log"
 
     def _mind(self) -> None:
-        """As the service of docs/deploy.md does: who finds no ZooKeeper when it starts ends, and is
-        started again.
-        """
+        """No server ends by itself, also if it finds no ZooKeeper when it starts."""
         for name in self.processes.keys() & {*SERVERS}:
-            if self.processes[name].poll() is not None:
-                said = (self.directory / f"{name}.log").read_text().splitlines()[-1:]
-                assert "NO_ZOOKEEPER" in "".join(said), f"{name} ended by itself; see its log"
-                self.struck.append("start without ZooKeeper")
-                self.serve(name)
+            assert self.processes[name].poll() is None, f"{name} ended by itself; see its log"
 
     def _look_at_the_log(self) -> None:
         with contextlib.suppress(RmtError), ServerContext.open(self.config, "r1") as context:

@@ -12,9 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import urllib3
 
 from examples.flights.ports import free_port
 from rmt_pipeline.catalog.catalog import Catalog
+from rmt_pipeline.catalog.directory import claim_data_directory
+from rmt_pipeline.cli.status import run_status
 from rmt_pipeline.exchange.client import PartClient
 from rmt_pipeline.exchange.connections import Peer
 from rmt_pipeline.exchange.control import reload_tables
@@ -275,13 +278,91 @@ def test_the_directory_of_another_server_is_refused(config, tmp_path, zookeeper_
         Served(other, "r2").__enter__()
 
 
-def test_no_zookeeper_is_said_with_how_long_it_was_tried(tmp_path):
-    port = free_port()
-    config = config_at(tmp_path, f"127.0.0.1:{port}", connect_timeout_s=0.5)
-    with pytest.raises(
-        ZooKeeperUnreachable, match=rf"127.0.0.1:{port} in \d+ s.*rmt zookeeper"
-    ):
-        Served(config).__enter__()
+def test_it_gives_up_when_it_is_told_how_long_to_wait_for_zookeeper(tmp_path):
+    hosts = f"127.0.0.1:{free_port()}"
+    config = config_at(tmp_path, hosts)
+    with pytest.raises(ZooKeeperUnreachable, match=rf"no session in .*{hosts}.*rmt zookeeper"):
+        serve_until(StopSwitch(), config, "r1", connect_timeout_s=0.5)
+
+
+def test_a_first_start_without_zookeeper_goes_on_trying_and_says_so(
+    tmp_path, zookeeper_server, capsys
+):
+    """Nothing is on the disk yet, and nobody knows the secret: looking is all that one may do."""
+    with Proxy("127.0.0.1", zookeeper_server.port) as proxy:
+        proxy.drop_requests()
+        config = config_at(tmp_path, proxy.hosts)
+        with Served(config) as server:
+            server.until(lambda: server.health()["waiting"])
+            [reason] = server.health()["waiting"]
+            assert server.health()["status"] == "no session"
+            assert f"goes on trying: no ZooKeeper answered at {proxy.hosts}" in reason
+            assert ready(server) == (503, f"{reason}\n")
+            assert run_status(config, "r1") == 1
+            assert reason in capsys.readouterr().out
+            proxy.pass_everything()
+            server.until(lambda: server.health()["status"] == "ok")
+            assert ready(server) == (200, "ready\n")
+        with Served(config) as server:
+            server.until(lambda: server.health()["status"] == "ok")
+
+
+@pytest.mark.parametrize("work", [False, True])
+def test_a_start_without_zookeeper_serves_what_is_on_the_disk_until_it_comes(
+    tmp_path, zookeeper_server, keeper, root, work
+):
+    with Proxy("127.0.0.1", zookeeper_server.port) as proxy:
+        config = config_at(tmp_path, proxy.hosts)
+        with Served(config) as server:
+            create(config, keeper, definition_of(f"{root}/t"))
+            create(config, keeper, definition_of(f"{root}/u", name="u"))
+            server.until(lambda: server.is_active("t") and server.is_active("u"))
+        proxy.drop_requests()
+        with Served(config, work=work) as server:
+            server.until(lambda: server.health()["waiting"])
+            tables = server.health()["tables"]
+            assert [table["table"] for table in tables] == ["t", "u"]
+            for table in tables:
+                assert table["readonly"]
+                assert "goes on trying: no ZooKeeper answered" in table["reason"]
+            forget(Catalog(config.server("r1").data), name="u")
+            server.until(lambda: server.table("u") is None)
+            proxy.pass_everything()
+            server.until(server.is_active)
+            assert ready(server) == (200, "ready\n")
+
+
+def test_a_directory_of_another_zookeeper_is_refused_when_that_comes(
+    tmp_path, zookeeper_server, keeper
+):
+    with Proxy("127.0.0.1", zookeeper_server.port) as proxy:
+        config = config_at(tmp_path, proxy.hosts)
+        claim_data_directory(config.server("r1").data, "r1", "another")
+        proxy.drop_requests()
+        server = Served(config)
+        with server:
+            server.until(lambda: server.health()["waiting"])
+            proxy.pass_everything()
+            error = server.ended()
+        assert isinstance(error, BadConfiguration)
+        assert "belongs to the ZooKeeper cluster another" in str(error)
+
+
+def test_ctrl_c_ends_a_server_that_waits_for_zookeeper(tmp_path):
+    config = config_at(tmp_path, f"127.0.0.1:{free_port()}")
+    with rmt(config, "serve", "--server", "r1") as process:
+        served = Served(config)
+        served.until(lambda: (served.health() or {}).get("waiting"))
+        process.send_signal(signal.SIGINT)
+        _, lines = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0
+    assert lines.count("no ZooKeeper session; trying again") == 1
+
+
+def ready(server: Served) -> tuple[int, str]:
+    """What `/ready` answers."""
+    answer = urllib3.request("GET", f"{server.url}/ready", timeout=LIMIT_S, retries=False)
+    return answer.status, answer.data.decode()
 
 
 def rmt(config, *arguments: str) -> subprocess.Popen:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from rmt_pipeline.context import READ_PATIENCE_S
 from rmt_pipeline.protocol.errors import ReplicaRetired, Unavailable
 from rmt_pipeline.protocol.log.entry import (
     AttachPart,
@@ -89,10 +90,11 @@ def replicas(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     was dropped.
 
     While ZooKeeper does not answer, `zookeeper_exception` has the reason, and what only ZooKeeper
-    knows is 0 or empty.
+    knows is 0 or empty. That is waited for once, whatever the number of tables.
     """
     for table in _tables(scope):
         try:
+            scope.server.keeper(READ_PATIENCE_S)
             replica = table.replica
             with _unless_dropped(replica):
                 yield _replica_row(replica)

@@ -102,9 +102,20 @@ def test_without_tokens_everybody_who_reaches_the_port_may_look():
 
 
 def test_an_empty_secret_is_no_secret():
-    for secrets in ((), ("",), ("good", "")):
+    for secrets in (("",), ("good", "")):
         with pytest.raises(AssertionError):
             Guard(secrets)
+
+
+@pytest.mark.parametrize("shown", [None, "", "Bearer ", "Bearer shared"])
+def test_before_zookeeper_has_told_the_secret_nobody_may_ask_but_all_may_look(tmp_path, shown):
+    guard = RenewedGuard(load_config(written(tmp_path, "")), "r1")
+    app = App(guard)
+    assert app.ask("POST", "/", shown) == asgi.Answer(401, b"")
+    assert app.ask("GET", "/health", shown).status == 200
+    guard.learn("shared")
+    is_peer = shown == "Bearer shared"
+    assert app.ask("POST", "/", shown).status == (299 if is_peer else 401)
 
 
 def test_nothing_on_the_wire_tells_a_stranger_what_this_is():

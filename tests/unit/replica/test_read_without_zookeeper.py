@@ -152,6 +152,23 @@ def test_whoever_waits_for_zookeeper_is_told_why_and_waits_once(
     assert error.startswith("Code: NO_ZOOKEEPER. ")
 
 
+def test_system_replicas_waits_once_and_has_a_row_for_each_table(context, monkeypatch):
+    waits_s: list[float] = []
+
+    def fail(_hosts: str, *, connect_timeout_s: float, **_: object) -> None:
+        waits_s.append(connect_timeout_s)
+        raise ZooKeeperUnreachable(f"no ZooKeeper answered within {connect_timeout_s:g} s")
+
+    monkeypatch.setattr("rmt_pipeline.zookeeper.connect.connect", fail)
+    with Session(context) as session:
+        found = rows(
+            session, "SELECT table, is_readonly, zookeeper_exception FROM system.replicas"
+        )
+    words = "no ZooKeeper answered within 3 s"
+    assert sorted(found) == [("t", 1, words), ("u", 1, words)]
+    assert waits_s == [3.0]
+
+
 def test_what_is_broken_is_not_answered_then_either(context):
     store = context.table("t").store
     file = Path(store.directory(store.parts()[0])) / layout.data_file(0)

@@ -69,9 +69,11 @@ def test_a_look_that_fails_for_a_moment_does_not_end_the_server(
     server, clock = session.context.server, StillClock()
     identity = Identity("r1", "2", Address("127.0.0.1", 1))
     tables = Tables(server.catalog, clock, RandomIds(), identity, lambda: None)
-    looks = [0]
+    looks, has_session = [0], False
 
     def version():
+        if not has_session:  # the look before it
+            return Catalog.version(server.catalog)
         looks[0] += 1
         if looks[0] <= 3:
             clock.passed_s += lasts_s / 2
@@ -81,26 +83,32 @@ def test_a_look_that_fails_for_a_moment_does_not_end_the_server(
     monkeypatch.setattr(server.catalog, "version", version)
     keeper = server.keeper()
     keeper.session_timeout_s = 10.0
+
+    def opened():
+        nonlocal has_session
+        has_session = True
+        return keeper
+
     supervisor = Supervisor(
         tables,
         EventWaker(),
         Counters(),
-        open_session=lambda: None,
+        open_session=opened,
         loops=None,
         should_stop=lambda: looks[0] > 4,
     )
     if lasts_s > FAILS_MAX_S:
         with pytest.raises(OSError, match="Too many open files"):
-            supervisor.run(keeper)
+            supervisor.run()
         return
-    supervisor.run(keeper)
+    supervisor.run()
     assert looks == [5]
     assert [table.definition.name for table in tables.all.values()] == ["t"]
     assert capsys.readouterr().out.count("Too many open files") == 1
 
 
 def test_failures_of_two_sessions_are_not_one_that_lasts(session, monkeypatch):
-    """No look succeeds between them: the first session ends before its second look."""
+    """No look succeeds, before them or between them: the first session ends before its second."""
     server, clock = session.context.server, StillClock()
     identity = Identity("r1", "2", Address("127.0.0.1", 1))
     tables = Tables(server.catalog, clock, RandomIds(), identity, lambda: None)
@@ -108,9 +116,9 @@ def test_failures_of_two_sessions_are_not_one_that_lasts(session, monkeypatch):
 
     def version():
         looks[0] += 1
-        if looks[0] == 1:
+        if looks[0] == 2:
             ending.close()
-        if looks[0] <= 2:
+        if looks[0] <= 3:
             clock.passed_s += 1.1 * FAILS_MAX_S
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "metadata")
         return Catalog.version(server.catalog)
@@ -121,8 +129,8 @@ def test_failures_of_two_sessions_are_not_one_that_lasts(session, monkeypatch):
         tables,
         EventWaker(),
         Counters(),
-        open_session=server.keeper,
+        open_session=lambda: server.keeper() if looks[0] > 1 else ending,
         loops=None,
-        should_stop=lambda: looks[0] > 2,
-    ).run(ending)
-    assert looks == [3]
+        should_stop=lambda: looks[0] > 3,
+    ).run()
+    assert looks == [4]
