@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from rmt_pipeline.hints import Hints
-from rmt_pipeline.protocol.errors import RmtError, TableIsReadOnly
+from rmt_pipeline.protocol.errors import ReplicaDropped, RmtError, TableIsReadOnly
 from rmt_pipeline.protocol.merges.selector import WeighedRun
 from rmt_pipeline.protocol.merges.size_limits import SizeLimits
 from rmt_pipeline.protocol.mutations import Mutations
@@ -297,6 +297,16 @@ class Replica:
         """
         self.definition, self.memory = definition, Memory()
         self.__post_init__()
+
+    def require_meant(self) -> None:
+        """Raise ReplicaDropped if the replica that is meant is not there any more: what was read
+        before may be another one's. For what changes the disk before the first multi asserts it.
+        """
+        if self.creation and self.keeper.exists(self.creation) is None:
+            raise ReplicaDropped(
+                f"{self} is not the replica that this was meant for: that one was dropped, or "
+                "ZooKeeper lost it, or it was made again by SYSTEM RESTORE REPLICA"
+            )
 
     @property
     def session(self) -> Keeper:

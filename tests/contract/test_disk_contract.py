@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -267,6 +268,20 @@ def test_names_that_were_not_synced_may_be_undone_each_alone() -> None:
         ("b",),
         ("a", "b"),
     }
+
+
+def test_a_file_that_was_removed_may_come_back_until_that_is_synced() -> None:
+    def build(disk: FakeDisk, *, synced: bool = False) -> None:
+        disk.write("f", [b"123"])
+        disk.fsync("f")
+        disk.fsync_directory("")
+        disk.remove_file("f")
+        if synced:
+            disk.fsync_directory("")
+
+    assert after_many_crashes(build, lambda disk: disk.read("f")) == {b"123", None}
+    synced = partial(build, synced=True)
+    assert after_many_crashes(synced, lambda disk: disk.read("f")) == {None}
 
 
 def test_a_rename_that_was_not_synced_leaves_the_old_name_or_the_new_one() -> None:

@@ -34,7 +34,8 @@ from tests.simulation.keeping import (
 )
 from tests.simulation.ledger import SUFFIX, Change, ClientInsert, Snapshot
 from tests.simulation.run import CALM_STEPS_MAX, LATER_S, Run, build
-from tests.simulation.workload import Size, Workload, check_parts, clean_up
+from tests.simulation.size import Size
+from tests.simulation.workload import Workload, check_parts, clean_up
 from tests.support.cluster import TABLE, Context, Site
 from tests.support.schedule import Strike
 from tests.support.sim_keeper import SimKeeper

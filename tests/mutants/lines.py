@@ -608,6 +608,22 @@ MUTANTS: tuple[LineMutant, ...] = (
         "::test_a_drop_that_is_said_while_the_table_is_restored_is_not_answered_as_done",
     ),
     LineMutant(
+        "restore: an id names the block of whoever came first",
+        f"{REPLICA}/life/announce.py",
+        "        elif path in blocks and _is_before(read[0], blocks[path]):",
+        "        elif False:",
+        "tests/unit/replica/life/test_restore_dropped.py"
+        "::test_what_was_inserted_again_after_a_drop_has_its_id",
+    ),
+    LineMutant(
+        "mutate: by what a table that is made again knows",
+        f"{REPLICA}/work/mutate.py",
+        "    replica.require_meant()",
+        "    pass",
+        "tests/unit/replica/life/test_after_restore.py"
+        "::test_no_part_is_mutated_as_a_table_that_is_made_again_says",
+    ),
+    LineMutant(
         "restore: what is announced is not synced",
         f"{REPLICA}/life/disk_parts.py",
         "    store.sync_names()",

@@ -29,7 +29,8 @@ from tests.simulation.replacing import put, put_beside
 from tests.simulation.restoring import lose
 from tests.simulation.run import LATER_S
 from tests.simulation.scene import Scene, commits, fetch_step, locks, merging, publishes
-from tests.simulation.workload import Size, Workload, clean_up
+from tests.simulation.size import Size
+from tests.simulation.workload import Workload, clean_up
 from tests.support.cluster import TABLE, Context, SimWaker
 from tests.support.executor import Executor
 from tests.support.sim_rows import FILE, rows_on, stage_rows

@@ -4,7 +4,7 @@ and what the log says of rows and mutations, from which follows what must be the
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
@@ -89,6 +89,16 @@ class Change:
         return row + self.suffix if self.suffix else None
 
 
+class Carried(NamedTuple):
+    """A mutation of before ZooKeeper lost the table: it has changed the rows of these blocks, and
+    changes no other ones any more.
+    """
+
+    entry: MutationEntry
+    blocks: frozenset[PartName]
+    is_killed: bool
+
+
 @dataclass(slots=True, eq=False)
 class DropAnswer:
     """A DROP or DETACH that was answered: the blocks in the log that it was asked to take, and the
@@ -136,8 +146,14 @@ class Ledger:
     """Rows that came from another table, or from what was detached: they may be there more than
     once.
     """
+    twice: set[str] = field(default_factory=set)
+    """Rows that were inserted again after a drop that was undone: when ZooKeeper lost the table, no
+    disk knew of it.
+    """
     drops: list[PartName] = field(default_factory=list)
     """Ranges and parts that were dropped, in the order of the log."""
+    drops_undone: list[PartName] = field(default_factory=list)
+    """Those of which no disk knew when ZooKeeper lost the table."""
     dropped_by: dict[PartName, PartName] = field(default_factory=dict)
     """By the part in which rows came, the first drop that took them; itself, if its quorum failed.
     """
@@ -149,7 +165,19 @@ class Ledger:
     changes: dict[str, Change] = field(default_factory=dict)
     """What each mutation that somebody asked for does, by its command."""
     mutations: dict[str, MutationEntry] = field(default_factory=dict)
-    """Every mutation that ever was, by id, as it was written."""
+    """Every mutation that ever was since the table was restored last, by id, as it was written."""
+    carried: list[Carried] = field(default_factory=list)
+    """Those of before, in their order."""
+    mutations_answered: set[str] = field(default_factory=set)
+    """Of `mutations`, those that some client was told to be carried out on a replica."""
+    reached: dict[PartName, int] = field(default_factory=dict)
+    """Until the table is restored: by block, the version up to which a disk had mutations in it
+    when ZooKeeper lost the table.
+    """
+    structures: dict[int, bytes] = field(default_factory=dict)
+    """By the number of an ALTER, the columns that it made; 0: those of CREATE TABLE."""
+    structure_kept: int = 0
+    """The newest of which a disk knew when ZooKeeper lost the table, or that was answered."""
     taken_out: set[str] = field(default_factory=set)
     """Rows that a replacement by condition may take; all others of its range stay."""
     kept: list[PartName] = field(default_factory=list)
@@ -198,7 +226,7 @@ class Ledger:
         """Ones that no client here has asked for, in scenarios: nobody knows what they do."""
         return any(
             entry.alter_version == -1 and entry.commands not in self.changes
-            for entry in self.mutations.values()
+            for entry in self._entries()
         )
 
     def was_unfrozen(self, key: Snapshot) -> bool:
@@ -253,22 +281,72 @@ class Ledger:
             insert.answers.clear()
 
     def lose_zookeeper(
-        self, known: set[PartName], held: set[PartName], drops: set[PartName]
+        self,
+        known: set[PartName],
+        held: set[PartName],
+        drops: set[PartName],
+        reached: Mapping[PartName, int],
+        structure: int,
     ) -> None:
         """What is in the table stays. `known`: blocks whose ids the disks know, too. Inserts are
         recorded as far as their parts tell. A block that was dropped comes back if a disk has its
-        rows (`held`), and no replica has carried out a drop of it (`drops`).
+        rows (`held`), and no replica has carried out a drop of it (`drops`). Of mutations and
+        ALTERs stays what the disks have: of each block in the greatest version (`reached`), and of
+        the columns the newest `structure`. For what was answered that is no less than it says.
         """
+        for mutation in sorted(self.mutations_answered):
+            entry = self.mutations[mutation]
+            for block in self.all_blocks() - self.dropped_by.keys():
+                version = entry.version_in(block.partition) or 0
+                is_done = block.block_min > version or reached[block] >= version
+                assert is_done, f"{mutation} was answered, and no disk has it in {block}"
+        assert structure >= self.structure_kept, f"no disk has ALTER {self.structure_kept}"
+        self.structure_kept = structure
+        for block, version in reached.items():
+            self.reached[block] = max(version, self.reached.get(block, 0))
         self.restored += 1
         self.forgotten |= self.all_blocks() - known
+        self.drops_undone = [one for one in self.drops if one not in drops]
         self.drops = [one for one in self.drops if one in drops]
         self.drops_answered.clear()
         for block in held & self.dropped_by.keys():
             if not any(one.contains(block) or is_inside(block, one) for one in drops):
                 del self.dropped_by[block]
+        for row, blocks in self.blocks.items():
+            there = set(blocks) - self.dropped_by.keys()
+            if len(there) > 1 and row not in self.arrived:
+                self.twice.add(row)
+                self.forgotten |= there
         for insert in self.inserts:
             insert.answers_before += insert.answers
             insert.answers.clear()
+
+    def drop_late(self, gone: Collection[PartName], noted: Collection[PartName]) -> None:
+        """Of these blocks, which are not in the restored table, some were dropped by processes that
+        lived on when ZooKeeper had lost it: their disks have noted that before they were restored.
+        """
+        for one in self.drops_undone:
+            for block in gone if one in noted else ():
+                if is_inside(block, one):
+                    self.dropped_by.setdefault(block, one)
+
+    def open_again(self, versions: Mapping[PartName, int]) -> None:
+        """The table is restored, with the blocks in these versions. No mutation of before goes on:
+        a block whose part has not gone through it stays as it is, whatever version later merges
+        and mutations give it.
+        """
+        for mutation in sorted(self.mutations):
+            entry = self.mutations[mutation]
+            done = frozenset(
+                block
+                for block, reached in versions.items()
+                if block.block_min < (entry.version_in(block.partition) or 0) <= reached
+            )
+            self.carried.append(Carried(entry, done, mutation in self.killed))
+        self.mutations.clear()
+        self.mutations_answered.clear()
+        self.killed.clear()
+        self.reached.clear()
 
     def all_blocks(self) -> set[PartName]:
         return {block for blocks in self.blocks.values() for block in blocks}
@@ -296,12 +374,12 @@ class Ledger:
         return [self.forms_of(row, block, part.data_version) for block in copies]
 
     def _copies(self, row: str, blocks: list[PartName]) -> list[PartName]:
-        """Only what came from another table may be there more than once."""
-        return blocks if row in self.arrived else blocks[-1:]
+        """Only what came from another table, or came back, may be there more than once."""
+        return blocks if row in self.arrived | self.twice else blocks[-1:]
 
     def forms_ever(self, row: str, block: PartName) -> set[str | None]:
         """All that has ever been of a row that was logged in this block, or will be."""
-        versions = {entry.version_in(block.partition) or 0 for entry in self.mutations.values()}
+        versions = {entry.version_in(block.partition) or 0 for entry in self._entries()}
         found: set[str | None] = set()
         return found.union(*(self.forms_of(row, block, up_to) for up_to in (0, *versions)))
 
@@ -311,17 +389,27 @@ class Ledger:
         has. `up_to`: in a part with this data version.
         """
         forms: set[str | None] = {self.came_as.get((row, block), row)}
+        for entry, is_killed in self._mutations_of(block):
+            change = self.changes.get(entry.commands)
+            if change is None or (entry.version_in(block.partition) or 0) > up_to:
+                continue  # without a change it is of an ALTER: no row is another one afterwards
+            changed = {None if form is None else change.of(form) for form in forms}
+            forms = forms | changed if is_killed else changed
+        return forms
+
+    def _mutations_of(self, block: PartName) -> Iterator[tuple[MutationEntry, bool]]:
+        """Those that change its rows, in order, and whether each was killed."""
+        for entry, blocks, is_killed in self.carried:
+            if block in blocks:
+                yield entry, is_killed
         for mutation_id in sorted(self.mutations):
             entry = self.mutations[mutation_id]
-            version = entry.version_in(block.partition)
-            if version is None or not block.block_min < version <= up_to:
-                continue
-            change = self.changes.get(entry.commands)
-            if change is None:
-                continue  # of an ALTER: no row is another one afterwards
-            changed = {None if form is None else change.of(form) for form in forms}
-            forms = forms | changed if mutation_id in self.killed else changed
-        return forms
+            if block.block_min < (entry.version_in(block.partition) or 0):
+                yield entry, mutation_id in self.killed
+
+    def _entries(self) -> Iterator[MutationEntry]:
+        yield from self.mutations.values()
+        yield from (one.entry for one in self.carried)
 
     def is_changed(self, row: str) -> bool:
         """Whether some mutation is for this row, now or later."""

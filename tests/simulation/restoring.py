@@ -7,7 +7,7 @@ some live on, in their sessions but for the one that kept the replica active, an
 remember of the nodes of before.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from rmt_pipeline.protocol.inserts import ids
 from rmt_pipeline.protocol.parts.name import PartName
@@ -17,7 +17,7 @@ from rmt_pipeline.replica.replica import Memory, Replica
 from rmt_pipeline.replica.upkeep.rewound import remember_log, remember_replicas
 from rmt_pipeline.zookeeper.keeper import Delete
 from tests.simulation.checkers import outside_store
-from tests.simulation.ledger import Ledger
+from tests.simulation.ledger import Ledger, inserted_as, is_inside
 from tests.support.cluster import TABLE_SETTINGS, Cluster, Context, Site
 from tests.support.fake_keeper import FakeZooKeeper
 
@@ -28,28 +28,47 @@ LIVE_ON = 0.6  # of the servers, where any do
 
 
 def restore_some(
-    cluster: Cluster, ledger: Ledger, times: int, *, some_live_on: bool = False
+    cluster: Cluster,
+    ledger: Ledger,
+    times: int,
+    *,
+    some_live_on: bool = False,
+    last_changes: Callable[[], None] | None = None,
 ) -> None:
-    world = cluster.world
+    """`last_changes` are made shortly before ZooKeeper loses the table. Then parts of merges and
+    mutations may be there that nobody has announced, too.
+    """
+    world, is_changed = cluster.world, last_changes is not None
     for _ in range(times):
         world.sleep_s(world.rng.uniform(0.3, 2.0))
-        for _ in range(LOOKS):
-            if world.is_calm or is_quiet(cluster, ledger):
-                break
-            world.sleep_s(0.02)
-        if world.is_calm:
-            break
-        if is_quiet(cluster, ledger):
+        if last_changes is not None and _wait_until_quiet(cluster, ledger, is_changed):
+            last_changes()
+        if _wait_until_quiet(cluster, ledger, is_changed):
             lose(cluster, ledger, _drawn(cluster) if some_live_on else ())
             restore_everywhere(cluster)
+        if world.is_calm:
+            break
 
 
-def is_quiet(cluster: Cluster, ledger: Ledger) -> bool:
+def _wait_until_quiet(cluster: Cluster, ledger: Ledger, is_changed: bool) -> bool:
+    """Return whether it was, before the calm and before long."""
+    for _ in range(LOOKS):
+        if cluster.world.is_calm or is_quiet(cluster, ledger, is_changed):
+            break
+        cluster.world.sleep_s(0.02)
+    return not cluster.world.is_calm and is_quiet(cluster, ledger, is_changed)
+
+
+def is_quiet(cluster: Cluster, ledger: Ledger, is_changed: bool) -> bool:
     nodes = cluster.world.zookeeper.nodes
     return all(insert.is_over for insert in ledger.inserts) and all(
         site.is_created
         and site.paths.parts in nodes
-        and {str(part) for part in outside_store(site).parts()}
+        and {
+            str(part)
+            for part in outside_store(site).parts()
+            if not (is_changed and (part.level or part.mutation))
+        }
         <= nodes[site.paths.parts].children
         for site in cluster.sites.values()
     )
@@ -80,6 +99,10 @@ def lose(cluster: Cluster, ledger: Ledger, living: Collection[Site] = ()) -> Non
         known={part for site in sites for part in blocks_known_by(site)},
         held={block for site in sites for block in _blocks_held_by(site, ledger)},
         drops={one for site in sites for one in outside_store(site).drops.ranges()},
+        reached=versions_of(
+            ledger, (part for site in sites for part in outside_store(site).parts())
+        ),
+        structure=max(site.definition.metadata_version for site in sites if site.definition),
     )
     world.note("zookeeper", "loses the table", "")
     table = [path for path in world.zookeeper.nodes if path.startswith(cluster.table.root)]
@@ -97,8 +120,17 @@ def blocks_known_by(site: Site) -> set[PartName]:
 def _blocks_held_by(site: Site, ledger: Ledger) -> Iterator[PartName]:
     """Those of which rows are in a part of this disk."""
     for part in outside_store(site).parts():
-        for row in site.rows(part):
+        for row in map(inserted_as, site.rows(part)):
             yield from (one for one in ledger.blocks.get(row, ()) if part.contains(one))
+
+
+def versions_of(ledger: Ledger, parts: Iterable[PartName]) -> dict[PartName, int]:
+    """By block, up to which version one of these parts that stand for it has its mutations."""
+    found = dict.fromkeys(ledger.all_blocks(), 0)
+    for part in parts:
+        for block in filter(lambda one: is_inside(one, part), found):
+            found[block] = max(found[block], part.mutation)
+    return found
 
 
 def restore_everywhere(cluster: Cluster) -> None:

@@ -6,10 +6,11 @@ added to `regressions.txt`, which the tests run first, for ever.
 
 import argparse
 import gc
+import itertools
 import sys
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +41,8 @@ from tests.simulation.checkers import (
     what_is_missing,
 )
 from tests.simulation.ledger import Ledger
-from tests.simulation.workload import COMMIT_BYTES_MAX, Size, Workload, check_parts, clean_up
+from tests.simulation.size import COMMIT_BYTES_MAX, Size
+from tests.simulation.workload import Workload, check_parts, clean_up
 from tests.support.cluster import FORMS, Cluster
 from tests.support.fast import remembering
 from tests.support.kept_view import Compared
@@ -366,11 +368,12 @@ def rarely_collected() -> Iterator[None]:
         gc.unfreeze()
 
 
-def run_seeds(first: int, count: int) -> int:
-    """How many seeds fail. Regressions first."""
+def run_seeds(first: int, count: int, having: Sequence[str] = ()) -> int:
+    """How many seeds fail. Regressions first. `having`: only worlds that have these."""
     failures = 0
     started = time.perf_counter()
-    seeds = [*regressions(), *range(first, first + count)]
+    wanted = (seed for seed in itertools.count(first) if has(seed, having))
+    seeds = [*([] if having else regressions()), *itertools.islice(wanted, count)]
     for number, seed in enumerate(seeds, start=1):
         schedule = Swarm(seed)
         failure = failure_of(schedule)
@@ -388,10 +391,22 @@ def run_seeds(first: int, count: int) -> int:
     return failures
 
 
+def has(seed: int, having: Sequence[str]) -> bool:
+    size = Size.drawn(Swarm(seed).rng)
+    return all(getattr(size, name) for name in having)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--first", type=int, default=1)
+    parser.add_argument(
+        "--having",
+        nargs="+",
+        default=[],
+        metavar="FIELD",
+        help="of a world's size, not 0: restores mutations; without the regressions",
+    )
     parser.add_argument("--databases", action="store_true", help="of Replicated databases")
     options = parser.parse_args()
     if options.databases:
@@ -400,4 +415,4 @@ def main() -> int:
 
         return 1 if databases.run_seeds(options.first, options.seeds) else 0
     with rarely_collected():
-        return 1 if run_seeds(options.first, options.seeds) else 0
+        return 1 if run_seeds(options.first, options.seeds, options.having) else 0

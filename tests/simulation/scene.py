@@ -18,7 +18,7 @@ from rmt_pipeline.zookeeper.keeper import Create, Op, SetData
 from tests.simulation.between import Tables
 from tests.simulation.checkers import what_is_missing
 from tests.simulation.run import build, forgetful, live_on, with_another_table
-from tests.simulation.workload import Size
+from tests.simulation.size import Size
 from tests.support.cluster import TABLE, Context, Form, SimWaker
 from tests.support.executor import Executor
 from tests.support.fake_keeper import Node

@@ -108,7 +108,8 @@ class Watchman:
             table, nodes = self.cluster.table, self.cluster.world.zookeeper.nodes
             is_open = table.restoring not in nodes and table.replicas in nodes
             if before.get(table.restoring) and is_open:
-                self.all_that_was_there_is_restored()
+                there = self.all_that_was_there_is_restored()
+                self.what_was_changed_stays_so(there)
 
     def _look(self, changed: dict[str, Node | None]) -> None:
         root = f"{self.cluster.table.root}/"
@@ -118,6 +119,7 @@ class Watchman:
         logged = [path for path in before if path.startswith(log) and path in nodes]
         gone = [path for path in before if path not in nodes]
         self._parts_are_lost([path for path in before if path in nodes])
+        self._altered(before)
         for path in logged:
             if before[path] is None:
                 self._logged(path, nodes[path], gone)
@@ -140,14 +142,52 @@ class Watchman:
                 self.waits_are_for_what_is_there(paths)
         self._replicas_go(before)
 
-    def all_that_was_there_is_restored(self) -> None:
+    def _altered(self, before: Mapping[str, Node | None]) -> None:
+        nodes, table = self.cluster.world.zookeeper.nodes, self.cluster.table
+        if table.metadata in before.keys() & nodes.keys() and table.restoring not in nodes:
+            columns = nodes[table.columns].data
+            self.ledger.structures[nodes[table.metadata].version] = columns
+
+    def all_that_was_there_is_restored(self) -> PartSet:
         """P37. When the table is opened, each block of it that is not dropped is on a replica."""
         nodes, sites = self.cluster.world.zookeeper.nodes, self.cluster.sites.values()
         lists = [nodes.get(site.paths.parts) for site in sites]
         there = PartSet(PartName.parse(name) for one in lists if one for name in one.children)
-        stay = self.ledger.all_blocks() - self.ledger.dropped_by.keys()
-        gone = {one for one in stay if there.containing(one) is None}
+        noted = {one for site in sites for one in outside_store(site).drops.ranges()}
+        gone = {one for one in self.ledger.all_blocks() if there.containing(one) is None}
+        self.ledger.drop_late(gone, noted)
+        gone -= self.ledger.dropped_by.keys()
         assert not gone, f"{show(sorted(gone))} were in the table, and are not restored"
+        return there
+
+    def what_was_changed_stays_so(self, there: PartSet) -> None:
+        """P37. A mutation is in each block in which one disk had it, and the columns are those of
+        the newest ALTER that a disk had.
+        """
+        ledger, nodes, table = (
+            self.ledger,
+            self.cluster.world.zookeeper.nodes,
+            self.cluster.table,
+        )
+        for block in ledger.reached.keys() - ledger.dropped_by.keys():
+            part, version = there.containing(block), ledger.reached[block]
+            is_kept = part is not None and part.mutation >= version
+            assert is_kept, f"a disk had {block} in version {version}, and {part} is restored"
+        version = nodes[table.metadata].version
+        assert version >= ledger.structure_kept, (
+            f"a disk had ALTER {ledger.structure_kept}, and {version} is restored"
+        )
+        assert nodes[table.columns].data == ledger.structures[version], (
+            f"ALTER {version} made {ledger.structures[version]!r}, "
+            f"and {nodes[table.columns].data!r} is restored"
+        )
+        ledger.open_again(
+            {
+                block: part.mutation
+                for block in ledger.all_blocks()
+                if (part := there.containing(block)) is not None
+            }
+        )
 
     def who_writes_means_what_is_there(self, before: Mapping[str, Node | None]) -> None:
         """P42. What was meant for a replica that was dropped comes into no other one. (What is held
@@ -449,7 +489,7 @@ class Watchman:
         self, path: str, part: PartName, rows: Sequence[str]
     ) -> None:
         """P37. Each row in a part that contains its block: so nothing comes twice."""
-        for row in rows:
+        for row in map(inserted_as, rows):
             blocks = self.ledger.blocks.get(row, [])
             assert any(is_inside(block, part) for block in blocks), (
                 f"{path} restores {part}, in which {row} is, of {blocks}"

@@ -3,11 +3,8 @@ optimize, mutate, kill mutations and clean up; and what happens to machines.
 """
 
 import contextlib
-import random
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
 
-from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import Corruption, MissingPart
 from rmt_pipeline.protocol.inserts.ids import insert_id_of_parts
 from rmt_pipeline.protocol.parts.name import PartName
@@ -19,6 +16,7 @@ from rmt_pipeline.replica.mutations.mutations import (
     create_mutation,
     kill_mutation,
 )
+from rmt_pipeline.replica.mutations.request import wait_as_asked
 from rmt_pipeline.replica.upkeep.check import check_part
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.store.hashes.checksums import hash_hex
@@ -34,152 +32,18 @@ from tests.simulation.removing import remove_some
 from tests.simulation.replacing import put, put_beside
 from tests.simulation.restoring import restore_some
 from tests.simulation.several import PATIENCE_S, Several
+from tests.simulation.size import Size
 from tests.support.cluster import TABLE, Cluster, Context, SimWaker, Site
 from tests.support.fake_disk import FakeDisk
 from tests.support.sim_rows import stage_rows
 from tests.support.world import Host, Process, World
 
 QUORUM_TIMEOUT_MS = 2000
-COMMIT_BYTES_MAX = limits.INSERT_BYTES_MAX
-REMOVED = 0.07  # of the worlds have tables that are dropped and created again
-KEPT = 0.06  # of the others set parts aside, attach, fetch and freeze them
-RESTORED = 0.05  # of the others have a ZooKeeper that loses the table
-LIVED_THROUGH = 0.6  # of these have processes that live on meanwhile
 SHARES = 0.2  # of inserts without a token have a block of another one
 SKEW_S = (-3600.0, 0.0, 5.0, 3600.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """How much of everything a world has."""
-
-    hosts: int
-    partitions: int
-    clients: int
-    inserts_each: int
-    rows_max: int
-    workers: int = 1
-    newcomers: int = 0
-    """Hosts that create their replica later, when there are data."""
-    mutations: int = 0
-    outages: int = 0
-    """How often a machine is switched off for longer than its place in the log is kept."""
-    losses: int = 0
-    """How often the last host's disk loses a part, or a bit of one flips."""
-    alters: int = 0
-    drops: int = 0
-    quorums: bool = False
-    """Whether inserts ask for one."""
-    swaps: int = 0
-    """How often rows of partitions are replaced, or others come beside them."""
-    commit_bytes_max: int = COMMIT_BYTES_MAX
-    """Of an insert's multi: one with more partitions goes in with several."""
-    between: int = 0
-    """How often rows of partitions go to a second table, which there is then."""
-    vanishings: int = 0
-    """How often a host comes back with an empty disk."""
-    restores: int = 0
-    """How often ZooKeeper loses the table, which is made again from the disks."""
-    some_live_on: bool = False
-    """Whether processes of some hosts live through that."""
-    removals: int = 0
-    """How often the table is dropped, on one server or on all, and created again."""
-    keepings: int = 0
-    """How often parts are detached, attached, fetched into a second table, or frozen."""
-
-    @classmethod
-    def drawn(cls, rng: random.Random) -> "Size":
-        state = str(rng.getstate()[1][:9])
-        apart = random.Random(state)  # beside: worlds stay what they were
-        if random.Random(f"{state} removals").random() < REMOVED:
-            return cls._with_removals(rng)
-        if random.Random(f"{state} restores").random() < RESTORED:
-            return replace(
-                cls._with_restores(rng),
-                some_live_on=random.Random(f"{state} live on").random() < LIVED_THROUGH,
-                drops=random.Random(f"{state} restored drops").choice((0, 3)),
-            )
-        if random.Random(f"{state} aside").random() < KEPT:
-            return cls._with_keepings(rng)
-        hosts = rng.choice((2, 2, 3, 3, 4))
-        if hosts == 4:
-            hosts = rng.choice((4, 4, 5))
-        return cls(
-            hosts=hosts,
-            partitions=rng.choice((1, 1, 2, 3)),
-            clients=rng.choice((1, 2, 4)),
-            inserts_each=rng.choice((1, 2, 4)),
-            rows_max=rng.choice((1, 3)),
-            workers=rng.choice((1, 1, 2)),
-            newcomers=rng.choice((0, 0, 1)),
-            mutations=rng.choice((0, 0, 1, 4)),
-            outages=rng.choice((0, 0, 2)),
-            losses=rng.choice((0, 0, 6)),
-            alters=rng.choice((0, 0, 3)),
-            drops=apart.choice((0, 0, 3)),
-            quorums=apart.choice((False, False, True)),
-            swaps=apart.choice((0, 0, 3)),
-            commit_bytes_max=apart.choice((COMMIT_BYTES_MAX, 1, 4000)),
-            between=apart.choice((0, 0, 0, 0, 0, 0, 0, 4)),
-            vanishings=apart.choice((0, 0, 0, 2)),
-        )
-
-    @classmethod
-    def _with_restores(cls, rng: random.Random) -> "Size":
-        """Of rows that only ZooKeeper knows to be mutated or expected nobody could say what has to
-        be there.
-        """
-        return cls(
-            hosts=rng.choice((2, 2, 3, 4)),
-            partitions=rng.choice((1, 2, 3)),
-            clients=rng.choice((1, 2)),
-            inserts_each=rng.choice((4, 8)),
-            rows_max=rng.choice((1, 3)),
-            workers=rng.choice((1, 1, 2)),
-            outages=rng.choice((0, 0, 2)),
-            restores=rng.choice((1, 2)),
-        )
-
-    @classmethod
-    def _with_keepings(cls, rng: random.Random) -> "Size":
-        """Of a disk that breaks beside nobody could say what has to be detached there."""
-        return cls(
-            hosts=rng.choice((2, 2, 3)),
-            partitions=rng.choice((1, 2)),
-            clients=rng.choice((1, 2)),
-            inserts_each=rng.choice((2, 4)),
-            rows_max=rng.choice((1, 3)),
-            workers=rng.choice((1, 1, 2)),
-            mutations=rng.choice((0, 0, 2)),
-            outages=rng.choice((0, 0, 2)),
-            alters=rng.choice((0, 0, 2)),
-            drops=rng.choice((0, 3)),
-            swaps=rng.choice((0, 0, 2)),
-            between=rng.choice((0, 4)),
-            keepings=rng.choice((6, 12)),
-        )
-
-    @classmethod
-    def _with_removals(cls, rng: random.Random) -> "Size":
-        """Of a disk that breaks beside nobody could say what has to be there."""
-        return cls(
-            hosts=rng.choice((2, 2, 3, 4)),
-            partitions=rng.choice((1, 1, 2)),
-            clients=rng.choice((1, 2, 4)),
-            inserts_each=rng.choice((2, 4)),
-            rows_max=rng.choice((1, 3)),
-            workers=rng.choice((1, 1, 2)),
-            mutations=rng.choice((0, 0, 1, 4)),
-            outages=rng.choice((0, 0, 2)),
-            alters=rng.choice((0, 0, 3)),
-            drops=rng.choice((0, 0, 3)),
-            quorums=rng.choice((False, False, True)),
-            swaps=rng.choice((0, 0, 3)),
-            commit_bytes_max=rng.choice((COMMIT_BYTES_MAX, 1, 4000)),
-            removals=rng.choice((1, 2, 3)),
-        )
-
-
+WAITS_FOR_MUTATION_S = 20.0
 TOGETHER = 3  # of so many inserts one is under way beside others, in one process
 _AT_ONCE = {"broken_parts_wait_ms": 0}
 
@@ -494,9 +358,13 @@ class Workload:
             self._world.sleep_s(self._rng.uniform(0.0, 1.0))
             if self._world.is_calm:
                 return
-            change = self._rng.choice((add_column, add_column, drop_column))
-            command = change(self._rng.choice("xy"))
-            self._cluster.spawn(self._somewhere(), "alter", alter(command))
+            self._alter()
+
+    def _alter(self) -> None:
+        change = self._rng.choice((add_column, add_column, drop_column))
+        command = change(self._rng.choice("xy"))
+        action = alter(command, ledger=self._ledger if self._size.restores else None)
+        self._cluster.spawn(self._somewhere(), "alter", action)
 
     def _drop_some(self) -> None:
         """On any replica, one at a time or several at once. Then somebody may say an insert again
@@ -572,7 +440,29 @@ class Workload:
 
     def _restores(self) -> None:
         size = self._size
-        restore_some(self._cluster, self._ledger, size.restores, some_live_on=size.some_live_on)
+        restore_some(
+            self._cluster,
+            self._ledger,
+            size.restores,
+            some_live_on=size.some_live_on,
+            last_changes=self._change_at_last if size.mutations + size.alters else None,
+        )
+
+    def _change_at_last(self) -> None:
+        """A mutation or an ALTER that may be anywhere between its begin and its end when ZooKeeper
+        loses the table.
+        """
+        if self._size.mutations and self._rng.random() < 0.8:
+            self.spawn_mutation(
+                self._drawn_change(10 + len(self._ledger.changes)),
+                at=self._somewhere(),
+                partitions=self._drawn_partitions(),
+            )
+            if self._rng.random() < 0.7:
+                self._until_some_part_has_it()
+        if self._size.alters and self._rng.random() < 0.6:
+            self._alter()
+        self._world.sleep_s(self._rng.uniform(0.0, 0.4))
 
     def _send_some(self, tables: Tables) -> None:
         """From any server, one statement at a time or several at once; now and then the second
@@ -614,13 +504,19 @@ class Workload:
     def spawn_mutation(
         self, change: Change, *, at: Site, partitions: Sequence[str] | None = None
     ) -> None:
+        """Where ZooKeeper may be lost, the client waits for its replica now and then."""
         command = change.command()
         self._ledger.changes[command] = change
-        self._cluster.spawn(
-            at,
-            "mutate",
-            lambda context: create_mutation(context.replica(), command, partitions),
-        )
+        waits = self._size.restores > 0 and self._rng.random() < 0.5
+
+        def run(context: Context) -> None:
+            mutation = create_mutation(context.replica(), command, partitions)
+            if waits and at.is_created:
+                query = QuerySettings(receive_timeout=WAITS_FOR_MUTATION_S)
+                wait_as_asked(context.replica(), mutation, query, 1, SimWaker(self._world))
+                self._ledger.mutations_answered.add(mutation)
+
+        self._cluster.spawn(at, "mutate", run)
 
     def _drawn_partitions(self) -> list[str] | None:
         """Of a mutation: all, one or some; also ones where nothing is."""

@@ -300,7 +300,7 @@ class FakeDisk:
     def remove_file(self, path: str) -> None:
         if self._find(path) is not None:
             directory, name = self._parent(path)
-            del directory.names[name]
+            self._journal.append(_Drop(directory, name, directory.names.pop(name)))
 
     def write_part_of(self, path: str, chunks: Iterable[bytes], rng: random.Random) -> None:
         """A `write` whose process died in it."""

@@ -33,6 +33,7 @@ from rmt_pipeline.protocol.nodes.records import (
     Announced,
     Restoring,
 )
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.life.disk_parts import DiskParts
 from rmt_pipeline.replica.life.known_inserts import remember_inserts
 from rmt_pipeline.replica.replica import Replica
@@ -198,13 +199,20 @@ def _cut(count: int) -> list[int]:
 def _record_ops(replica: Replica, disk: DiskParts) -> list[Op]:
     """Return what makes the ids of blocks, by which an insert without a token is known, and the
     records of ALTERs, which are needed to read parts that are older than these.
+
+    The same rows may be in two blocks: of the first one another replica knows that it was dropped.
+    So an id names the last one, whichever of their replicas comes first, unless that may be of a
+    try that died.
     """
     table, definition = replica.table, replica.definition
     wanted: dict[str, bytes] = {}
-    for part, manifest in disk.small.items():
+    blocks: dict[str, PartName] = {}
+    for part, manifest in sorted(disk.small.items()):
         if manifest.insert_id == ids.BY_ROWS:
-            block = ids.block_id(part.partition, manifest.content_hash)
-            wanted[table.block(block)] = str(part).encode()
+            path = table.block(ids.block_id(part.partition, manifest.content_hash))
+            wanted[path] = str(part).encode()
+            if part not in disk.unseen:
+                blocks[path] = part
     for version in sorted({change.version for change in definition.history}):
         changes = tuple(one for one in definition.history if one.version == version)
         record = AlterRecord(
@@ -212,12 +220,19 @@ def _record_ops(replica: Replica, disk: DiskParts) -> list[Op]:
         )
         wanted[table.alter(version)] = record.encode()
     paths = sorted(wanted)
-    there = replica.session.exists_many(paths)
-    return [
-        Create(path, wanted[path])
-        for path, stat in zip(paths, there, strict=True)
-        if stat is None
-    ]
+    ops: list[Op] = []
+    for path, read in zip(paths, replica.session.get_many(paths), strict=True):
+        if read is None:
+            ops.append(Create(path, wanted[path]))
+        elif path in blocks and _is_before(read[0], blocks[path]):
+            ops.append(SetData(path, wanted[path], read[1].version))
+    return ops
+
+
+def _is_before(named: bytes, block: PartName) -> bool:
+    """Whether an id names an earlier block than this one."""
+    part = PartName.try_parse(named.decode(errors="replace"))
+    return part is not None and part.block_min < block.block_min
 
 
 def texts_of(replica: Replica) -> tuple[bytes, bytes]:

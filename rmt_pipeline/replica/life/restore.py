@@ -149,7 +149,8 @@ class Restored:
         if self.opened:
             told.append(
                 "the table is open: a DROP or DETACH, a mutation or an ALTER that no replica had "
-                "carried out is not known any more: look at the rows, and say it again"
+                "carried out is not known any more, and a mutation may be in some parts only: look "
+                "at the rows, and say it again"
             )
         return "; ".join(told)
 

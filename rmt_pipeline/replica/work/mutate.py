@@ -68,6 +68,9 @@ def mutate_here(
     about are stopped.
     """
     mutations, kills = load_mutations(replica), replica.memory.kills
+    # A table that is made again has no mutations yet. A part without them, under the name of one
+    # that has gone through them, would be restored from this disk.
+    replica.require_meant()
     makings = [
         Making(
             task.part,

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.protocol.errors import ReplicaDropped
+from rmt_pipeline.protocol.errors import Conflict, ReplicaDropped
+from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.life import announce
 from rmt_pipeline.replica.life.drop import delete_tree
 from rmt_pipeline.replica.life.restore import NothingToRestore
 from rmt_pipeline.replica.life.start import activate, start
@@ -25,8 +27,9 @@ from rmt_pipeline.replica.mutations.mutations import (
 )
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Memory, Replica
+from rmt_pipeline.replica.work import mutate
 from rmt_pipeline.table import Table
-from rmt_pipeline.zookeeper.keeper import Delete, SetData
+from rmt_pipeline.zookeeper.keeper import Delete, Op, SetData
 from tests.support.executor import Executor
 from tests.support.local_session import rows, session_with_numbers
 from tests.support.restoring import Disaster
@@ -145,6 +148,46 @@ def test_a_mutation_is_not_taken_for_one_of_before(two: Disaster) -> None:
         Executor(old, two.tools(), "merge").step(None)
     two.work_off("r1")
     assert two.values("r1") == Counter([6])
+
+
+def test_no_part_is_mutated_as_a_table_that_is_made_again_says(
+    two: Disaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. A worker of r1 begins to mutate a part, which r2 has mutated. 2. ZooKeeper loses the
+    table, and r1 begins to make it again. 3. The worker reads which mutations there are: none. A
+    part with rows as they were must not get the mutated part's name on the disk: it is taken for
+    the right one when r1 is restored.
+    """
+    two.insert("r1", 1)
+    two.work_off()
+    create_mutation(two["r2"], "UPDATE n = 5 WHERE n = 1")
+    assert isinstance(assign_mutations(two["r2"]), list)
+    two.step("r2")
+    assert two.values("r2") == Counter([5])
+    pull_log(two["r1"])
+
+    def dies(*_: object) -> list[Op]:
+        raise Conflict("it dies here")
+
+    def load(replica: Replica) -> Mutations:
+        two.note()
+        delete_tree(two.zookeeper.connect(), replica.table.root)
+        with monkeypatch.context() as dying:
+            dying.setattr(announce, "_queue_ops", dies)
+            with pytest.raises(Conflict):
+                two.restore("r1")
+        return load_mutations(replica)
+
+    worker = Executor(two["r1"], two.tools(), "merge")
+    with monkeypatch.context() as patch:
+        patch.setattr(mutate, "load_mutations", load)
+        with pytest.raises(ReplicaDropped):
+            worker.step(None)
+    two.clock.passed_s += 1000
+    for name in ("r1", "r2"):
+        two.restore(name)
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter([5])
 
 
 def test_no_mutation_is_noted_as_finished_because_one_of_before_was(two: Disaster) -> None:

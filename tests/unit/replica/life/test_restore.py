@@ -538,7 +538,7 @@ def test_who_an_older_copy_does_not_know_is_not_restored_before_those_that_it_kn
 
 def test_who_an_older_copy_does_not_know_joins_those_that_work_with_it(two):
     without_r2(two)
-    two["r1"].store.marks.note_log_seen(0)
+    two["r1"].store.marks.forget_log_seen()
     two.start("r1")
     assert two.restore("r2").joined
     two.live_on()
@@ -557,7 +557,7 @@ def test_an_older_copy_is_not_touched_while_another_replica_works_with_it(two):
     older.zxid = zxid
     forget_ephemerals(older)
     two.move_to(older)
-    two["r2"].store.marks.note_log_seen(0)
+    two["r2"].store.marks.forget_log_seen()
     two.start("r2")
     with pytest.raises(UserError, match="Stop its server"):
         two.restore("r1")

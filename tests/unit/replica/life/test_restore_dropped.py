@@ -38,6 +38,25 @@ def test_a_dropped_partition_does_not_come_back_from_the_replica_that_had_not_he
     assert two["r2"].store.detached() == ["ignored_all_0_0_0"]
 
 
+@pytest.mark.parametrize("first", ["r1", "r2"])
+def test_what_was_inserted_again_after_a_drop_has_its_id(two, first):
+    """r2 had not heard of the drop: its copy of the block has the same id, and is dropped."""
+    two.insert("r1", 1)
+    two.step("r2", "fetch")
+    two.table("r1").drop_partitions(["all"], settings={"alter_sync": 0})
+    two.step("r1", "fetch")
+    two.step("r1")
+    again = two.insert("r1", 1)
+    two.wipe()
+    for name in (first, "r2" if first == "r1" else "r1"):
+        two.restore(name)
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter([1])
+    keeper, table = two["r1"].keeper, two["r1"].table
+    named = [keeper.get(table.block(one))[0].decode() for one in keeper.children(table.blocks)]
+    assert named == [str(again)]
+
+
 @pytest.mark.parametrize("heard", [False, True])
 def test_what_was_dropped_stays_so_however_long_another_replica_was_away(two, heard):
     """r1 has dropped it days ago. r2 was switched off all the time, or has `heard` of it."""

@@ -15,7 +15,8 @@ def test_who_restores_is_told_all_that_came_of_it():
         .words()
         .endswith(
             "; the table is open: a DROP or DETACH, a mutation or an ALTER that no replica had "
-            "carried out is not known any more: look at the rows, and say it again"
+            "carried out is not known any more, and a mutation may be in some parts only: look "
+            "at the rows, and say it again"
         )
     )
     told = Restored(
