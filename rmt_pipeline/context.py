@@ -4,6 +4,7 @@ Imports inside methods keep the start of a process fast: a statement without a t
 ZooKeeper nor pyarrow.
 """
 
+import os
 import socket
 import threading
 import warnings
@@ -74,7 +75,7 @@ class ServerContext:
         require_owner(self.server.data, self.server.name)
         make_data_directory(self.server.data, config.files.umask)
         self.catalog = Catalog(self.server.data, self.ids)
-        self._worker = f"{purpose} {self.ids.new_id()[:8]} on {socket.gethostname()}"
+        self._worker = f"{purpose} on {socket.gethostname()}, process {os.getpid()}"
         self._lock = threading.RLock()
         self._keeper: LivingKeeper | None = None
         self._away_until_s = float("-inf")

@@ -115,7 +115,12 @@ class ForkingRunLauncher(DefaultRunLauncher):
             return self._health_in_its_code_server(run)
         if living_pid(process) is not None or not _is_of_this_host(process):
             return CheckRunHealthResult(WorkerStatus.RUNNING)
-        return CheckRunHealthResult(WorkerStatus.FAILED, f"its process {process} is gone")
+        host, number, _ = process.split(":")
+        return CheckRunHealthResult(
+            WorkerStatus.FAILED,
+            f"its process is gone, number {number} on host {host}: it was killed, perhaps for want "
+            "of memory, or the host was started again",
+        )
 
     def _health_in_its_code_server(self, run: DagsterRun) -> CheckRunHealthResult:
         """The health of a run that was not forked, as its code server tells it. A code server that

@@ -11,6 +11,10 @@ from rmt_pipeline.replica.work.pools import Pool
 
 WORKER_TAG = "rmt/worker"
 SERVER_TAG = "rmt/server"
+KIND_TAG = "rmt/kind"
+"""What a job is for: worker, clean-up or check, which start by themselves; or maintenance, which a
+person starts. Dagster has no groups of jobs; its page of runs can be filtered by tags.
+"""
 
 _DEFAULT_DATABASE = "default."
 _NOT_IN_IDENTIFIERS = re.compile(r"[^A-Za-z0-9_]")

@@ -145,6 +145,19 @@ def test_loading_opens_no_file_and_no_connection(module: str, tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
+def test_runs_are_told_apart_by_what_their_jobs_are_for() -> None:
+    jobs = location.build_definitions(["r1"], ["sales.orders"]).resolve_all_job_defs()
+    kinds = {job.name: job.tags.get(names.KIND_TAG) for job in jobs if job.name[0] != "_"}
+    start_by_themselves = {
+        "check_r1": "check",
+        "clean_up_r1": "clean-up",
+        "fetch_parts_r1": "worker",
+        "merge_parts_r1": "worker",
+    }
+    assert start_by_themselves.items() <= kinds.items()
+    assert {kinds[name] for name in kinds.keys() - start_by_themselves} == {"maintenance"}
+
+
 def test_names_of_tables_outside_the_default_database_keep_their_database() -> None:
     assert names.parts_key("default.flights", "r1").path == ["flights", "r1_parts"]
     assert names.parts_key("sales.orders", "r1").path == ["sales", "orders", "r1_parts"]

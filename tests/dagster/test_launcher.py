@@ -182,7 +182,11 @@ def test_a_run_whose_process_is_killed_fails_and_says_so(site: Site) -> None:
     os.kill(pid, signal.SIGKILL)
     assert site.ended(run_id) == dg.DagsterRunStatus.FAILURE
     assert "ended unexpectedly by signal 9" in site.messages(run_id)
-    assert health(site.run(run_id)).status == WorkerStatus.FAILED
+    found = health(site.run(run_id))
+    assert found.status == WorkerStatus.FAILED
+    assert str(found.msg).startswith(
+        f"its process is gone, number {pid} on host {socket.gethostname()}: "
+    )
     assert not site.instance.run_launcher.terminate(run_id)
 
 

@@ -149,7 +149,7 @@ def checks_schedule(server: str) -> dg.ScheduleDefinition:
             f"check_{names.dagster_name(server)}",
             selection=dg.AssetSelection.all_asset_checks() & of_server,
             executor_def=dg.in_process_executor,
-            tags={names.SERVER_TAG: server},
+            tags={names.SERVER_TAG: server, names.KIND_TAG: "check"},
             description=f"Every asset check of the tables on server {server}.",
         ),
     )

@@ -79,7 +79,7 @@ def clean_up_job(server: str) -> dg.JobDefinition:
     @dg.job(
         name=name,
         executor_def=dg.in_process_executor,
-        tags={names.SERVER_TAG: server},
+        tags={names.SERVER_TAG: server, names.KIND_TAG: "clean-up"},
         description=(
             f"Removes what is no longer needed from all tables of server {server}: old parts, log "
             "entries, ids and staging directories. The run's log says what and why."

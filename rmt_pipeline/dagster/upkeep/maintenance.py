@@ -40,7 +40,6 @@ from rmt_pipeline.table import ActivePart, Table
 from rmt_pipeline.types.escapes import in_backticks, quote_text
 from rmt_pipeline.zookeeper.paths import TablePaths
 
-KIND_TAG = "rmt/kind"
 PARTS_SHOWN_MAX = 1000
 NAMED_MAX = 20
 CHECKED_LOGGED_EVERY = 100
@@ -666,7 +665,7 @@ def _job(server: str, verb: _Verb) -> dg.JobDefinition:
         executor_def=dg.in_process_executor,
         tags={
             names.SERVER_TAG: server,
-            KIND_TAG: "maintenance",
+            names.KIND_TAG: "maintenance",
             "dagster/max_retries": "0",  # the person who started it decides
         },
         description=f"{verb.description} Server: {server}.",

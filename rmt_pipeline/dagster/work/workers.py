@@ -115,6 +115,7 @@ def worker_job(server: str, pool: Pool) -> dg.JobDefinition:
         executor_def=dg.in_process_executor,
         tags={
             names.SERVER_TAG: server,
+            names.KIND_TAG: "worker",
             names.WORKER_TAG: names.worker_tag(server, pool),
             "dagster/priority": PRIORITY,
             "dagster/max_runtime": str(int(RUN_MAX_S + END_MAX_S)),

@@ -1,5 +1,9 @@
-"""The tables of a server's context: read once, and again after every change by any process."""
+"""A server's context: its tables, read once and again after every change by any process, and its
+name in claims.
+"""
 
+import os
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -112,3 +116,8 @@ def test_ticks_of_sensors_read_no_definition_while_no_table_changes(server, read
             merges.wait(dict, wait_s=0)
             mutations.wait(dict, wait_s=0)
     assert not read
+
+
+def test_what_works_an_entry_is_named_as_people_would(session, server):
+    replica = server.tables()[0].replica
+    assert replica.worker == f"client on {socket.gethostname()}, process {os.getpid()}"
