@@ -30,7 +30,7 @@ from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.staging import StagedPart
-from rmt_pipeline.zookeeper.snapshot import queued_entries
+from rmt_pipeline.zookeeper.snapshot import promised_elsewhere, queued_entries
 
 LISTED_VALID_S = 1.0
 """How long one listing of parts and queue serves for the results of a batch, in seconds: a mutation
@@ -195,15 +195,11 @@ class Accounts:
         published anyway, and theirs are fetched.
         """
         replica = self.replica
-        names = replica.keeper.children(replica.table.replicas)
-        paths = [
-            replica.table.replica(name).part(result) for name in names if name != replica.name
-        ]
-        headers = [read[0] for read in replica.keeper.get_many(paths) if read is not None]
+        promised = promised_elsewhere(replica.keeper, replica.table, replica.name, result)
         ours = made.header().uncompressed_hash_of_compressed_files
         return any(
             PartHeader.decode(header).uncompressed_hash_of_compressed_files != ours
-            for header in headers
+            for header in promised.values()
             if header
         )
 

@@ -22,7 +22,7 @@ from rmt_pipeline.replica.put_back import is_unseen
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.known import KnownQueue
 from rmt_pipeline.zookeeper.paths import ReplicaPaths
-from rmt_pipeline.zookeeper.snapshot import entries_to_come, living_replicas, queued_entries
+from rmt_pipeline.zookeeper.snapshot import entries_to_come, queued_entries, staying_replicas
 
 LOOKED_AT_MAX = 100
 
@@ -38,7 +38,7 @@ def why_missing(replica: Replica, wanted: Iterable[PartName]) -> dict[PartName, 
     parts = sorted(set(wanted))[:LOOKED_AT_MAX]
     if not parts:
         return {}
-    living = living_replicas(replica.keeper, replica.table)
+    living = staying_replicas(replica.keeper, replica.table)
     promised, queued = _promised(replica, living), list[LogEntry]()
     if not all(_holders(part, promised) for part in parts):
         queued = _queued(replica, living)
@@ -67,7 +67,7 @@ def lost_of(replica: Replica, wanted: Collection[PartName]) -> set[PartName]:
     parts are read after the queues, because the part that an entry makes moves from the queue to
     the parts.
     """
-    living = living_replicas(replica.keeper, replica.table)
+    living = staying_replicas(replica.keeper, replica.table)
     queued = _queued(replica, living)
     promised = _promised(replica, living)
     return {leaf for part in wanted for leaf in _lost(part, queued, promised)}
@@ -95,7 +95,7 @@ def yet_to_look(
     """
     keeper, table = replica.keeper, replica.table
     found = {part: {replica.name} for part in wanted if is_unseen(replica, part)}
-    names = keeper.children(table.replicas)
+    names = staying_replicas(keeper, table)
     lost = keeper.exists_many([table.replica(name).is_lost for name in names])
     given_up_ms = max((stat.modified_ms for stat in lost if stat is not None), default=0)
     for peer in (table.replica(name) for name in names if name != replica.name):

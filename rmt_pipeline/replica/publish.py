@@ -17,6 +17,7 @@ from rmt_pipeline.store import layout
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Op, Refused
+from rmt_pipeline.zookeeper.snapshot import promised_elsewhere
 
 _NOT_IDENTICAL: dict[layout.StageKind, layout.DetachReason] = {
     "merge": "merge-not-byte-identical",
@@ -146,15 +147,11 @@ def _compare_with_others(
     promises the same bytes. Raises PartDiffers if it promises others. A node without a header, made
     by hand for bytes that were brought back, says nothing and is skipped.
     """
-    names = [
-        name for name in replica.keeper.children(replica.table.replicas) if name != replica.name
-    ]
-    paths = [replica.table.replica(name).part(part) for name in names]
-    reads = replica.keeper.get_many(paths)
-    for name, read in zip(names, reads, strict=True):
-        if read is None or not read[0]:
+    promised = promised_elsewhere(replica.keeper, replica.table, replica.name, part)
+    for name, data in promised.items():
+        if not data:
             continue
-        theirs = PartHeader.decode(read[0])
+        theirs = PartHeader.decode(data)
         difference = header.difference(theirs)
         if difference is not None:
             hashes = [one.hash_of_uncompressed_files.hex() for one in (header, theirs)]
@@ -166,7 +163,8 @@ def _compare_with_others(
                 theirs=hashes[1],
             )
         return []
-    return [path for path, read in zip(paths, reads, strict=True) if read is None]
+    table = replica.table
+    return [table.replica(name).part(part) for name, data in promised.items() if data is None]
 
 
 def _away(replica: Replica, part: PartName, staged: StagedPart) -> str:

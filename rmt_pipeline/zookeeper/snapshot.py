@@ -516,3 +516,20 @@ def staying_replicas(keeper: Keeper, table: TablePaths) -> dict[str, bool]:
         for (name, active), host in zip(living.items(), hosts, strict=True)
         if host is not None
     }
+
+
+def promised_elsewhere(
+    keeper: Keeper, table: TablePaths, but: str, part: PartName
+) -> dict[str, bytes | None]:
+    """The header with which each replica except `but` promises the part, by name; None for one that
+    does not promise it. What is left of a replica whose drop has begun (`staying_replicas`)
+    promises nothing: nobody can fetch its bytes.
+    """
+    names = [name for name in keeper.children(table.replicas) if name != but]
+    others = [table.replica(name) for name in names]
+    reads = keeper.get_many([path for one in others for path in (one.part(part), one.host)])
+    return {
+        name: None if read is None else read[0]
+        for name, read, host in zip(names, reads[::2], reads[1::2], strict=True)
+        if host is not None
+    }

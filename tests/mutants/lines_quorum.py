@@ -315,6 +315,21 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
         "::test_what_a_replacement_brought_is_looked_at_again_before_it_is_lost",
     ),
     LineMutant(
+        "lost: a part that only a half-dropped replica promises is somewhere",
+        "rmt_pipeline/replica/missing.py",
+        "    living = staying_replicas(replica.keeper, replica.table)\n    queued = _queued",
+        "    living = replica.keeper.children(replica.table.replicas)\n    queued = _queued",
+        "tests/unit/replica/test_half_dropped.py::test_a_part_that_only_it_promises_is_lost",
+    ),
+    LineMutant(
+        "publish: what a half-dropped replica promises is to be fetched",
+        "rmt_pipeline/zookeeper/snapshot.py",
+        "reads[1::2], strict=True)\n        if host is not None\n",
+        "reads[1::2], strict=True)\n        if name\n",
+        "tests/unit/replica/test_half_dropped.py"
+        "::test_other_bytes_that_it_promises_are_not_waited_for",
+    ),
+    LineMutant(
         "waits: a replica whose drop was cut off is waited for",
         f"{REPLICA}/wait.py",
         "                keeper.get(paths.host)\n                if give_up():\n",

@@ -43,7 +43,7 @@ from rmt_pipeline.translate.expression import Expression, compile_expression, co
 from rmt_pipeline.translate.mutation_rules import check_commands
 from rmt_pipeline.translate.ttl import rules_of
 from rmt_pipeline.types.key_safe import is_key_safe
-from rmt_pipeline.zookeeper.snapshot import active_parts
+from rmt_pipeline.zookeeper.snapshot import active_parts, staying_replicas
 
 CATCH_UP_S = 10.0
 CATCH_UP_SLICE_S = 0.2
@@ -198,7 +198,7 @@ def _why_not_written(column: str, definition: TableDefinition, replica: Replica)
         found = stored_as(definition, manifest.columns, manifest.metadata_version)
         if column not in {one.column for one in found}:
             return f"part {part} has no values of it"
-    names = keeper.children(replica.table.replicas)
+    names = staying_replicas(keeper, replica.table)
     listed = keeper.children_many([replica.table.replica(name).parts for name in names])
     for name, parts in zip(names, listed, strict=True):
         theirs = PartSet(map(PartName.parse, parts or ()))

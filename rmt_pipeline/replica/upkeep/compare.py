@@ -9,6 +9,7 @@ from rmt_pipeline.protocol.nodes.formats import PartHeader
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper.snapshot import staying_replicas
 
 ROUNDS_MAX = 5
 
@@ -46,14 +47,14 @@ def compare_replicas(replica: Replica) -> Comparison:
     has caught up; any other difference is a fault.
     """
     keeper, table = replica.keeper, replica.table
-    names = keeper.children(table.replicas)
     keeper.sync(table.root)
+    names = tuple(staying_replicas(keeper, table))
     behind = _behind(replica, names)
     held: dict[str, dict[str, Held]] = defaultdict(dict)
     for name in names:
         for partition, sums in _held(replica, name).items():
             held[partition][name] = sums
-    return Comparison(dict(held), tuple(names), behind)
+    return Comparison(dict(held), names, behind)
 
 
 def _behind(replica: Replica, names: Sequence[str]) -> tuple[str, ...]:

@@ -4,7 +4,8 @@
     an entry fails: no replica has its part ──► every replica was looked at, and all are active ──►
     an empty part, its ids forgotten, what was lost noted: in one multi
 
-1. Not while a replica is away: it may have the part, or one that contains it.
+1. Not while a replica is away: it may have the part, or one that contains it. A replica whose drop
+   has begun is not waited for, whatever is left of its nodes.
 2. The multi that publishes the empty part asserts what was found: that nothing was assigned since
    the log was pulled (the log's version), that no replica was added or gave a part up since (the
    versions of `replicas` and of each `is_lost`), and that no replica has the part. Nor may any
@@ -52,6 +53,7 @@ from rmt_pipeline.zookeeper.keeper import Check, Create, Op, Refused, SetData, a
 from rmt_pipeline.zookeeper.snapshot import (
     awaiting_quorum,
     queue_snapshot,
+    staying_replicas,
 )
 
 AT_ONCE_MAX = 100
@@ -179,14 +181,15 @@ def _gets(entry: LogEntry, part: PartName) -> bool:
 
 def _look(replica: Replica, part: PartName, log_version: int) -> _Seen | None:
     """Look at all replicas; None if one is away, or is being cloned. A replica that gives a part
-    up, or takes over another replica's state, gives its `is_lost` another version.
+    up, or takes over another replica's state, gives its `is_lost` another version. What is left of
+    a replica whose drop has begun does not count: nobody will get anything from it.
     """
     keeper, table = replica.keeper, replica.table
-    names, replicas = keeper.children_stat(table.replicas)
-    peers = [table.replica(name) for name in names]
+    _, replicas = keeper.children_stat(table.replicas)
+    living = staying_replicas(keeper, table)
+    peers = [table.replica(name) for name in living]
     lost = keeper.get_many([peer.is_lost for peer in peers])
-    active = keeper.exists_many([peer.is_active for peer in peers])
-    if None in active or any(read is None or read[0] == b"1" for read in lost):
+    if not all(living.values()) or any(read is None or read[0] == b"1" for read in lost):
         return None
     listed = keeper.children_many([peer.executing for peer in peers])
     claims = keeper.get_many(

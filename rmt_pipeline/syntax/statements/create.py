@@ -196,10 +196,9 @@ def key_expressions(cursor: Cursor) -> tuple[Node, ...]:
         keys = cursor.list_of(_ascending, ")")
         at_mark = cursor.current.kind == "mark" and not cursor.at(",", ")", ";")
         if not at_mark and not cursor.at_word(*OPERATOR_WORDS):
-            match keys:
-                case (Call("tuple", arguments, operator=True),):
-                    return arguments
-            return keys
+            only = keys[0] if len(keys) == 1 else None
+            is_list = isinstance(only, Call) and only.operator and only.name == "tuple"
+            return only.arguments if is_list and isinstance(only, Call) else keys
         cursor.place = start  # the parenthesis was part of one expression: `(a + 1) * 2`
     return (_ascending(cursor),)
 

@@ -1,13 +1,18 @@
 """What is left of a replica that somebody died dropping holds nobody up."""
 
+import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rmt_pipeline.protocol.nodes.formats import PartHeader
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.insert.result import InsertResult, Outcome, QuorumNotReached
+from rmt_pipeline.replica.missing import why_missing
 from rmt_pipeline.replica.mutations.mutations import (
     clean_mutations,
     finalize_mutations,
@@ -16,7 +21,10 @@ from rmt_pipeline.replica.mutations.mutations import (
 from rmt_pipeline.replica.mutations.request import wait_as_asked
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.quorum import FAILED_KEPT_S, clean_quorums
+from rmt_pipeline.replica.upkeep.check import check_part
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
+from rmt_pipeline.replica.upkeep.compare import compare_replicas
+from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
 from rmt_pipeline.replica.wait import wait_as_asked_for
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.local_replicas import ROOT, Meanwhile, Replicas
@@ -214,3 +222,51 @@ def test_a_failed_quorum_is_forgotten_although_its_nodes_know_the_part(three: Re
     half_drop(three, "r3")
     clean_quorums(three["r1"])
     assert keeper.exists(table.quorum_failed(part)) is None
+
+
+@pytest.mark.parametrize("drop", [half_drop, begin_drop])
+def test_a_part_that_only_it_promises_is_lost(
+    three: Replicas, drop: Callable[[Replicas, str], None]
+) -> None:
+    """It will never serve it. Else reads and merges on the others would wait for it for ever."""
+    part = three.insert("r1", 1)
+    three.insert("r1", 2)
+    three.work_off()
+    drop(three, "r3")
+    for name in ("r1", "r2"):
+        shutil.rmtree(three.stores[name].directory(part))
+        check_part(three[name], part)
+    for name in ("r1", "r2"):
+        three.step(name, "fetch")
+    assert "is lost: no replica (r1, r2) has it" in str(why_missing(three["r1"], [part]))
+    assert replace_lost_parts(three["r1"]) == (part,)
+    three.clock.sleep_s(100.0)
+    three.work_off("r1", "r2")
+    for name in ("r1", "r2"):
+        assert three.table(name).dataset().to_table().to_pylist() == [{"n": 2}]
+
+
+def test_other_bytes_that_it_promises_are_not_waited_for(three: Replicas) -> None:
+    """It made a merge otherwise than the rest. Nobody can fetch its bytes any more."""
+    for value in (1, 2):
+        three.insert("r1", value)
+    three.work_off()
+    three.table("r1").optimize(final=True, settings=QuerySettings(alter_sync=0))
+    three.work_off("r3")
+    keeper, paths = three["r1"].keeper, three["r1"].table.replica("r3")
+    merged = PartName("all", 0, 1, 1)
+    header = PartHeader.decode(keeper.get(paths.part(merged))[0])
+    other = replace(header, hash_of_uncompressed_files=bytes(16))
+    keeper.multi([SetData(paths.part(merged), other.encode())])
+    begin_drop(three, "r3")
+    three.work_off("r1", "r2")
+    for name in ("r1", "r2"):
+        assert str(merged) in three.parts(name)
+
+
+def test_its_rows_are_not_compared(three: Replicas) -> None:
+    three.insert("r1", 1)
+    three.work_off("r1", "r2")
+    begin_drop(three, "r3")
+    compared = compare_replicas(three["r1"])
+    assert (compared.different, compared.behind) == ((), ())

@@ -230,14 +230,14 @@ def test_a_part_that_is_made_between_the_reads_is_not_lost(replicas, monkeypatch
 def test_a_replica_that_is_dropped_meanwhile_stops_nobody(replicas, monkeypatch):
     """The question is only for people: whoever works goes on."""
     lose(replicas, "r1", "r2")
-    right = missing.living_replicas
+    right = missing.staying_replicas
 
     def then_dropped(keeper: Keeper, table: TablePaths) -> dict[str, bool]:
         names = right(keeper, table)
         drop_replica(replicas["r2"].session, table, "r2")
         return names
 
-    monkeypatch.setattr(missing, "living_replicas", then_dropped)
+    monkeypatch.setattr(missing, "staying_replicas", then_dropped)
     work_once = replicas.step("r1", "fetch")
     assert work_once.done
     assert why_missing(replicas["r1"], [LOST])[LOST].startswith("all_0_0_0 is lost")
