@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
+from rmt_pipeline.compute.jobs.aside import Aside
 from rmt_pipeline.compute.jobs.merge import SparkMerger
 from rmt_pipeline.compute.jobs.mutate import SparkMutator
 from rmt_pipeline.compute.jobs.spark import SparkSessions
@@ -75,9 +76,12 @@ class _Loop:
         context: ServerContext,
         sessions: SparkSessions,
         is_ending: Callable[[], bool],
+        *,
         net: SafetyNet,
+        aside: Aside,
     ) -> None:
         self._key = key
+        self._aside = aside
         self._net = net
         self._is_ending = is_ending
         self._definition = key.definition
@@ -125,6 +129,7 @@ class _Loop:
                     should_stop=self._stop.is_set,
                     is_cancelled=lambda: self._cancel.is_set() or self._is_ending(),
                     net=self._net,
+                    aside=self._aside,
                     on_flush=log_flush,
                 )
             except ReplicaDropped as error:
@@ -151,6 +156,7 @@ class QueueLoops:
         self._ending = threading.Event()
         clock = self._context.clock
         self._net = SafetyNet(clock)
+        self._aside = Aside(clock)
         self._upkeep = UpkeepLoop(self._context.replica, clock, random.Random())  # noqa: S311
         self._upkeep.start()
         # All modules are loaded by now. Without this, each full collection of garbage looks at
@@ -172,7 +178,12 @@ class QueueLoops:
                 self._loops[key].follow(key.definition)
             else:
                 self._loops[key] = _Loop(
-                    key, self._context, self._sessions, self._ending.is_set, self._net
+                    key,
+                    self._context,
+                    self._sessions,
+                    self._ending.is_set,
+                    net=self._net,
+                    aside=self._aside,
                 )
         self._upkeep.follow(tables)
 
@@ -202,6 +213,7 @@ class QueueLoops:
         for loop in loops:
             loop.join(JOIN_S / len(loops))
         self._upkeep.join(UPKEEP_JOIN_S)
+        self._aside.close()
         self._context.close()
 
 
@@ -245,6 +257,7 @@ def run_pool(
     should_stop: Callable[[], bool],
     is_cancelled: Callable[[], bool] = lambda: False,
     net: SafetyNet | None = None,
+    aside: Aside | None = None,
     on_flush: Callable[[Flush], None] = log_flush,
 ) -> WorkSummary:
     """Work one pool until it has been idle for `linger_s` seconds; if that is None, until
@@ -256,7 +269,7 @@ def run_pool(
     with closing(context.peers(definition, is_cancelled)) as peers:
         return work(
             lambda: context.replica(definition),
-            Tools(peers, SparkMerger(sessions, ids), SparkMutator(sessions, ids)),
+            Tools(peers, SparkMerger(sessions, ids, aside), SparkMutator(sessions, ids)),
             pool,
             waker=waker,
             linger_s=linger_s,

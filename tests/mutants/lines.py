@@ -41,6 +41,8 @@ EXCHANGE = "tests/unit/exchange/test_together.py"
 FLIPPED = "tests/unit/replica/test_flipped_bytes.py"
 LYING = "tests/unit/replica/work/test_lying_peer.py"
 LOOKS = "tests/unit/replica/test_looks.py"
+ASIDE = "rmt_pipeline/compute/jobs/aside.py"
+BESIDE = "tests/unit/compute/jobs/test_aside.py"
 PULL = "tests/unit/replica/test_pull_log.py"
 NET = "tests/unit/replica/work/test_net.py"
 VIEW = "tests/unit/protocol/queue/test_view.py"
@@ -1718,6 +1720,34 @@ MUTANTS: tuple[LineMutant, ...] = (
         "            self._waker.wait_s(left_s)\n",
         "            self._waker.wait_s(left_s)\n            break\n",
         "tests/unit/replica/test_worker.py",
+    ),
+    LineMutant(
+        "aside: what its process has not computed is left out",
+        ASIDE,
+        "units[len(done) :]]\n",
+        "units[len(units) :]]\n",
+        BESIDE,
+    ),
+    LineMutant(
+        "aside: a merge now and then starts a process",
+        ASIDE,
+        "            if now_s - last_s < BUSY_S:\n",
+        "            if True:\n",
+        BESIDE,
+    ),
+    LineMutant(
+        "aside: its process competes with the worker",
+        ASIDE,
+        "    os.nice(NICENESS)\n",
+        "    os.nice(0)\n",
+        BESIDE,
+    ),
+    LineMutant(
+        "aside: a process that has ended is asked for ever",
+        ASIDE,
+        "            self._end()\n        return done\n",
+        "            pass\n        return done\n",
+        BESIDE,
     ),
     LineMutant(
         "worker: a merge is begun after the next one was looked for",

@@ -8,7 +8,9 @@ caller then seals the staging directory with a manifest and publishes it, or rem
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
+from rmt_pipeline.compute.jobs.aside import Aside
 from rmt_pipeline.compute.jobs.spark import SparkSessions, run_jobs
 from rmt_pipeline.compute.jobs.task import try_unit
 from rmt_pipeline.compute.merge.job import (
@@ -54,22 +56,32 @@ class SparkMerger:
     """Runs merges as Spark jobs of units.
 
     Small merges are run in this process: a Spark job costs several times what their units do, and a
-    JVM may take a minute to start. The same units make the same bytes here.
+    JVM may take a minute to start. The same units make the same bytes here, and `aside` if that is
+    given.
     """
 
-    def __init__(self, sessions: SparkSessions, ids: IdSource) -> None:
+    def __init__(
+        self, sessions: SparkSessions, ids: IdSource, aside: Aside | None = None
+    ) -> None:
         self._sessions = sessions
         self._ids = ids
+        self._aside = aside
 
     def merge(self, jobs: Sequence[MergeJob]) -> Iterator[MergeOutcome]:
-        sources = (source for job in jobs for source in job.sources)
-        if are_small(sources):
+        if not are_small(source for job in jobs for source in job.sources):
+            yield from _outcomes(jobs, self._run)
+        elif self._aside is None:
             yield from LocalMerger(SystemClock()).merge(jobs)
         else:
-            yield from _outcomes(jobs, self._run)
+            for job in jobs:
+                yield from _outcomes([job], partial(_beside, self._aside))
 
     def _run(self, merges: Sequence[Sequence[Unit]]) -> UnitResults:
         return run_jobs(self._sessions, tasks_of(merges), tag=f"merge-{self._ids.new_id()}")
+
+
+def _beside(aside: Aside, merges: Sequence[Sequence[Unit]]) -> UnitResults:
+    yield from aside.run([unit for units in merges for unit in units])
 
 
 def are_small(sources: Iterable[SourcePart]) -> bool:
