@@ -42,8 +42,13 @@ class DroppedRanges:
         return self._disk.modified_s(self._path(part_range))
 
     def forget(self, part_range: PartName) -> None:
-        """Remove the note of a range of which no part is left; do nothing if there is none."""
+        """Remove the note of a range of which no part is left; do nothing if there is none. A crash
+        of the host does not bring it back: in a table that is made again from the disks of other
+        replicas, other parts may get these numbers.
+        """
         self._disk.remove_tree(self._path(part_range))
+        if self._durable:
+            self._disk.fsync_directory(self._root)
 
     def _path(self, part_range: PartName) -> str:
         return layout.join(self._root, layout.dropped(part_range))

@@ -4,8 +4,9 @@ not known to have ended, and which background work was stopped by hand.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import NamedTuple
 
 from rmt_pipeline.protocol.background import Background
@@ -65,15 +66,12 @@ class Marks:
         `promise` is the header with which the part was promised. A worker that looks again at the
         part's files on this disk compares them with it.
         """
-        with self._of_the_table():
-            for part in parts:
-                try:
-                    self._mark(part, promise)
-                except FileNotFoundError:  # another process removed an older mark just now
-                    self._mark(part, promise)
-            parents = (self._path(layout.GIVEN_UP), self._root)
-            for parent in parents if parts and self._durable else ():
-                self._disk.fsync_directory(parent)
+        for part in parts:
+            self._written(partial(self._mark, part, promise))
+        if parts and self._durable:
+            with self._of_the_table():
+                for parent in (self._path(layout.GIVEN_UP), self._root):
+                    self._disk.fsync_directory(parent)
 
     def _mark(self, part: PartName, promise: bytes) -> None:
         self._directory(layout.GIVEN_UP, str(part))
@@ -209,11 +207,7 @@ class Marks:
         """Note a commit of a large insert. It survives a crash of the host. Raises DiskFull,
         MissingPart if the table was dropped.
         """
-        with self._of_the_table():
-            try:
-                self._note_commit(insert_id, note)
-            except FileNotFoundError:  # another process forgot the note before it was synced
-                self._note_commit(insert_id, note)
+        self._written(partial(self._note_commit, insert_id, note))
 
     def _note_commit(self, insert_id: str, note: "CommitNote") -> None:
         directory, path = self._directory(layout.IN_PART), self._commit_path(insert_id, note)
@@ -251,9 +245,16 @@ class Marks:
         return self._disk.modified_s(self._commit_path(insert_id, note))
 
     def forget_commits(self, insert_id: str, notes: Iterable["CommitNote"]) -> None:
-        """Remove these notes; those that are gone already do not matter."""
-        for note in notes:
-            self._disk.remove_file(self._commit_path(insert_id, note))
+        """Remove these notes; those that are gone already do not matter. A crash of the host does
+        not bring them back: a part may be merged across the numbers of a commit that never landed
+        once its note is gone.
+        """
+        paths = [self._commit_path(insert_id, note) for note in notes]
+        for path in paths:
+            self._disk.remove_file(path)
+        if paths and self._durable:
+            with suppress(FileNotFoundError):  # the table was dropped
+                self._disk.fsync_directory(self._path(layout.IN_PART))
 
     def _commit_path(self, insert_id: str, note: "CommitNote") -> str:
         return self._path(layout.IN_PART, f"{insert_id}.{note.commit}.{note.digest}")
@@ -265,6 +266,19 @@ class Marks:
         for depth in range(len(names)):
             self._disk.make_directory(self._path(*names[: depth + 1]), parents=False)
         return self._path(*names)
+
+    def _written(self, write: Callable[[], None]) -> None:
+        """Write something, once more whenever another process has removed it meanwhile: an older
+        mark, or what is forgotten before it was synced. Raises MissingPart if the table was
+        dropped.
+        """
+        while True:
+            with self._of_the_table():
+                try:
+                    return write()
+                except FileNotFoundError:
+                    if self._disk.modified_s(self._root) is None:
+                        raise
 
     @contextmanager
     def _of_the_table(self) -> Iterator[None]:

@@ -45,10 +45,26 @@ INSERT_MUTANTS = (
         "::test_a_dead_try_across_whose_number_others_were_merged_is_not_in_the_table",
     ),
     LineMutant(
+        "notes: what never landed comes back with a power cut",
+        "rmt_pipeline/store/marks.py",
+        "        if paths and self._durable:\n",
+        "        if not paths:\n",
+        "tests/unit/store/test_marks.py"
+        "::test_the_note_of_a_commit_stays_forgotten_after_a_power_cut",
+    ),
+    LineMutant(
+        "drop: a range that was forgotten comes back with a power cut",
+        "rmt_pipeline/store/dropped.py",
+        "        self._disk.remove_tree(self._path(part_range))\n        if self._durable:\n",
+        "        self._disk.remove_tree(self._path(part_range))\n        if False:\n",
+        "tests/unit/store/test_marks.py"
+        "::test_a_dropped_range_stays_forgotten_after_a_power_cut",
+    ),
+    LineMutant(
         "notes: a commit that is under way is taken for one that never landed",
         f"{REPLICA}/upkeep/commit_notes.py",
-        "if not locks or any(replica.keeper.exists_many(locks)):",
-        "if not locks:",
+        "if is_young or any(replica.keeper.exists_many(locks)):",
+        "if is_young:",
         f"{IN_PART}::test_a_note_of_a_commit_that_is_under_way_stays",
     ),
     LineMutant(

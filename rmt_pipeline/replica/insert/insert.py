@@ -310,9 +310,9 @@ class Insertion:
                 replica.store.marks.note_commit(insert_id, note)
             commits = self._publish(replica, blocks, locks)
         except BaseException:
+            give_back(replica.keeper, [Stray(lock) for lock in locks])
             if note is not None:
                 replica.store.marks.forget_commits(insert_id, [note])
-            give_back(replica.keeper, [Stray(lock) for lock in locks])
             raise
         tagged = transactions.commit_insert(
             replica.table,

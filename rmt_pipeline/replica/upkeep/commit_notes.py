@@ -88,12 +88,11 @@ def _in_flight(
     marks, table = replica.store.marks, replica.table
     found: list[CommitNote] = []
     for note in notes:
-        noted_s = marks.commit_noted_s(insert_id, note)
-        if noted_s is None or replica.clock.now_s() - noted_s >= NOTE_IS_YOUNG_S:
-            continue
         own = [line for line in _noted_lines([note]) if line.own_first >= 0]
         locks = [table.lock(line.partition, line.own_first) for line in own]
-        if not locks or any(replica.keeper.exists_many(locks)):
+        noted_s = None if locks else marks.commit_noted_s(insert_id, note)
+        is_young = noted_s is not None and replica.clock.now_s() - noted_s < NOTE_IS_YOUNG_S
+        if is_young or any(replica.keeper.exists_many(locks)):
             found.append(note)
     return found
 

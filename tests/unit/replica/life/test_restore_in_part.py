@@ -223,12 +223,17 @@ def test_a_merge_across_what_never_landed_does_not_have_its_rows(two, order, tok
         assert two.values(name) == Counter([*VALUES, 3, 4]), name
 
 
-def test_a_note_of_a_commit_that_is_under_way_stays(two):
-    """A clean-up of the same host comes between the note and the commit."""
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_note_of_a_commit_that_is_under_way_stays(two, is_old):
+    """A clean-up of the same host comes between the note and the commit, perhaps late: the disk is
+    slow, or a clock jumps.
+    """
     replica = two["r1"]
     noted = []
 
     def meanwhile():
+        for note in Path(replica.store.directory("in_part")).iterdir() if is_old else ():
+            os.utime(note, (0, 0))
         carry_out(replica, plan_clean_up(replica))
         noted.append(len(replica.store.marks.commit_notes()))
 
