@@ -31,6 +31,7 @@ from benchmarks.insert import definition, wait_active
 from examples.flights.ports import free_port
 from rmt_pipeline.dagster import instance, names
 from rmt_pipeline.dagster.record.ledger import Recorder
+from rmt_pipeline.dagster.record.storage import one_transaction
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.insert.report import Origin
 from rmt_pipeline.replica.replica import Replica
@@ -41,6 +42,7 @@ TABLE = "default.many"
 SERVER = "r1"
 PER_INSERT = 100
 SMALL_FLUSH = 4
+TOGETHER = 16
 LIMIT_MS = 30_000.0
 GROUP = "/locations/assets.definitions/asset-groups/many"
 PARTS, PARTITIONS = (
@@ -77,8 +79,12 @@ class _Inserted:
         return {part: [Origin(uuid.uuid4().hex, str(uuid.uuid4()))] for part in parts}
 
 
-def record(table: Table, home: Path, flushes: Sequence[Sequence[PartDone]]) -> float:
-    """Parts a second, in a run of its own."""
+def record(
+    table: Table, home: Path, flushes: Sequence[Sequence[PartDone]], together: int = 1
+) -> float:
+    """Parts a second, in a run of its own. `together`: so many flushes are one transaction, as
+    those of a worker's tables are.
+    """
     seconds = 0.0
 
     @dg.op
@@ -86,8 +92,10 @@ def record(table: Table, home: Path, flushes: Sequence[Sequence[PartDone]]) -> f
         nonlocal seconds
         recorder = Recorder(context, table, SERVER, _Inserted())
         begun_s = time.perf_counter()
-        for flush in flushes:
-            recorder.parts(flush)
+        for first in range(0, len(flushes), together):
+            with one_transaction(context.instance):
+                for flush in flushes[first : first + together]:
+                    recorder.parts(flush)
         seconds = time.perf_counter() - begun_s
 
     @dg.job
@@ -101,8 +109,8 @@ def record(table: Table, home: Path, flushes: Sequence[Sequence[PartDone]]) -> f
 
 
 def written(table: Table, home: Path, options: argparse.Namespace) -> None:
-    def shape(words: str, flushes: list[list[PartDone]]) -> None:
-        rate = record(table, home, flushes)
+    def shape(words: str, flushes: list[list[PartDone]], together: int = 1) -> None:
+        rate = record(table, home, flushes, together)
         print(f"{words:44} {rate:>9.0f} parts/s   load {os.getloadavg()[0]:.1f}", flush=True)
 
     count, size = options.partitions, options.flush
@@ -115,6 +123,11 @@ def written(table: Table, home: Path, options: argparse.Namespace) -> None:
         [fetched(2, 10 + SMALL_FLUSH * at + n) for n in range(SMALL_FLUSH)] for at in range(25)
     ]
     shape(f"of one partition, {SMALL_FLUSH} to a flush", small)
+    of_many = [
+        [fetched(2, 1000 + SMALL_FLUSH * at + n) for n in range(SMALL_FLUSH)]
+        for at in range(10 * TOGETHER)
+    ]
+    shape(f"the same, {TOGETHER} flushes at once", of_many, TOGETHER)
     apart = [
         [fetched(number, 100) for number in range(first, min(first + size, count))]
         for first in range(0, count, size)

@@ -211,6 +211,30 @@ def test_a_partition_that_holds_nothing_leaves_dagster_s_partitions(tmp_path: Pa
         events.instance.dispose()
 
 
+def test_dagster_is_asked_once_for_the_partitions_that_flushes_touch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer takes longer than an event does to store."""
+    with (
+        Replicas(tmp_path, ["r1"], define=by_tens) as replicas,
+        dg.DagsterInstance.ephemeral() as instance,
+    ):
+        asked = []
+        answer = instance.get_dynamic_partitions
+
+        def get_dynamic_partitions(name: str) -> object:
+            asked.append(name)
+            return answer(name)
+
+        monkeypatch.setattr(instance, "get_dynamic_partitions", get_dynamic_partitions)
+        table = replicas.table("r1")
+        recorder = ledger.Recorder(Events(instance), table, "r1")
+        for value in (1, 2, 11, 3, 12):
+            recorder.parts(ledger.inserted(table, [replicas.insert("r1", value)]))
+        assert asked == ["t_partition"] * 2
+        assert sorted(answer("t_partition")) == ["0", "1"]
+
+
 def test_a_drop_or_detach_is_one_event_of_each_partition_on_each_server(tmp_path: Path) -> None:
     """With its account, its parts, and as what it was asked for; however many partitions."""
     partitions = [str(number) for number in range(30)]

@@ -6,13 +6,15 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import nullcontext, suppress
 from functools import partialmethod
 from typing import Any
 
 import dagster as dg
 import pytest
 from dagster._core.errors import DagsterExecutionInterruptedError
+from dagster._core.events import ASSET_EVENTS
+from dagster._core.storage.event_log import SqliteEventLogStorage
 
 from examples.flights import source
 from rmt_pipeline.context import ServerContext
@@ -170,16 +172,15 @@ def test_what_a_worker_did_and_did_not_tell_before_it_died_the_next_one_tells_on
     """It has written so many of its events, each by itself as other storages than SQLite do."""
     for day in (f"2013-11-2{written}", f"2013-12-2{written}"):
         ingest(site, instance, day)
-    monkeypatch.setattr(ledger, "EVENTS_AT_ONCE", 1)
     by_hand = dg.RunRequest(job_name="fetch_parts_r2")
-    wrote = []
+    store_one, wrote = SqliteEventLogStorage.store_event, []
 
-    @contextmanager
-    def dies_in_time(_: dg.DagsterInstance) -> Iterator[None]:
-        if len(wrote) == written:
-            raise SystemExit("as if it were killed")
-        yield
-        wrote.append(1)
+    def dies_in_time(self: SqliteEventLogStorage, event: dg.EventLogEntry) -> None:
+        if event.dagster_event_type in ASSET_EVENTS:
+            if len(wrote) == written:
+                raise SystemExit("as if it were killed")
+            wrote.append(1)
+        store_one(self, event)
 
     def fails() -> None:
         site.definitions.resolve_job_def("fetch_parts_r2").execute_in_process(
@@ -189,7 +190,8 @@ def test_what_a_worker_did_and_did_not_tell_before_it_died_the_next_one_tells_on
         )
 
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "one_transaction", dies_in_time)
+        patch.setattr(storage, "one_transaction", nullcontext)
+        patch.setattr(SqliteEventLogStorage, "store_event", dies_in_time)
         with suppress(SystemExit):
             fails()
     assert not parts_told(instance)

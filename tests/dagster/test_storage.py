@@ -5,13 +5,26 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import cast
 
 import dagster as dg
 import pytest
 from dagster._core.storage.event_log import SqliteEventLogStorage
 
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.dagster.record import ledger, storage
 from rmt_pipeline.dagster.record.storage import one_transaction
+from rmt_pipeline.dagster.spark import SparkResource
+from rmt_pipeline.dagster.work import workers
+from rmt_pipeline.dagster.work.workers import Team, WorkConfig
+from rmt_pipeline.replica.work.step import PartDone
+from rmt_pipeline.system import SystemClock
 
 KEY = dg.AssetKey("a")
 
@@ -49,6 +62,20 @@ def of_the_run(instance: dg.DagsterInstance, run_id: str) -> int:
     return len(instance.all_logs(run_id, of_type=kind))
 
 
+@pytest.fixture
+def transactions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Of each transaction, how many events it stores."""
+    found: list[int] = []
+    store_together = storage._store_together
+
+    def counted(directory: Path, events: Sequence[dg.EventLogEntry]) -> None:
+        found.append(len(events))
+        store_together(directory, events)
+
+    monkeypatch.setattr(storage, "_store_together", counted)
+    return found
+
+
 def test_events_are_there_when_the_block_ends(instance: dg.DagsterInstance) -> None:
     def body(context: dg.OpExecutionContext) -> None:
         log(context, 1)
@@ -77,9 +104,9 @@ def test_each_is_stored_as_dagster_stores_one(
     """What it does for that are its own methods, which patch releases rename."""
     store_one, stored = SqliteEventLogStorage.store_event, []
 
-    def store_event(storage: SqliteEventLogStorage, event: dg.EventLogEntry) -> None:
+    def store_event(self: SqliteEventLogStorage, event: dg.EventLogEntry) -> None:
         stored.append(event.dagster_event_type)
-        store_one(storage, event)
+        store_one(self, event)
 
     def body(context: dg.OpExecutionContext) -> None:
         with monkeypatch.context() as patch, one_transaction(instance):
@@ -102,6 +129,60 @@ def test_of_a_block_that_raises_nothing_is_stored(instance: dg.DagsterInstance) 
     run_id = in_a_run(instance, body)
     assert of_the_asset(instance) == [3]
     assert of_the_run(instance, run_id) == 1
+
+
+def test_a_block_within_a_block_belongs_to_it(
+    instance: dg.DagsterInstance, transactions: list[int]
+) -> None:
+    def body(context: dg.OpExecutionContext) -> None:
+        with one_transaction(instance):
+            for number in (1, 2):
+                with one_transaction(instance):
+                    log(context, number)
+        with one_transaction(instance):
+            log(context, 3)
+
+    in_a_run(instance, body)
+    assert of_the_asset(instance) == [1, 2, 3]
+    assert transactions == [2, 1]
+
+
+def test_very_many_events_are_several_transactions(
+    instance: dg.DagsterInstance, transactions: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "EVENTS_AT_ONCE", 2)
+
+    def body(context: dg.OpExecutionContext) -> None:
+        with one_transaction(instance):
+            log(context, 1, 2, 3, 4, 5)
+
+    in_a_run(instance, body)
+    assert of_the_asset(instance) == [1, 2, 3, 4, 5]
+    assert transactions == [2, 2, 1]
+
+
+def test_a_worker_s_tables_are_recorded_in_one_transaction(
+    instance: dg.DagsterInstance, transactions: list[int]
+) -> None:
+    class Recorder:
+        def __init__(self, context: dg.OpExecutionContext, number: int) -> None:
+            self.log = partial(log, context, number)
+
+        def parts(self, done: Sequence[PartDone]) -> None:
+            with one_transaction(instance):
+                self.log()
+
+    def body(context: dg.OpExecutionContext) -> None:
+        server = cast("ServerContext", SimpleNamespace(clock=SystemClock()))
+        team = Team(context, WorkConfig(), server, "fetch", cast("SparkResource", None))
+        for number in range(16):
+            recorder = cast("ledger.Recorder", Recorder(context, number))
+            team._members[str(number)] = workers._Member(Future(), recorder, SimpleQueue())
+        team._record()
+
+    in_a_run(instance, body)
+    assert of_the_asset(instance) == list(range(16))
+    assert transactions == [16]
 
 
 def test_other_threads_write_meanwhile(instance: dg.DagsterInstance) -> None:

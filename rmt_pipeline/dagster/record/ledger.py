@@ -36,11 +36,6 @@ PARTS_PER_EVENT_MAX = 25
 and draws the table of the newest one.
 """
 
-EVENTS_AT_ONCE = 200
-"""How many events one transaction stores. It takes part of a second, in which no other process can
-write to Dagster's storage.
-"""
-
 SOURCES_SHOWN_MAX = 3
 RUNS_LINKED_MAX = 3
 """How many of the runs that inserted a flush's rows its event has links to."""
@@ -114,6 +109,10 @@ class Recorder:
     table: Table
     server: str
     origins: PartOrigins = field(default_factory=Origins)
+    _known: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+    """Partitions that Dagster has, so that it is not asked at each flush, which costs more than an
+    event. Another process that forgets one here is no harm: whoever brings the next rows adds it.
+    """
 
     @property
     def name(self) -> str:
@@ -157,10 +156,9 @@ class Recorder:
         # For start-up time: it loads SQLAlchemy, a quarter of what a code location would load.
         from rmt_pipeline.dagster.record.storage import one_transaction  # noqa: PLC0415
 
-        for start in range(0, len(events), EVENTS_AT_ONCE):
-            with one_transaction(self.context.instance):
-                for event in events[start : start + EVENTS_AT_ONCE]:
-                    self.context.log_event(event)
+        with one_transaction(self.context.instance):
+            for event in events:
+                self.context.log_event(event)
 
     def _origins_of(self, made: Sequence[PartDone]) -> Mapping[PartName, Sequence[Origin]]:
         """The inserts that the parts have rows of; empty when ZooKeeper can't tell. The work itself
@@ -282,11 +280,14 @@ class Recorder:
         for part in active:
             if part.name.partition in held:
                 held[part.name.partition].append(part.manifest)
+        if held.keys() <= self._known:
+            return held
         instance, name = self.context.instance, names.partitions_name(self.name)
         known = set(instance.get_dynamic_partitions(name))
         new = [one for one in held if one not in known]
         if new:
             instance.add_dynamic_partitions(name, new)
+        self._known.update(held)
         return held
 
     def _forget_empty(self, held: Mapping[str, Sequence[Manifest]]) -> None:
@@ -296,6 +297,7 @@ class Recorder:
         of_table = names.partitions_name(self.name)
         for partition, holds in held.items():
             if not holds:
+                self._known.discard(partition)
                 self.context.instance.delete_dynamic_partition(of_table, partition)
 
 

@@ -16,20 +16,29 @@ from dagster._core.events import ASSET_EVENTS
 from dagster._core.storage.event_log import SqliteEventLogStorage
 from sqlalchemy import Connection
 
+EVENTS_AT_ONCE = 200
+"""How many events one transaction stores. It takes part of a second, in which no other process can
+write to Dagster's storage.
+"""
+
 _ONE = threading.Lock()
+_collecting: set[int] = set()
+"""The threads that are in a block of `one_transaction`."""
 
 
 @contextmanager
 def one_transaction(instance: dg.DagsterInstance) -> Iterator[None]:
-    """Collect the asset events that this thread logs for one run, and store them when the block
-    ends. If the block raises or the process ends before that, none is stored. SQLite has two files,
-    which are committed one after the other, the one of assets first.
+    """Collect the asset events that this thread logs for one run, and store them in their order
+    when the block ends, in few transactions if they are very many. If the block raises or the
+    process ends before that, none is stored. A block inside another one belongs to that.
+
+    SQLite has two files, which are committed one after the other, the one of assets first.
     """
-    storage = instance.event_log_storage
-    if not isinstance(storage, SqliteEventLogStorage):
+    storage, thread = instance.event_log_storage, threading.get_ident()
+    if not isinstance(storage, SqliteEventLogStorage) or thread in _collecting:
         yield
         return
-    thread, store_one = threading.get_ident(), storage.store_event
+    store_one = storage.store_event
     events: list[dg.EventLogEntry] = []
 
     def store_event(event: dg.EventLogEntry) -> None:
@@ -40,12 +49,15 @@ def one_transaction(instance: dg.DagsterInstance) -> Iterator[None]:
 
     with _ONE:
         storage.store_event = store_event  # type: ignore[method-assign]
+        _collecting.add(thread)
         try:
             yield
         finally:
+            _collecting.discard(thread)
             del storage.store_event  # the class's own method is in force again
-        if events:
-            _store_together(Path(storage.path_for_shard("any")).parent, events)
+        directory = Path(storage.path_for_shard("any")).parent
+        for start in range(0, len(events), EVENTS_AT_ONCE):
+            _store_together(directory, events[start : start + EVENTS_AT_ONCE])
 
 
 def _store_together(directory: Path, events: Sequence[dg.EventLogEntry]) -> None:
