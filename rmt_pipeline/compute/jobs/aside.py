@@ -25,6 +25,9 @@ from rmt_pipeline.system import Clock, SystemClock
 
 BUSY_S = 10.0  # between two merges, at most, for a process to be worth its start
 IDLE_S = 60.0  # then it ends
+PATIENCE_S = (
+    60.0  # for one unit, which takes a tenth of a second; then the process counts as dead
+)
 NICENESS = 10
 
 
@@ -63,16 +66,16 @@ class Aside:
                 self._start()
             return []
         done: list[UnitResult] = []
-        try:
+        with suppress(OSError, EOFError):
             if not self._is_ready and not self._connection.poll():
                 return []
             if not self._is_ready:
                 self._connection.recv_bytes()
                 self._is_ready = True
             self._connection.send_bytes(pickle.dumps(tuple(units)))
-            while len(done) < len(units):
+            while len(done) < len(units) and self._connection.poll(PATIENCE_S):
                 done.append(pickle.loads(self._connection.recv_bytes()))  # noqa: S301  ours
-        except (OSError, EOFError):  # it has ended, by itself or not
+        if len(done) < len(units):  # it has ended, or it is frozen and must not go on later
             self._end()
         return done
 

@@ -81,6 +81,14 @@ def test_what_a_process_that_died_has_left_is_done_here(tmp_path, aside):
     running(aside, tmp_path / "again")
 
 
+def test_what_a_frozen_process_does_not_do_is_done_here(tmp_path, aside, monkeypatch):
+    monkeypatch.setattr(asides, "PATIENCE_S", 0.1)
+    os.kill(running(aside, tmp_path), signal.SIGSTOP)
+    done = aside.run(units(tmp_path / "after"))
+    assert [type(one) for one in done] == [UnitDone]
+    assert aside._child is None
+
+
 def test_a_merge_now_and_then_starts_no_process(tmp_path, aside):
     for number in range(3):
         aside._clock.passed_s += asides.BUSY_S
