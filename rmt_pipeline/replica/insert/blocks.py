@@ -3,6 +3,7 @@ once it has its number, and how many bytes of a multi's packet that takes.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from rmt_pipeline.protocol import limits
@@ -151,8 +152,10 @@ class PartitionBlocks:
         return True
 
     def discard(self, store: PartStore) -> None:
+        """Remove the staged parts, or leave to the clean-up what the disk refuses."""
         for block in self.all_blocks():
-            store.discard(block.staged)
+            with suppress(OSError):
+                store.discard(block.staged)
 
 
 def _digits(number: int) -> int:

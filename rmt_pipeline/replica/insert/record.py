@@ -29,6 +29,7 @@ several blocks failed, or no replica has one of them any more.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -196,8 +197,9 @@ def noted_records(replica: Replica) -> dict[str, list[InsertRecord]]:
 def forget_whole(replica: Replica, insert_id: str, record: InsertRecord) -> None:
     """Forget the notes of an insert that is whole according to this record, but not those of later
     commits: some of it may have been dropped since, and another process may be about to bring that
-    back.
+    back. What the disk refuses is left to the clean-up.
     """
     notes = replica.store.marks.commit_notes().get(insert_id, [])
     old = [note for note in notes if note.commit < record.batches]
-    replica.store.marks.forget_commits(insert_id, old)
+    with suppress(OSError):
+        replica.store.marks.forget_commits(insert_id, old)

@@ -316,7 +316,7 @@ def _finished(sides: Sequence[_Side], done: _Done, wanted: Wanted) -> Swapped:
         written = {lock for one in some for lock in one.locks}
         release_numbers(side.replica, [lock for lock in side.locks if lock not in written])
         _note(side, gone, some, wanted)
-        with suppress(RmtError):
+        with suppress(RmtError, OSError):
             _leave_disk(side, found)
         with suppress(RmtError):
             paths = done.paths if side is sides[0] else _paths(side, some)

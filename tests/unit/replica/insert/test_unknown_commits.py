@@ -2,17 +2,22 @@
 was replaced, rewritten, merged or dropped. Then neither its parts nor its ids tell (spec §2.6).
 """
 
+import errno
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
 import pytest
 
+from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import OutcomeUnknown
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.insert.result import Outcome
 from rmt_pipeline.replica.partitions import swap
+from rmt_pipeline.replica.upkeep.commit_notes import tidy_notes
+from rmt_pipeline.store.dropped import DroppedRanges
+from rmt_pipeline.store.marks import Marks
 from rmt_pipeline.zookeeper.keeper import Delete
 from tests.support.local_replicas import Replicas, partitioned
 from tests.support.lost_answers import faulty, logs
@@ -94,6 +99,33 @@ def test_what_was_merged_and_cleaned_up_is_in(replicas, later, settings):
     assert result.rows == 1
     work(replicas)
     assert rows(replicas, "r1") == rows(replicas, "r2") == [(1, 1), (1, 2)]
+
+
+def failing(*_args, **_options):
+    raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_disk_that_fails_behind_the_commit_does_not_make_it_fail(replicas, monkeypatch):
+    """A note of what is in by now stays on the disk, and the clean-up finds it there."""
+    monkeypatch.setattr(limits, "INSERT_BYTES_MAX", 1)  # a commit for each partition
+    monkeypatch.setattr(Marks, "forget_commits", failing)
+    result = insert(replicas, (1, 2), (2, 3), (3, 4))
+    assert (result.outcome, result.rows) == (Outcome.INSERTED, 3)
+    monkeypatch.undo()
+    assert replicas.stores["r1"].marks.commit_notes()
+    tidy_notes(replicas["r1"])
+    assert replicas.stores["r1"].marks.commit_notes() == {}
+
+
+def test_a_disk_that_fails_behind_a_replacement_does_not_make_it_fail(replicas, monkeypatch):
+    """What was replaced leaves the disk later."""
+    monkeypatch.setattr(DroppedRanges, "note", failing)
+    assert put(replicas, (1, 7), partition="1").rows_replaced == 1
+    monkeypatch.undo()
+    work(replicas)
+    clean_up(replicas)
+    assert rows(replicas, "r1") == rows(replicas, "r2") == [(1, 7)]
+    assert len(replicas.stores["r1"].parts()) == 1
 
 
 def forget_the_log(replicas):
