@@ -97,7 +97,7 @@ soak-jvm: $(READY) ## the same, each server with a JVM of its own: MINUTES=n of 
 soak-partitions: $(READY) ## MINUTES=n of inserts, DROP, REPLACE, MOVE and overwrites of the same partitions on two servers
 	RMT_SECONDS=$$(( $(MINUTES) * 60 )) $(BIN)/python -m pytest -s tests/zookeeper/test_partitions_at_once.py
 
-quickstart: $(READY) ## type the page of examples/quickstart into an empty directory and environment
+quickstart: $(READY) ## type the page of examples/quickstart into an empty directory and environment: minutes
 	$(BIN)/python -m tests.quickstart
 
 coverage: $(READY) ## the branches of protocol/ that unit and property tests take

@@ -8,7 +8,7 @@ from types import ModuleType
 import dagster as dg
 import pytest
 
-from tests.quickstart.page import CHECKOUT, PROJECT, commands
+from tests.quickstart.page import CHECKOUT, PROJECT, commands, wheel_command
 from tests.support.site import Site
 
 
@@ -29,6 +29,20 @@ def test_the_project_is_a_code_location_that_its_workspace_names(shop: ModuleTyp
 def test_the_readme_shows_the_page_s_five_commands() -> None:
     lines = (CHECKOUT / "README.md").read_text(encoding="utf-8").splitlines()
     assert [line.strip() for line in lines if line.strip() in commands()] == commands()[:5]
+
+
+def test_who_has_uv_types_the_same_but_for_the_installation() -> None:
+    differ = [
+        (one, other)
+        for one, other in zip(commands(), commands(with_uv=True), strict=True)
+        if one != other
+    ]
+    [(with_pip, with_uv)] = differ
+    assert with_pip.split()[:2] == [".venv/bin/pip", "install"]
+    assert with_uv.startswith("uv pip install --python .venv/bin/python ")
+    assert with_uv.split()[-3:] == with_pip.split()[-3:]
+    for with_one in (False, True):
+        assert "dist" in wheel_command(with_uv=with_one)
 
 
 @pytest.mark.dagster

@@ -1,10 +1,12 @@
 """`python -m tests.quickstart`: a newcomer. Builds the wheel, and types what the page says into
 an empty directory and an empty environment; the second server must have the day's rows at the end.
 
-What is typed is the page's; the ports alone are not its own, so that nobody has to end what uses
-those. Everything that was started is ended, whatever happens.
+What is typed is the page's, with uv in pip's place if the machine has it, as the page says, because
+pip takes minutes; `--pip` types pip's all the same. The ports alone are not its own, so that nobody
+has to end what uses those. Everything that was started is ended, whatever happens.
 """
 
+import argparse
 import contextlib
 import os
 import shutil
@@ -13,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from examples.flights.laptop import write_config
@@ -25,13 +27,18 @@ UP = ".venv/bin/rmt up"
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.quickstart", description=__doc__)
+    parser.add_argument("--pip", action="store_true")
+    with_uv = not parser.parse_args().pip and _has_uv()
     begun_s = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
-        checkout = _checkout(root)
+        checkout = _checkout(root, with_uv=with_uv)
         project = root / "shop"
         project.mkdir()
-        said = _type_all(project, _environment(root, checkout))
+        said = _type_all(
+            commands(with_uv=with_uv), project, _environment(root, checkout), begun_s
+        )
     rows = [line.split(",") for line in (PROJECT / "shop" / "orders.csv").read_text().split()]
     expected = [row for row in rows if row[0] == "2026-01-01"]
     day, count, revenue = said.split()[-3:]
@@ -42,9 +49,18 @@ def main() -> int:
     return 0
 
 
-def _checkout(root: Path) -> Path:
-    """A copy of what is under version control, with the wheel built in it, by a pip that is made
-    for it: an environment of uv's has none.
+def _has_uv() -> bool:
+    """Whether there is one that works: pyenv leaves a name of it behind."""
+    try:
+        asked = subprocess.run(["uv", "--version"], check=False, capture_output=True)
+    except OSError:
+        return False
+    return asked.returncode == 0
+
+
+def _checkout(root: Path, *, with_uv: bool) -> Path:
+    """A copy of what is under version control, with the wheel built in it: by uv, or by a pip that
+    is made for it, since an environment of uv's has none.
     """
     checkout = root / "checkout"
     files = subprocess.run(
@@ -54,6 +70,9 @@ def _checkout(root: Path) -> Path:
         target = checkout / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(CHECKOUT / name, target)
+    if with_uv:
+        subprocess.run(wheel_command(with_uv=True), cwd=checkout, check=True)
+        return checkout
     pip = root / "pip"
     subprocess.run([sys.executable, "-m", "venv", str(pip)], check=True)
     python = str(pip / "bin" / "python")
@@ -76,12 +95,14 @@ def _environment(root: Path, checkout: Path) -> dict[str, str]:
     return {**kept, "CHECKOUT": str(checkout), "RMT_CONFIG": str(file)}
 
 
-def _type_all(project: Path, environment: Mapping[str, str]) -> str:
-    """What the last command printed."""
+def _type_all(
+    typed: Sequence[str], project: Path, environment: Mapping[str, str], begun_s: float
+) -> str:
+    """What the last command printed. Each is shown with the seconds since `begun_s`."""
     said = ""
     with contextlib.ExitStack() as terminals:
-        for command in commands():
-            print(f"$ {command}", flush=True)
+        for command in typed:
+            print(f"{time.monotonic() - begun_s:4.0f} s $ {command}", flush=True)
             if command == UP:
                 terminals.enter_context(_running(command, project, environment))
                 continue
