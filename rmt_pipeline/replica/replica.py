@@ -227,6 +227,10 @@ class Memory:
     """Multis of inserts that wait for one that is under way. None is lost, because the insert that
     sent it does not return before.
     """
+    from_the_future: Hints[PartName, float] = field(default_factory=Hints)
+    """When (monotonic) a part was first seen that ZooKeeper does not know, and that was made by a
+    clock that was ahead. If it is not known any more, the part is left alone for longer.
+    """
     wakers: Hints[str, Callable[[], None]] = field(default_factory=Hints)
     """Under "merge", what wakes the merge pool of this process, if it has one: called when a merge
     or a mutation was copied from the log. The pool would look at it a little later by itself.

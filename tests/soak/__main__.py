@@ -1,7 +1,8 @@
 """`python -m tests.soak --minutes n`: two servers that work, an ensemble of three ZooKeepers, a
-Spark, clients that insert, read, optimize and delete. Any process is killed or frozen, the servers'
-clocks jump, their disks are full, and lose files and bits while they are read. At the end the
-tables must be what the histories say, and no process, thread, file or node may be left.
+Spark, clients that insert, read, optimize, delete, and give commands on a partition. Any process is
+killed or frozen, the servers' clocks jump, their disks are full, and lose files and bits while they
+are read. At the end the tables must be what the histories say, and no process, thread, file or node
+may be left.
 
 With `--own-jvm` each server has a JVM of its own for Spark, which must end when that is killed.
 """
@@ -29,16 +30,18 @@ from rmt_pipeline.context import ServerContext
 from rmt_pipeline.processes.java import find_java
 from rmt_pipeline.processes.spark import ConnectServer
 from rmt_pipeline.protocol.errors import RmtError, Unavailable
+from rmt_pipeline.replica.upkeep.check import UNANNOUNCED_S
 from rmt_pipeline.replica.upkeep.compare import compare_replicas
 from tests.soak import disks
 from tests.soak.client import KEYS_PER_CLIENT, keys_of
+from tests.soak.commander import SOURCE
 from tests.soak.damage import Damage
 from tests.soak.history import judge, read_histories
 from tests.soak.leftovers import Held, files_left, grown, nodes_left
 from tests.support.ensemble import MEMBERS, Ensemble
 
 SERVERS = ("r1", "r2")
-CLIENTS = 5
+CLIENTS = 6
 OPERATOR, READER = 0, CLIENTS - 1
 FAULTS = (
     "kill",
@@ -68,6 +71,7 @@ WHOSE = "RMT_SOAK_PROCESS"  # and of all that one of them has started
 FAULTS_EVERY_S = (3.0, 9.0)
 READY_S = 120.0
 SETTLES_S = 300.0
+LEFT_S = UNANNOUNCED_S + 120.0  # a part that a process died with is left alone for so long
 SESSION_TIMEOUT_S = 4
 TABLE = (
     "CREATE TABLE t (key Int64, part Int64, text String) "
@@ -143,6 +147,7 @@ class Soak:
             self.serve(name)
             self._until(lambda name=name: self._answers(name), f"{name} to answer")
             self._rmt("sql", "--server", name, TABLE)
+            self._rmt("sql", "--server", name, TABLE.replace("TABLE t", f"TABLE {SOURCE}"))
             self._until(lambda name=name: self._is_writable(name), f"{name} to be active")
             self.held[name] = Held.by(self.processes[name].pid)
 
@@ -370,7 +375,7 @@ class Soak:
             return not found
 
         try:
-            self._until(is_none, "nothing to be left")
+            self._until(is_none, "nothing to be left", within_s=LEFT_S)
         except AssertionError:
             raise AssertionError(f"left {where}: {'; '.join(found)[:2000]}") from None
 

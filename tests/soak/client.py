@@ -22,11 +22,13 @@ from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.sql.formats.rows import Rows
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.table import ReadWithoutZooKeeper
-from tests.soak.history import Insert, Read, Recorder
+from tests.soak.history import STAYS, Insert, Read, Recorder, read_histories
 
 KEYS_PER_CLIENT = 10_000_000
 KEYS_MAX = 12  # of one insert
 PARTITIONS = 3
+COMMANDER = 1  # the client whose rows are in a partition of its own
+OWN = str(PARTITIONS)
 READ_SHARE = 0.2
 GIVES_UP = 0.3  # after a doubtful end
 PAUSE_MAX_S = 0.1
@@ -42,7 +44,8 @@ SETTINGS = QuerySettings.of(
 
 
 def row_of(key: int) -> tuple[int, int, str]:
-    return key, key % PARTITIONS, f"row {key}"
+    is_own = key // KEYS_PER_CLIENT == COMMANDER
+    return key, PARTITIONS if is_own else key % PARTITIONS, f"row {key}"
 
 
 def rows_of(keys: Sequence[int]) -> list[dict[str, object]]:
@@ -59,7 +62,9 @@ class Client:
         *,
         operates: bool = False,
         reads: bool = False,
+        there: Sequence[Insert] = (),
     ) -> None:
+        """`there`: its inserts that an earlier life has left."""
         self._rng = random.Random(f"{number} {first}")
         self._contexts = contexts
         self._recorder = recorder
@@ -67,7 +72,7 @@ class Client:
         self._next = number * KEYS_PER_CLIENT + first
         self._operates = operates
         self._reads = reads
-        self._there: list[Insert] = []
+        self._there = [*there]
 
     def turn(self) -> None:
         if self._reads:
@@ -81,14 +86,24 @@ class Client:
             self._insert()
         time.sleep(self._rng.uniform(0.0, PAUSE_MAX_S))
 
-    def _insert(self) -> None:
-        """The same rows until there is an answer, each time anywhere, sometimes with a token."""
+    def _new_insert(self) -> Insert:
         keys = tuple(range(self._next, self._next + self._rng.randint(1, KEYS_MAX)))
         self._next = keys[-1] + 1
         name = f"client {self._number} keys {keys[0]}-{keys[-1]}"
-        token = name if self._rng.random() < 0.5 else ""
         insert = Insert(name, keys, time.monotonic())
         self._recorder.write(insert)
+        return insert
+
+    def _is_there(self, insert: Insert, server: str) -> None:
+        done = replace(insert, end_s=time.monotonic(), outcome="done", server=server)
+        self._recorder.write(done)
+        self._there.append(done)
+
+    def _insert(self) -> None:
+        """The same rows until there is an answer, each time anywhere, sometimes with a token."""
+        insert = self._new_insert()
+        name, keys = insert.name, insert.keys
+        token = name if self._rng.random() < 0.5 else ""
         for _ in range(ROUNDS_MAX):
             context = self._rng.choice(self._contexts)
             try:
@@ -107,10 +122,7 @@ class Client:
                 time.sleep(self._rng.uniform(0.0, 0.3))
             else:
                 is_here = result.rows == len(keys)  # else another attempt was the first
-                server = context.server.name if is_here else ""
-                done = replace(insert, end_s=time.monotonic(), outcome="done", server=server)
-                self._recorder.write(done)
-                self._there.append(done)
+                self._is_there(insert, context.server.name if is_here else "")
                 return
 
     def _optimize(self, context: ServerContext) -> None:
@@ -180,6 +192,13 @@ def keys_of(context: ServerContext) -> tuple[int, ...]:
     return tuple(key for key, _, _ in rows)
 
 
+def kind(number: int) -> type[Client]:
+    # Imported here: it is made of this module.
+    from tests.soak.commander import Commander  # noqa: PLC0415
+
+    return Commander if number == COMMANDER else Client
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", type=Path, required=True)
@@ -192,13 +211,15 @@ def main() -> int:
     options = parser.parse_args()
     config = load_config(options.config)
     contexts = [ServerContext.open(config, name) for name in config.servers]
-    client = Client(
+    earlier = read_histories([options.history])[0] if options.history.exists() else []
+    client = kind(options.client)(
         options.client,
         contexts,
         Recorder(options.history),
         options.first,
         operates=options.operates,
         reads=options.reads,
+        there=[insert for insert in earlier if insert.outcome in STAYS],
     )
     end_s = time.monotonic() + options.seconds
     while time.monotonic() < end_s:

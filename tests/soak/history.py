@@ -12,12 +12,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
-Outcome = Literal["unknown", "done", "refused", "deleting", "deleted"]
+Outcome = Literal["unknown", "done", "refused", "deleting", "deleted", "back"]
 """`refused`: nothing was inserted, and never will be. `deleting`: it was inserted, and may be gone
-by now; `deleted`: a mutation that was acknowledged deletes it, nothing of it is there at the end.
+by now; `deleted`: a command that was acknowledged took it, nothing of it is there at the end;
+`back`: it was taken out and brought back, both acknowledged, and all of it is there at the end.
 """
 GONE = ("refused", "deleted")
-GOING = ("deleting", "deleted")
+GOING = ("deleting", "deleted", "back")
+STAYS = ("done", "back")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class Verdict:
     unknown: int = 0
     unknown_and_there: int = 0
     deleted: int = 0
+    back: int = 0
     reads: int = 0
     reads_seen_last: int = 0
     reads_refused: int = 0
@@ -95,7 +98,8 @@ class Verdict:
     def words(self) -> str:
         counts = (
             f"{self.inserts} inserts, {self.acknowledged} acknowledged, {self.unknown} unknown "
-            f"({self.unknown_and_there} of them there), {self.deleted} deleted, {self.reads} reads "
+            f"({self.unknown_and_there} of them there), {self.deleted} deleted, {self.back} taken "
+            f"out and brought back, {self.reads} reads "
             f"({self.reads_seen_last} without ZooKeeper, {self.reads_refused} refused)"
         )
         wrong = [
@@ -158,16 +162,17 @@ def _judge_tables(
     tried: set[int] = set()
     for insert in inserts:
         there = {server: [keys[key] for key in insert.keys] for server, keys in finals.items()}
-        verdict.acknowledged += insert.outcome == "done"
+        verdict.acknowledged += insert.outcome in STAYS
         verdict.unknown += insert.outcome == "unknown"
         if insert.outcome == "unknown":
             verdict.unknown_and_there += any(map(any, there.values()))
         verdict.deleted += insert.outcome == "deleted"
+        verdict.back += insert.outcome == "back"
         if insert.outcome not in GONE:
             tried.update(insert.keys)
         if any(any(counts) and not all(counts) for counts in there.values()):
             verdict.partial.append(insert.name)
-        if insert.outcome == "done" and not all(map(all, there.values())):
+        if insert.outcome in STAYS and not all(map(all, there.values())):
             verdict.lost.append(insert.name)
         if any(max(counts, default=0) > 1 for counts in there.values()):
             verdict.duplicated.append(insert.name)

@@ -93,7 +93,6 @@ def look_at_disk(replica: Replica) -> DiskView:
     queued = {
         part: node for node, entry in snapshot.entries.items() for part in virtual_parts(entry)
     }
-    fresh_s = replica.clock.now_s() - UNANNOUNCED_S
     unexpected = tuple(part for part in on_disk if part not in promised)
     in_flight = frozenset(
         part
@@ -101,7 +100,7 @@ def look_at_disk(replica: Replica) -> DiskView:
         if part in claimed
         or part in queued  # a worker that carries the entry out may replace it at this moment
         or part.block_min in locks.get(part.partition, ())
-        or _created_s(replica, part) > fresh_s
+        or _is_young(replica, part)
     )
     replaced = _ranges_to_drop(replica) if not in_flight.issuperset(unexpected) else []
     return DiskView(
@@ -196,11 +195,22 @@ def _set_aside_returned(
     return tuple(refetched)
 
 
-def _created_s(replica: Replica, part: PartName) -> int:
+def _is_young(replica: Replica, part: PartName) -> bool:
+    """Whether the part may be that of an insert whose process is finding out what became of it. A
+    part from the future was made while the clock of its host was ahead: it is young for as long
+    after this process first saw it.
+    """
     try:
-        return replica.store.manifest(part).created_s
+        created_s = replica.store.manifest(part).created_s
     except Corruption:
-        return 0
+        return False
+    clock, seen = replica.clock, replica.memory.from_the_future
+    if created_s <= clock.now_s():
+        return created_s > clock.now_s() - UNANNOUNCED_S
+    now_s = clock.monotonic_s()
+    first_s = seen.of([part]).get(part, now_s)
+    seen.learn({part: first_s})
+    return now_s - first_s <= UNANNOUNCED_S
 
 
 def _loadable(

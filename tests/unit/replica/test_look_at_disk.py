@@ -74,6 +74,17 @@ def test_what_nothing_says_is_under_way_is_set_aside(replicas):
     assert [name for name, _ in recover_parts(replica).detached] == [f"detached/ignored_{PART}"]
 
 
+def test_a_part_made_while_the_clock_was_ahead_is_left_alone_no_longer_than_others(replicas):
+    """Else it would stay until the clock gets there: hours or days."""
+    replica = replicas["r1"]
+    replicas.clock.passed_s -= 86_400
+    assert look_at_disk(replica).in_flight == {PART}
+    replicas.clock.passed_s += UNANNOUNCED_S - 1
+    assert look_at_disk(replica).in_flight == {PART}
+    replicas.clock.passed_s += 2
+    assert look_at_disk(replica).in_flight == frozenset()
+
+
 def test_an_insert_that_commits_between_two_looks_is_not_taken_for_missing(
     replicas, monkeypatch
 ):

@@ -24,8 +24,8 @@ def test_a_history_without_a_fault_is_right():
     verdict = judge(INSERTS, [Read("r1", (1, 2), 1.5, 1.6)], WHOLE)
     assert verdict.is_right
     assert verdict.words() == (
-        "4 inserts, 2 acknowledged, 1 unknown (0 of them there), 0 deleted, 1 reads "
-        "(0 without ZooKeeper, 0 refused); nothing is wrong"
+        "4 inserts, 2 acknowledged, 1 unknown (0 of them there), 0 deleted, 0 taken out and "
+        "brought back, 1 reads (0 without ZooKeeper, 0 refused); nothing is wrong"
     )
 
 
@@ -107,6 +107,14 @@ def test_histories_are_read_as_far_as_they_were_written(tmp_path: Path):
     with file.open("a") as cut:
         cut.write('{"kind": "ins')
     assert read_histories([file]) == ([ONE], [Read("r1", (1, 2), 1.5, 1.6)])
+
+
+def test_what_was_brought_back_is_there_at_the_end_and_may_vanish_before():
+    back = replace(ONE, outcome="back")
+    gone = {"r1": [3], "r2": [3]}
+    reads = [Read("r1", (1, 2), 1.1, 1.2), Read("r1", (), 1.3, 1.4)]
+    assert faults([back, TWO], reads) == {}
+    assert faults([back, TWO], reads, gone) == {"lost": ["one"]}
 
 
 def test_what_was_deleted_is_away_at_the_end_and_may_vanish_before():
