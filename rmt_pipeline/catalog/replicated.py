@@ -6,6 +6,7 @@ The file is written before the directory is made, and removed after the director
 directory it means nothing, so a later database of the same name is not taken for a Replicated one.
 """
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass
 
@@ -54,6 +55,11 @@ def replicated_database(catalog: Catalog, database: str) -> ReplicatedDatabase |
             "statements for it wait. Put a copy of the file back: another server's, with "
             "the shard and the replica of this one in it"
         ) from error
+
+
+def uuid_made_by(origin: str, server: str) -> str:
+    """The uuid of the table on a server that the statement with the id `origin` makes."""
+    return hashlib.sha256(f"{origin} {server}".encode()).hexdigest()[:32]
 
 
 def encode_replicated(definition: ReplicatedDatabase) -> bytes:

@@ -4,6 +4,7 @@ import random
 import sys
 from contextlib import suppress
 
+from rmt_pipeline.catalog.replicated import replicated_database
 from rmt_pipeline.cli.watch import full_name, typed_table
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
@@ -12,6 +13,7 @@ from rmt_pipeline.protocol.retention import HYSTERESIS
 from rmt_pipeline.replica.assign.explain import ExplainedRange, explain_merges
 from rmt_pipeline.replica.life.restore import NothingToRestore
 from rmt_pipeline.replica.upkeep.clean_up import CleanUpPlan, carry_out, plan_clean_up
+from rmt_pipeline.sql.run.databases import restore_lost
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.keeper import Create, Refused
 
@@ -51,12 +53,14 @@ def run_force_restore_data(config: Config, server: str, name: str) -> int:
 
 
 def run_restore(config: Config, server: str, name: str | None) -> int:
-    """SYSTEM RESTORE REPLICA of one table, or of every table of the server that needs it. The exit
-    status is 1 when one can't be restored; the others still are. Raises ZooKeeperUnreachable.
+    """SYSTEM RESTORE REPLICA of one table; or of every table of the server that needs it, and
+    SYSTEM RESTORE DATABASE REPLICA of every Replicated database. The exit status is 1 when one
+    can't be restored; the others still are. Raises ZooKeeperUnreachable.
     """
     status = 0
     with ServerContext(config, server, purpose="restore") as context:
         if name is None:
+            status = _restore_databases(context)
             definitions = context.catalog.definitions()
         else:
             definitions = [context.catalog.definition(*full_name(name))]
@@ -72,6 +76,25 @@ def run_restore(config: Config, server: str, name: str | None) -> int:
                 failed, words = 1, f"Code: {error.code}. {error}"
             print(f"{definition.full_name}: {words}", file=sys.stderr if failed else sys.stdout)
             status |= failed
+    return status
+
+
+def _restore_databases(context: ServerContext) -> int:
+    """Restore the Replicated databases that ZooKeeper lost. Returns 1 if one can't be restored."""
+    status = 0
+    for name in context.catalog.databases():
+        try:
+            found = replicated_database(context.catalog, name)
+            if found is not None:
+                words = restore_lost(context, name, found) or "it is in ZooKeeper again"
+                print(f"database {name}: {words}")
+        except NothingToRestore:
+            continue
+        except ZooKeeperUnreachable:
+            raise
+        except RmtError as error:
+            status = 1
+            print(f"database {name}: Code: {error.code}. {error}", file=sys.stderr)
     return status
 
 

@@ -3,6 +3,7 @@
     <path>/log/query-0000000007       a statement for every replica, as those ON CLUSTER
     <path>/metadata/<table>           the table's record: what the table is now
     <path>/replicas/<shard|replica>   the replica's server; log_ptr; active, ephemeral
+    <path>/restored                   if ZooKeeper had lost it all, and a server made it again
 
 A table is in `metadata` from the multi that puts its CREATE into the log to the one with its DROP.
 So a replica that has missed statements needs none of them: it makes its tables as the records say.
@@ -43,19 +44,17 @@ from rmt_pipeline.zookeeper.paths import (
 _MARK = b"Replicated database "
 
 
-def register(
-    keeper: Keeper, database: DatabasePaths, name: str, *, replica: str, server: str
+def make_database(
+    keeper: Keeper, database: DatabasePaths, name: str, *, is_restored: bool = False
 ) -> None:
-    """Make the database if there is none, and this replica of it. A repeated call, or a server that
-    has lost its disk, finds its own nodes. Raises ReplicaAlreadyExists when the replica is another
-    server's, and UserError when the path has other data.
-    """
+    """Make the database if there is none. Raises UserError when the path has other data."""
     for path in ancestors(database.root):
         make_node(keeper, path)
     _finish_removal(keeper, database)
     below = (database.queue.root, database.metadata, database.replicas)
     mark = _MARK + name.encode()
     made: list[Op] = [Create(database.root, mark), *(Create(path) for path in below)]
+    made += [Create(database.restored)] if is_restored else []
     with suppress(Refused):  # the root exists: the next read shows what it is
         keeper.multi(made)
     data, _ = keeper.get(database.root)
@@ -65,6 +64,16 @@ def register(
             f"{database.root} in ZooKeeper is {words}, not the Replicated database {name}: choose "
             "another path, or the same name on all its servers"
         )
+
+
+def register(
+    keeper: Keeper, database: DatabasePaths, name: str, *, replica: str, server: str
+) -> None:
+    """Make the database if there is none, and this replica of it. A repeated call, or a server that
+    has lost its disk, finds its own nodes. Raises ReplicaAlreadyExists when the replica is another
+    server's, and as `make_database`.
+    """
+    make_database(keeper, database, name)
     ops: list[Op] = [
         Create(database.replica(replica), server.encode()),
         Create(database.log_ptr(replica), b""),
@@ -84,9 +93,32 @@ def register(
         keeper.multi([SetData(database.log_ptr(replica), b"")])  # it looks at everything anew
 
 
-def is_registered(keeper: Keeper, database: DatabasePaths, replica: str) -> bool:
-    """Whether the database has a replica of this name (`shard|replica`) in ZooKeeper."""
-    return keeper.exists(database.replica(replica)) is not None
+class DatabaseLost(UserError):
+    """ZooKeeper does not have a Replicated database of this server, or another server has made it
+    again already.
+    """
+
+    code = "UNKNOWN_DATABASE"
+
+
+def why_not_registered(
+    keeper: Keeper, database: DatabasePaths, name: str, replica: str
+) -> UserError | None:
+    """Why the database `name` has no replica `replica` (`shard|replica`) in ZooKeeper; None if it
+    has. Its tables hold rows: who is told to drop them has to know that nobody lost them.
+    """
+    paths = (database.replica(replica), database.root, database.restored)
+    mine, root, restored = keeper.get_many(paths)
+    if mine is not None:
+        return None
+    dropped = f"DROP DATABASE {name} here too, and create it again to come back"
+    if root is not None and root[0].startswith(_MARK) and restored is None:
+        return UserError(f"replica {replica!r} of {database.root} was dropped: {dropped}")
+    return DatabaseLost(
+        f"{database.root} in ZooKeeper has no replica {replica!r}: if ZooKeeper lost its data, "
+        f"SYSTEM RESTORE DATABASE REPLICA {name} on each of its servers makes it again; if "
+        f"somebody dropped it, {dropped}"
+    )
 
 
 def drop_database_replica(keeper: Keeper, database: DatabasePaths, replica: str) -> bool:
@@ -144,7 +176,7 @@ def _finish_removal(keeper: Keeper, database: DatabasePaths) -> bool:
 
 def _remove_all(keeper: Keeper, database: DatabasePaths) -> None:
     """Remove the database's nodes; the lock goes together with the root."""
-    for path in (database.queue.root, database.metadata):
+    for path in (database.queue.root, database.metadata, database.restored):
         delete_tree(keeper, path)
     keeper.multi([Delete(database.dropping), Delete(database.root)])
 

@@ -11,12 +11,12 @@ from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.catalog.replicated import ReplicatedDatabase, replicated_database
 from rmt_pipeline.cluster.database import (
     Picture,
-    is_registered,
     log_is_whole,
     log_pointer,
     move_pointer,
     picture,
     skip_to,
+    why_not_registered,
 )
 from rmt_pipeline.cluster.queue import clean_queue
 from rmt_pipeline.cluster.worker import Carrier, TaskWorker
@@ -27,7 +27,6 @@ from rmt_pipeline.protocol.errors import (
     Corruption,
     RmtError,
     Unavailable,
-    UserError,
 )
 from rmt_pipeline.server.log import get_log
 from rmt_pipeline.system import EventWaker, Signal
@@ -204,14 +203,10 @@ class DatabaseLoop(TaskLoop):
         self._tables: DatabaseCarrier | None = None
 
     def _begin(self, keeper: LivingKeeper) -> TaskWorker:
-        """A worker for the new session. Raises UserError when another server has dropped this
-        replica.
-        """
-        if not is_registered(keeper, self._paths, self._replica):
-            raise UserError(
-                f"replica {self._replica!r} of {self._paths.root} was dropped: DROP DATABASE "
-                f"{self._database} here too, and create it again to come back"
-            )
+        """A worker for the new session. Raises UserError when this replica is not in ZooKeeper."""
+        problem = why_not_registered(keeper, self._paths, self._database, self._replica)
+        if problem is not None:
+            raise problem
         worker = TaskWorker(
             keeper,
             self._paths.queue,

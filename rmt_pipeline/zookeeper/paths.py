@@ -288,6 +288,9 @@ class DatabasePaths:
     dropping = _Below("dropping")
     """Ephemeral: held by the process that removes the database with its last replica."""
 
+    restored = _Below("restored")
+    """There if ZooKeeper had lost the database, and a server made it again."""
+
     def log_ptr(self, name: str) -> str:
         """The node with the number of the last statement that this replica is done with, whether it
         succeeded or not.

@@ -9,18 +9,23 @@ from rmt_pipeline.catalog.replicated import (
     ReplicatedDatabase,
     encode_replicated,
     replicated_database,
+    uuid_made_by,
 )
 from rmt_pipeline.cluster.database import (
     NO_TASK,
+    DatabaseLost,
     drop_database_replica,
     log_pointer,
+    make_database,
     picture,
     register,
     remove_replica,
+    update_record,
+    why_not_registered,
 )
 from rmt_pipeline.cluster.queue import HostResult, put_in
 from rmt_pipeline.config import expand
-from rmt_pipeline.context import with_names
+from rmt_pipeline.context import ServerContext, with_names
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import (
     Conflict,
@@ -35,6 +40,7 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.nodes.tasks import TableRecord, Task
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.protocol.text import require_node, require_path
+from rmt_pipeline.replica.life.restore import NothingToRestore
 from rmt_pipeline.sql.define.show_create import create_query
 from rmt_pipeline.sql.formats.rows import Columns, Done, Result
 from rmt_pipeline.sql.run.context import SessionContext
@@ -54,12 +60,14 @@ from rmt_pipeline.syntax.statements.nodes import (
     ReplicatedEngine,
     Statement,
     SystemDropDatabaseReplica,
+    SystemRestoreDatabase,
     SystemSyncDatabase,
     TableName,
     UndropTable,
 )
 from rmt_pipeline.syntax.statements.parse import parse
 from rmt_pipeline.system import EventWaker
+from rmt_pipeline.zookeeper.batches import refusals
 from rmt_pipeline.zookeeper.keeper import (
     Check,
     Create,
@@ -212,6 +220,63 @@ def sync_database(session: SessionContext, statement: SystemSyncDatabase) -> Don
     return Done()
 
 
+def restore_database(session: SessionContext, statement: SystemRestoreDatabase) -> Done:
+    """SYSTEM RESTORE DATABASE REPLICA: ZooKeeper lost the database. Make it again, with the tables
+    of this server, and wait until the server has taken it up. Raises as `restore_lost`.
+    """
+    found = _required(session, statement.database)
+    words = restore_lost(session.server, statement.database, found)
+    done = _wait_active(session, DatabasePaths(found.path), found.name)
+    return Done("; ".join(filter(None, (words, done.note))))
+
+
+def restore_lost(server: ServerContext, name: str, database: ReplicatedDatabase) -> str:
+    """Make the database in ZooKeeper again if it is not there, with a record for each table of this
+    server that has none, and then this replica of it. May be repeated. Returns, in words, which
+    tables have no record: their server moves them to `<database>_broken_tables`.
+
+    The records come first: as soon as the replica is there, the server compares its tables with
+    them. Raises NothingToRestore; UserError when the replica was dropped, and not lost.
+    """
+    keeper, paths = server.keeper(), DatabasePaths(database.path)
+    problem = why_not_registered(keeper, paths, name, database.name)
+    if problem is None:
+        raise NothingToRestore(
+            f"{paths.root} has the replica {database.name!r}: there is nothing to restore"
+        )
+    if not isinstance(problem, DatabaseLost):
+        raise problem
+    make_database(keeper, paths, name, is_restored=True)
+    catalog = server.catalog
+    here = [(catalog.definition(name, table), False) for table in catalog.tables(name)]
+    here += [(one.definition, one.permanently) for one in catalog.detached(name)]
+    known = {one.origin: table for table, one in picture(keeper, paths).tables.items()}
+    aside = []
+    for table, is_detached in here:
+        origin = _origin_of(table, server.server.name)
+        record = TableRecord(
+            origin, create_query(table), table.metadata_version, 0, is_detached
+        )
+        if origin in known:  # by another server, which may have missed an ALTER
+            update_record(keeper, paths, known[origin], record)
+            continue
+        made = Create(paths.table(table.name), record.encode())
+        if not origin or refusals(keeper, [[made]])[0] is not None:  # the name is taken
+            aside.append(table.name)
+    register(keeper, paths, name, replica=database.name, server=server.server.name)
+    return f"moved to {name}_broken_tables: {', '.join(aside)}" if aside else ""
+
+
+def _origin_of(definition: TableDefinition, server: str) -> str:
+    """The id of the statement that made the table, which is in the path that the table was given;
+    "" for a table whose path was typed, of which it is not known any more.
+    """
+    for piece in definition.engine.zookeeper_path.split("/"):
+        if uuid_made_by(piece, server) == definition.uuid:
+            return piece
+    return ""
+
+
 def drop_replica_of_database(
     session: SessionContext, statement: SystemDropDatabaseReplica
 ) -> Done:
@@ -320,6 +385,9 @@ def ask_replicas(
     for table in _tables_named(statement):
         server.catalog.has(database, table.name)  # raises if the name is not allowed
     paths, request_id = DatabasePaths(found.path), server.ids.new_id()
+    problem = why_not_registered(server.keeper(), paths, database, found.name)
+    if problem is not None:  # else the log would be made again, without a database
+        raise problem
     settings = session.settings
     if isinstance(statement, CreateTable):
         text = _create_text(session, statement, request_id)

@@ -23,7 +23,11 @@ from rmt_pipeline.replica.work.running import stop_by_hand
 from rmt_pipeline.sql.define.partition import partition_id_of
 from rmt_pipeline.sql.formats.rows import Columns, Done, Result, Rows, rows_of
 from rmt_pipeline.sql.run.context import SessionContext
-from rmt_pipeline.sql.run.databases import drop_replica_of_database, sync_database
+from rmt_pipeline.sql.run.databases import (
+    drop_replica_of_database,
+    restore_database,
+    sync_database,
+)
 from rmt_pipeline.sql.run.partitions import CommandResult, results
 from rmt_pipeline.sql.run.tables import ACTIVE_WAIT_S
 from rmt_pipeline.syntax.statements.nodes import (
@@ -34,6 +38,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     SystemDropReplica,
     SystemNothingToDo,
     SystemRestartReplica,
+    SystemRestoreDatabase,
     SystemRestoreReplica,
     SystemStatement,
     SystemSwitch,
@@ -69,6 +74,8 @@ def upkeep(  # noqa: C901, PLR0912  one line each
             return restore_replica(session, statement)
         case SystemSyncDatabase():
             return sync_database(session, statement)
+        case SystemRestoreDatabase():
+            return restore_database(session, statement)
         case SystemDropDatabaseReplica():
             return drop_replica_of_database(session, statement)
         case SystemNothingToDo():

@@ -9,13 +9,12 @@ them, and the others wait:
     executed? ──► lock, ephemeral ──► executed? ──► the multi that does it also writes `executed`
 """
 
-import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from typing import assert_never
 
-from rmt_pipeline.catalog.replicated import replicated_database
+from rmt_pipeline.catalog.replicated import replicated_database, uuid_made_by
 from rmt_pipeline.cluster.queue import make_node
 from rmt_pipeline.cluster.worker import BegunTask
 from rmt_pipeline.context import ServerContext
@@ -115,7 +114,7 @@ class TaskContext(ServerContext):
 
     def uuid_of(self, origin: str) -> str:
         """The uuid of the table on this server that the statement of this id makes."""
-        return hashlib.sha256(f"{origin} {self.server.name}".encode()).hexdigest()[:32]
+        return uuid_made_by(origin, self.server.name)
 
     def create_table(
         self, definition: TableDefinition, *, if_not_exists: bool = False, called: str = ""

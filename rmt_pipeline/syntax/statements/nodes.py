@@ -402,6 +402,13 @@ class SystemSyncDatabase:
 
 
 @dataclass(frozen=True, slots=True)
+class SystemRestoreDatabase:
+    """`SYSTEM RESTORE DATABASE REPLICA d`: make a Replicated database again that ZooKeeper lost."""
+
+    database: str
+
+
+@dataclass(frozen=True, slots=True)
 class SystemDropDatabaseReplica:
     """`SYSTEM DROP DATABASE REPLICA 'shard|replica' [FROM DATABASE d | FROM ZKPATH '/…']`: remove a
     dead replica of a Replicated database from ZooKeeper.
@@ -654,6 +661,7 @@ SystemStatement = (
     | SystemUnfreeze
     | SystemWaitLoadingParts
     | SystemSyncDatabase
+    | SystemRestoreDatabase
     | SystemDropDatabaseReplica
 )
 
@@ -670,6 +678,7 @@ ClusterStatement = (
     | Optimize
     | SystemSyncReplica
     | SystemSyncDatabase
+    | SystemRestoreDatabase
     | SystemSwitch
     | SystemRestartReplica
     | SystemRestoreReplica

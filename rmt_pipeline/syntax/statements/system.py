@@ -16,6 +16,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     SystemDropReplica,
     SystemNothingToDo,
     SystemRestartReplica,
+    SystemRestoreDatabase,
     SystemRestoreReplica,
     SystemStatement,
     SystemSwitch,
@@ -100,7 +101,7 @@ def system(cursor: Cursor) -> SystemStatement:
     for verb, read in _OF_REPLICAS.items():
         if cursor.take_words(verb, "REPLICA"):
             return read(cursor)
-    if cursor.at_words("SYNC", "DATABASE") or cursor.at_words("DROP", "DATABASE"):
+    if any(cursor.at_words(verb, "DATABASE", "REPLICA") for verb in _OF_REPLICAS):
         return _database_replica(cursor)
     switch = _switch(cursor)
     if switch is not None:
@@ -179,10 +180,15 @@ def _drop_replica(cursor: Cursor) -> SystemDropReplica:
     return SystemDropReplica(replica, zookeeper_path=path.rstrip("/"))
 
 
-def _database_replica(cursor: Cursor) -> SystemSyncDatabase | SystemDropDatabaseReplica:
+def _database_replica(
+    cursor: Cursor,
+) -> SystemSyncDatabase | SystemRestoreDatabase | SystemDropDatabaseReplica:
     if cursor.take_words("SYNC", "DATABASE", "REPLICA"):
         on_cluster(cursor)
         return SystemSyncDatabase(cursor.identifier("the name of a database"))
+    if cursor.take_words("RESTORE", "DATABASE", "REPLICA"):
+        on_cluster(cursor)
+        return SystemRestoreDatabase(cursor.identifier("the name of a database"))
     cursor.expect_words("DROP", "DATABASE", "REPLICA")
     replica = cursor.string("the name of a replica in single quotes, 'shard|replica'")
     cursor.expect_words("FROM")
