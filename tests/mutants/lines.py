@@ -379,6 +379,13 @@ MUTANTS: tuple[LineMutant, ...] = (
         UNANSWERED,
     ),
     LineMutant(
+        "mutations: one that is gone is created again",
+        f"{REPLICA}/mutations/mutations.py",
+        "    is_others = sent.number in map(int, entries)\n",
+        "    is_others = True\n",
+        UNANSWERED,
+    ),
+    LineMutant(
         "mutations: an allocation without an answer is forgotten",
         f"{REPLICA}/mutations/mutations.py",
         "        with seen_to(replica.keeper, strays):\n            created",

@@ -80,12 +80,14 @@ def load_mutations(replica: Replica, watch: Watch | None = None) -> Mutations:
 @dataclass(frozen=True, slots=True)
 class SentMutation:
     """A mutation that was sent to ZooKeeper. `lock` is the lock of one of its numbers, which the
-    same multi deletes; "" for a mutation of no partition. `version` is that of `/mutations`.
+    same multi deletes; "" for a mutation of no partition. `version` is that of `/mutations`, and
+    `number` the one that the next mutation got at that version.
     """
 
     entry: MutationEntry
     lock: str
     version: int
+    number: int
 
 
 class MutationUnsettled(OutcomeUnknown):
@@ -131,7 +133,9 @@ def create_mutation(
                 commands=commands,
             )
             lock = next(iter(locks.values()), "")
-            mutation_id = _write(replica, SentMutation(entry, lock, stat.version))
+            mutation_id = _write(
+                replica, SentMutation(entry, lock, stat.version, stat.next_sequence)
+            )
         except BaseException:
             release_numbers(replica, list(locks.values()))
             raise
@@ -178,8 +182,13 @@ def settle_mutation(
     mutation may have come first then; but two mutations of no partition that look the same are the
     same, because they change nothing.
 
-    Raises MutationUnsettled if this gets no answer either, UnknownMutation if the mutation was
-    killed before we learned of it.
+    What landed may be gone again. But the multi asserted the version of `/mutations`, which each
+    creation changes; so it is known which number the mutation got, if it landed. If no mutation has
+    had that number yet, or another one has it, ours did not land. If there was one and it is gone,
+    nobody can tell whether that was ours, and it must not be created again: an UPDATE would count
+    twice.
+
+    Raises MutationUnsettled if this gets no answer either, UnknownMutation if it can't be told.
     """
     keeper, table = replica.keeper, replica.table
     fence = (
@@ -192,6 +201,7 @@ def settle_mutation(
             keeper.multi(fence)
         except Refused:
             keeper.sync(table.root)
+            _, stat = keeper.get(table.mutations)
             entries = load_mutations(replica).entries
         else:
             return None
@@ -202,11 +212,15 @@ def settle_mutation(
             sent,
         ) from error
     found = [one for one, entry in entries.items() if entry == sent.entry]
-    if not found and is_held and sent.lock:
+    if found:
+        return found[0]
+    is_others = sent.number in map(int, entries)
+    if (is_held and sent.lock) or (stat.next_sequence > sent.number and not is_others):
         raise UnknownMutation(
-            f"{replica}: the mutation {sent.entry.commands} was created and killed at once"
+            f"{replica}: whether the mutation {sent.entry.commands} was created is not known; if "
+            "so, it was killed, or finished and forgotten. Look at the rows before you repeat it"
         )
-    return found[0] if found else None
+    return None
 
 
 def _text(entry: MutationEntry) -> bytes:

@@ -81,6 +81,10 @@ def mutate(replicas: Replicas, living: Callable[[], Replica] | None = None) -> s
     return request_mutation(living or (lambda: replicas["r1"]), parse_commands(DELETE), QUERY)
 
 
+def replicas_version(replicas: Replicas) -> int:
+    return replicas["r2"].keeper.get(replicas["r2"].table.replicas)[1].version
+
+
 def mutations(replicas: Replicas) -> list[str]:
     return list(load_mutations(replicas["r2"]).entries)
 
@@ -201,11 +205,54 @@ def test_a_mutation_that_is_killed_before_its_creator_hears_of_it_is_not_created
     with (
         before(keeper, unlocks, kill, alone=True),
         faulty(keeper, writes_mutation, landed=True),
-        pytest.raises(UnknownMutation, match="killed at once"),
+        pytest.raises(UnknownMutation, match="killed, or finished and forgotten"),
     ):
         mutate(replicas)
     assert mutations(replicas) == []
     assert locks(replicas) == []
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_mutation_that_is_gone_before_another_session_asks_is_not_created_again(
+    replicas, others
+):
+    """It was finished on every replica, and forgotten. An UPDATE would count twice."""
+    one = replicas["r1"]
+    another = replace(one, keeper=replicas.zookeeper.connect(), memory=Memory())
+
+    def goes() -> None:
+        one.keeper.close()
+        [created] = mutations(replicas)
+        replicas["r2"].keeper.multi(
+            transactions.remove_mutations(one.table, [created], replicas_version(replicas))
+        )
+        for _ in range(others):
+            create_mutation(replicas["r2"], DELETE)
+
+    with (
+        before(one.keeper, unlocks, goes, alone=True),
+        faulty(one.keeper, writes_mutation, landed=True),
+        pytest.raises(UnknownMutation, match="killed, or finished and forgotten"),
+    ):
+        mutate(replicas, lambda: another if one.session.is_retired else one)
+    assert len(mutations(replicas)) == others
+
+
+def test_a_mutation_that_another_one_came_before_is_created_behind_it(replicas):
+    """The first one never landed, and the number that it would have had is that of the other."""
+    one = replicas["r1"]
+    another = replace(one, keeper=replicas.zookeeper.connect(), memory=Memory())
+
+    def other() -> None:
+        one.keeper.close()
+        create_mutation(replicas["r2"], "DELETE WHERE n = 11")
+
+    with (
+        before(one.keeper, unlocks, other, alone=True),
+        faulty(one.keeper, writes_mutation, landed=False),
+    ):
+        created = mutate(replicas, lambda: another if one.session.is_retired else one)
+    assert mutations(replicas) == ["0000000000", created]
 
 
 @pytest.mark.parametrize("landed", [True, False])
