@@ -1731,8 +1731,15 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "aside: what its process has not computed is left out",
         ASIDE,
-        "units[len(done) :]]\n",
-        "units[len(units) :]]\n",
+        "units[len(done) :]\n",
+        "units[len(units) :]\n",
+        BESIDE,
+    ),
+    LineMutant(
+        "aside: a file that its process has begun is in the way",
+        ASIDE,
+        "                Path(unit.output).unlink(missing_ok=True)\n",
+        "                pass\n",
         BESIDE,
     ),
     LineMutant(

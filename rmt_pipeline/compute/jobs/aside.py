@@ -15,6 +15,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
 from typing import Any
 
 from rmt_pipeline.compute.jobs.task import try_unit
@@ -47,7 +48,11 @@ class Aside:
         """Compute the units, there or here."""
         with self._lock:
             done = self._there(units)
-        return done + [try_unit(unit, self._clock) for unit in units[len(done) :]]
+        left = units[len(done) :]
+        for unit in left:
+            with suppress(OSError):  # the process may have died while it wrote the file
+                Path(unit.output).unlink(missing_ok=True)
+        return done + [try_unit(unit, self._clock) for unit in left]
 
     def close(self) -> None:
         """End the process. Does not wait for callers: they do themselves what is left."""

@@ -104,3 +104,12 @@ def test_it_ends_when_it_has_nothing_to_do(tmp_path):
     assert aside._child.wait(LIMIT_S)
     [done] = aside.run(units(tmp_path / "after"))
     assert isinstance(done, UnitDone)
+
+
+def test_what_a_process_was_killed_in_the_middle_of_is_done_again(tmp_path, aside):
+    """Its file is there already, in part."""
+    os.kill(running(aside, tmp_path), signal.SIGKILL)
+    [unit] = units(tmp_path / "after")
+    Path(unit.output).write_bytes(b"half of it")
+    [done] = aside.run([unit])
+    assert isinstance(done, UnitDone)
