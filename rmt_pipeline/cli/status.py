@@ -185,7 +185,8 @@ def _print_tables(zookeeper: _ZooKeeper, server: ServerConfig, health: Health) -
                 zookeeper.require(context)
                 lines = list(_table_lines(table, health))
             except ZooKeeperUnreachable as error:
-                asked, lines = False, _lines_without_zookeeper(table, error)
+                lines = _lines_without_zookeeper(table, f": {error}" if asked else "")
+                asked = False
             for line in lines:
                 print(f"  {line}", flush=True)
     return asked and not damaged
@@ -350,13 +351,14 @@ def _detached_lines(one: DetachedTable) -> Iterator[str]:
     yield f"  replica {engine.replica} of {engine.zookeeper_path} keeps its place there"
 
 
-def _lines_without_zookeeper(table: Table, error: ZooKeeperUnreachable) -> list[str]:
+def _lines_without_zookeeper(table: Table, why: str) -> list[str]:
+    """`why` is told with the first table alone: a server may have hundreds."""
     name, seen = table.definition.full_name, table.store.marks.active_seen()
     if seen is None:
-        return [f"{name}: no ZooKeeper, nothing can be read: {error}"]
+        return [f"{name}: no ZooKeeper, nothing can be read{why}"]
     since = datetime.fromtimestamp(seen.seen_s, tz=UTC).isoformat(timespec="seconds")
     return [
-        f"{name}: no ZooKeeper, nothing can be written: {error}",
+        f"{name}: no ZooKeeper, nothing can be written{why}",
         f"  reads go on from the parts that the server knew at {since}: {len(seen.parts)}",
     ]
 

@@ -339,7 +339,8 @@ class _Home:
             if part in known:
                 raise DirectoryAlreadyExists(
                     f"Directory {self.shadow.shown(self.path)}{part} already exists and is not "
-                    "empty: it was frozen under this name before. Nothing was frozen now"
+                    "empty: it was frozen under this name before. Nothing was frozen now: give "
+                    "another name, or UNFREEZE that one first"
                 )
         self._sweep(known)
         new = tuple(FrozenPart.of(part, manifest) for part, manifest in parts)

@@ -133,7 +133,10 @@ def _next_row(source: str, at: int, stop: int, rows: int) -> int:
     if rows and at < stop and source[at] == ",":
         at = skip_space(source, at + 1, stop)
     if at < stop and source[at] != "(":
-        raise problem(source, at, f"expected `(` of row {rows + 1} of VALUES")
+        words = f"expected `(` of row {rows + 1} of VALUES"
+        if source[at : at + 8].upper() == "SETTINGS":
+            words += "; SETTINGS stand before VALUES"
+        raise problem(source, at, words)
     return at
 
 

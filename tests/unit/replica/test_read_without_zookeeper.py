@@ -291,6 +291,8 @@ def test_status_says_from_when_the_reads_are(directory, capsys):
     told = capsys.readouterr().out
     assert "default.t: no ZooKeeper, nothing can be written" in told
     assert re.search(r"reads go on from the parts that the server knew at \S+: 2\n", told)
+    assert told.count("nothing can be written: no ZooKeeper answered") == 1
+    assert "default.u: no ZooKeeper, nothing can be read\n" in told
 
 
 def test_status_waits_once_for_a_zookeeper_that_is_frozen(directory, capsys):

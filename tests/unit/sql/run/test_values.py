@@ -144,6 +144,7 @@ def test_a_row_of_another_width_is_refused_with_the_columns(text):
         ("", "has no rows"),
         ("1, 2", r"line 1, column 1: expected `\(` of row 1"),
         ("(1), 2", r"column 6: expected `\(` of row 2"),
+        ("(1) SETTINGS insert_quorum = 2", r"row 2 of VALUES; SETTINGS stand before VALUES"),
         ("(1", r"no `\)`"),
         ("(f(1)", r"no `\)`"),
         ("((1)", r"no `\)`|never closed"),
