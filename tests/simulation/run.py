@@ -41,7 +41,7 @@ from tests.simulation.checkers import (
     what_is_missing,
 )
 from tests.simulation.ledger import Ledger
-from tests.simulation.size import COMMIT_BYTES_MAX, Size
+from tests.simulation.size import COMMIT_BYTES_MAX, STORM_STEPS, Size
 from tests.simulation.workload import Workload, check_parts, clean_up
 from tests.support.cluster import FORMS, Cluster
 from tests.support.fast import remembering
@@ -49,7 +49,6 @@ from tests.support.kept_view import Compared
 from tests.support.schedule import Schedule, Swarm
 from tests.support.world import World
 
-STORM_STEPS = 600
 CALM_STEPS_MAX = 20_000
 NEVER_S = 1e9
 SECOND = TablePaths("/tables/u")
@@ -78,6 +77,7 @@ class Run:
     """When the calm begins everybody starts anew; otherwise it has to come by itself."""
     tables: Tables | None = None
     """Both, when there are two."""
+    storm_steps: int = STORM_STEPS
 
     @property
     def books(self) -> list[tuple[Cluster, Ledger]]:
@@ -112,7 +112,9 @@ def build(schedule: Schedule, size: Size | None = None) -> Run:
         world.oddity = schedule.rng.choice((0.0, 0.0, 0.2))
         restarts = schedule.rng.random() < RESTARTS
         Workload(cluster, ledger, size, tables).begin()
-    return Run(world, cluster, ledger, size.commit_bytes_max, restarts, tables)
+    return Run(
+        world, cluster, ledger, size.commit_bytes_max, restarts, tables, size.storm_steps
+    )
 
 
 def with_another_table(cluster: Cluster, ledger: Ledger) -> Tables:
@@ -185,7 +187,7 @@ def storm_and_calm(run: Run) -> None:
     if run.world.rng.random() < CALM_BEFORE:
         with run.world.schedule.truce():
             run.world.run(CALM_STEPS_MAX, lambda: what_is_missing(run.cluster) is None)
-    run.world.run(STORM_STEPS)
+    run.world.run(run.storm_steps)
     live_on(run)
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 
 from rmt_pipeline.protocol import limits
 
+STORM_STEPS = 600
+LONG_STORM_STEPS = 1500
 COMMIT_BYTES_MAX = limits.INSERT_BYTES_MAX
 REMOVED = 0.07  # of the worlds have tables that are dropped and created again
 KEPT = 0.06  # of the others set parts aside, attach, fetch and freeze them
@@ -51,6 +53,7 @@ class Size:
     """How often the table is dropped, on one server or on all, and created again."""
     keepings: int = 0
     """How often parts are detached, attached, fetched into a second table, or frozen."""
+    storm_steps: int = STORM_STEPS
 
     @classmethod
     def drawn(cls, rng: random.Random) -> "Size":
@@ -65,13 +68,17 @@ class Size:
                 drops=random.Random(f"{state} restored drops").choice((0, 3)),
             )
         if random.Random(f"{state} restored mutations").random() < RESTORED:
-            return replace(
+            drawn = replace(
                 cls._with_restores(rng),
                 some_live_on=apart.random() < LIVED_THROUGH,
                 drops=apart.choice((0, 0, 3)),
                 mutations=apart.choice((0, 2, 4)),
                 alters=apart.choice((0, 2, 4)),
             )
+            if random.Random(f"{state} some inserts").random() < 0.5:  # soon there are no more
+                few = apart.choice((1, 2, 3))
+                return replace(drawn, inserts_each=few, storm_steps=LONG_STORM_STEPS)
+            return drawn
         if random.Random(f"{state} aside").random() < KEPT:
             return cls._with_keepings(rng)
         hosts = rng.choice((2, 2, 3, 3, 4))

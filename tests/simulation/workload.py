@@ -459,7 +459,7 @@ class Workload:
                 partitions=self._drawn_partitions(),
             )
             if self._rng.random() < 0.7:
-                self._until_some_part_has_it()
+                self._until_some_part_has_it(looks=self._size.storm_steps // 6)
         if self._size.alters and self._rng.random() < 0.6:
             self._alter()
         self._world.sleep_s(self._rng.uniform(0.0, 0.4))
@@ -482,10 +482,10 @@ class Workload:
                 other = tables.target.sites[site.replica]
                 tables.target.spawn(other, "drop", drop(partition))
 
-    def _until_some_part_has_it(self) -> None:
+    def _until_some_part_has_it(self, looks: int = 100) -> None:
         """The worst moment for a kill: some parts are mutated already and some are not."""
         nodes = self._world.zookeeper.nodes
-        for _ in range(100):
+        for _ in range(looks):
             newest = max(self._ledger.mutations, default=None)
             versions = dict(self._ledger.mutations[newest].block_numbers) if newest else {}
             for site in self._cluster.sites.values():
