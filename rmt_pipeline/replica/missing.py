@@ -44,11 +44,7 @@ def why_missing(replica: Replica, wanted: Iterable[PartName]) -> dict[PartName, 
         queued = _queued(replica, living)
         promised = _promised(replica, living)
     found: dict[PartName, str] = {}
-    lost = {
-        part: sorted(_lost(part, queued, promised))
-        for part in parts
-        if not _holders(part, promised)
-    }
+    lost = {part: sorted(_lost(part, queued, promised)) for part in parts}
     first_ones = {some[0] for some in lost.values() if some}
     unseen = yet_to_look(replica, first_ones) if first_ones else {}
     for part in parts:

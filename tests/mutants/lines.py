@@ -625,6 +625,14 @@ MUTANTS: tuple[LineMutant, ...] = (
         "::test_what_was_inserted_again_after_a_drop_has_its_id",
     ),
     LineMutant(
+        "mutate: numbers are given out while the table is restored",
+        f"{REPLICA}/mutations/mutations.py",
+        "            created = replica.keeper.multi([*ops, Check(replica.paths.is_active)])",
+        "            created = replica.keeper.multi(ops)",
+        "tests/unit/replica/life/test_after_restore.py"
+        "::test_no_mutation_gets_its_numbers_while_the_table_is_restored",
+    ),
+    LineMutant(
         "mutate: by what a table that is made again knows",
         f"{REPLICA}/work/mutate.py",
         "    replica.require_meant()",

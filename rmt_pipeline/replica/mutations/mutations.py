@@ -292,6 +292,9 @@ def take_locks(
     """Take a number for each of these partitions, ascending if one is named several times; returns
     the paths of their locks. `version` and `commands` are those of `lock_partitions`.
 
+    Only an active replica gets numbers: while a table is made again from the disks, one of them may
+    have blocks of greater numbers, and would be left out. Raises TableIsReadOnly.
+
     Whatever goes wrong, no lock stays behind: the session deletes those that may have been made.
     That is why a request without an answer raises Unavailable and not OutcomeUnknown.
     """
@@ -303,7 +306,14 @@ def take_locks(
     )
     try:
         with seen_to(replica.keeper, strays):
-            created = replica.keeper.multi(ops)
+            created = replica.keeper.multi([*ops, Check(replica.paths.is_active)])
+    except Refused as refused:
+        if refused.path != replica.paths.is_active:
+            raise
+        raise TableIsReadOnly(
+            f"{replica} is not active, so it gets no block number: nothing was changed. Is its "
+            "server running, or is the table being restored?"
+        ) from refused
     except OutcomeUnknown as unknown:
         raise Unavailable(
             f"{replica}: ZooKeeper did not answer when it was asked for block numbers ({unknown}); "

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -11,7 +12,7 @@ from rmt_pipeline.compute.jobs.mutate import LocalMutator
 from rmt_pipeline.compute.merge.job import MergeDone, MergeJob, MergeOutcome
 from rmt_pipeline.compute.mutate.job import MutateJob, MutateOutcome
 from rmt_pipeline.protocol.log.codec import encode
-from rmt_pipeline.protocol.log.entry import MergeParts
+from rmt_pipeline.protocol.log.entry import MergeParts, MutatePart
 from rmt_pipeline.protocol.nodes.records import Attempts
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
@@ -28,6 +29,7 @@ from rmt_pipeline.replica.assign.merges import (
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.check import check_part, refetch
+from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper.keeper import Create
 from tests.support.executor import Executor
 from tests.support.local_replicas import Replicas
@@ -202,6 +204,42 @@ def test_what_does_not_add_up_is_set_aside_and_made_anew(replicas):
         assert aside in replicas.stores["r1"].detached()
     [made] = replicas.step("r1").done
     assert (made.error, made.rows) == ("", 3)
+
+
+def test_who_has_other_rows_than_another_replica_has_published_fetches_those(replicas):
+    """Nothing is set aside: ours is not published anyway."""
+    write(replicas, merge_over(FIRST, SECOND, THIRD))
+    replicas.step("r2", "fetch")
+    [made] = replicas.step("r2").done
+    assert made.error == ""
+    replicas.step("r1", merger=Forgets(replicas))
+    assert replicas.stores["r1"].detached() == []
+
+
+def test_parts_of_another_partition_are_not_covered():
+    a, b = PartName.parse("a_0_0_0"), PartName.parse("b_0_0_0")
+    there = accounting._There((a, b), ["a_1_1_0", "b_1_1_0"])
+    assert there.of("a") == [a, PartName.parse("a_1_1_0")]
+
+
+def test_a_listing_is_used_for_a_while_and_then_made_anew(replicas, monkeypatch):
+    replica = replicas["r1"]
+    entry = MutatePart(
+        create_time=1, source_replica="r1", source=FIRST, result=replace(FIRST, mutation=5)
+    )
+    right, listed = accounting._There.now, []
+
+    def now(one):
+        listed.append(replica.clock.monotonic_s())
+        return right(one)
+
+    monkeypatch.setattr(accounting._There, "now", now)
+    accounts = accounting.Accounts(replica)
+    for pause_s in (0.0, accounting.LISTED_VALID_S, 0.001):
+        replicas.clock.sleep_s(pause_s)
+        accounts.require(entry, cast("StagedPart", None))
+    first, second = listed
+    assert second - first > accounting.LISTED_VALID_S
 
 
 def test_no_more_than_ten_of_them_are_kept(replicas):

@@ -4,6 +4,8 @@ can be done about it.
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 from rmt_pipeline.cli.mutations import progress_lines
 from rmt_pipeline.protocol.background import Background
+from rmt_pipeline.protocol.log.entry import DropPart, GetPart, ReplaceRange, parts_brought
 from rmt_pipeline.protocol.nodes.records import Attempts
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica import missing
@@ -31,9 +34,10 @@ from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.check import refetch
 from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
 from rmt_pipeline.sql.system.replication import REPLICATION_QUEUE, _queue_rows
-from rmt_pipeline.zookeeper.keeper import Create, Delete, Keeper
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Keeper, SetData
+from rmt_pipeline.zookeeper.known import KnownQueue
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
-from rmt_pipeline.zookeeper.snapshot import queue_snapshot
+from rmt_pipeline.zookeeper.snapshot import queue_snapshot, queued_entries
 from tests.support.local_replicas import Replicas
 
 LOST = PartName.parse("all_0_0_0")
@@ -241,3 +245,84 @@ def test_a_replica_that_is_dropped_meanwhile_stops_nobody(replicas, monkeypatch)
     work_once = replicas.step("r1", "fetch")
     assert work_once.done
     assert why_missing(replicas["r1"], [LOST])[LOST].startswith("all_0_0_0 is lost")
+
+
+def tried_by(replicas: Replicas, name: str) -> list[str]:
+    """Where this replica notes how it has tried to bring the part."""
+    keeper, paths = replicas[name].keeper, replicas[name].paths
+    entries = queued_entries(keeper, paths, KnownQueue())
+    return [
+        paths.attempts_of(node)
+        for node, entry in entries.items()
+        if LOST in parts_brought(entry)
+    ]
+
+
+def test_this_replica_asks_its_own_disk_and_not_its_queue(replicas):
+    lose(replicas, "r1", "r2")
+    work(replicas, "r1", "r2")
+    one = replicas["r1"]
+    there = [path for path in tried_by(replicas, "r1") if one.keeper.exists(path)]
+    one.keeper.multi([Delete(path) for path in there])
+    assert yet_to_look(one, [LOST]) == {}
+
+
+def test_who_has_tried_before_somebody_gave_a_part_up_has_yet_to_look(replicas):
+    """Another replica had the part then."""
+    lose(replicas, "r1", "r2")
+    work(replicas, "r1", "r2")
+    one = replicas["r1"]
+    assert yet_to_look(one, [LOST]) == {}
+    replicas.clock.passed_s += 60
+    one.keeper.multi([SetData(one.paths.is_lost, b"0")])
+    assert yet_to_look(one, [LOST]) == {LOST: ("r2",)}
+
+
+def test_who_has_tried_and_did_not_look_at_his_own_disk_has_yet_to_look(replicas):
+    lose(replicas, "r1", "r2")
+    work(replicas, "r1", "r2")
+    two, [path] = replicas["r2"], tried_by(replicas, "r2")
+    attempts = Attempts.decode(two.keeper.get(path)[0])
+    two.keeper.multi([SetData(path, replace(attempts, is_unseen=True).encode())])
+    assert yet_to_look(replicas["r1"], [LOST]) == {LOST: ("r2",)}
+
+
+def test_who_has_tried_another_entry_may_still_have_a_copy_in_another_table(
+    replicas, monkeypatch
+):
+    copied = ReplaceRange(
+        create_time=1,
+        source_replica="r1",
+        range=PartName.parse("all_0_0_0"),
+        from_database="default",
+        from_table="u",
+        source_parts=("all_5_5_0",),
+        new_parts=(LOST,),
+        part_checksums=("",),
+    )
+    fetched = GetPart(create_time=1, source_replica="r1", part=LOST)
+    one, peer = replicas["r1"], replicas["r2"].paths
+    nodes = {"queue-0000000097": fetched, "queue-0000000098": copied}
+    monkeypatch.setattr(missing, "entries_to_come", lambda *_: [copied])
+    tries = Attempts(tries=2, last_exception="", last_attempt_s=1, postpone_reason="")
+    made = [Create(peer.attempts_of(node), tries.encode()) for node in nodes]
+    one.session.multi(made[:1])
+    assert missing._may_copy(one, peer, LOST, nodes)
+    one.session.multi(made[1:])
+    assert not missing._may_copy(one, peer, LOST, nodes)
+
+
+def test_a_part_that_is_going_to_be_dropped_is_not_lost() -> None:
+    some, other = (
+        DropPart(create_time=1, source_replica="r1", part=PartName.parse(name))
+        for name in ("all_0_3_1", "all_1_1_0")
+    )
+    assert missing._lost(LOST, [some], {}) == set()
+    assert missing._lost(LOST, [other], {}) == {LOST}
+
+
+def test_how_many_parts_are_lost_is_said(replicas) -> None:
+    first, second = LOST, PartName.parse("all_1_1_0")
+    said = partial(missing._lost_words, replicas["r1"], names=["r1"], unseen=[])
+    assert said([first]).startswith("all_0_0_0 is lost")
+    assert said([first, second]).startswith("all_0_0_0 (and 1 more parts) is lost")

@@ -2,12 +2,14 @@
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.log.entry import GetPart, MergeParts
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.replica.put_back import PutBack, what_is_left
+from rmt_pipeline.replica.put_back import PutBack, stage_what_is_left, what_is_left
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import check_part
 from tests.support.local_replicas import Replicas
@@ -40,3 +42,23 @@ def test_what_nobody_had_before_is_not_looked_for(replica: Replica) -> None:
 def test_what_was_looked_for_in_vain_is_looked_for_once(replica: Replica) -> None:
     replica.store.marks.looked_again(PART)
     assert what_is_left(replica, BROUGHT) is None
+
+
+def test_what_is_whole_here_and_as_promised_is_staged_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    """Other rows under the part's name, which somebody put there, are not what was promised."""
+    with Replicas(tmp_path, ["r1"]) as opened:
+        replica, store = opened["r1"], opened.stores["r1"]
+        opened.insert("r1", 1)
+        right, strange = (
+            Path(store.directory(part)) for part in (PART, opened.insert("r1", 2))
+        )
+        right.rename(tmp_path / "right")
+        check_part(replica, PART)
+        (tmp_path / "right").rename(right)
+        assert stage_what_is_left(replica, "queue-0000000000", PART).manifest.rows == 1
+        shutil.rmtree(right)
+        shutil.copytree(strange, right)
+        with pytest.raises(Corruption, match="is not whole"):
+            stage_what_is_left(replica, "queue-0000000000", PART)

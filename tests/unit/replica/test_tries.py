@@ -2,9 +2,11 @@
 for what only a person can mend.
 """
 
+import re
 import warnings
 from collections.abc import Callable
 from functools import partial
+from itertools import accumulate, takewhile
 
 import pytest
 
@@ -110,6 +112,16 @@ def test_each_reason_is_told_once():
     first, second = (str(one.message) for one in told)
     assert first.endswith("t is not active. Server r1 does not run")
     assert second.endswith("no answer")
+
+
+def test_how_long_it_is_tried_again_is_what_is_left_of_all_pauses():
+    clock = StillClock()
+    with pytest.warns(StillTrying) as told:
+        pause_until_ended(tries_of(clock, stopped))
+    said = re.search(r"for up to (\d+) s", str(told[0].message))
+    assert said is not None
+    paused_before = sum(takewhile(lambda so_far: so_far < 1.0, accumulate(clock.slept)))
+    assert float(said[1]) == pytest.approx(sum(clock.slept), abs=1.0 + paused_before)
 
 
 def test_a_short_wait_is_not_worth_a_word():

@@ -180,9 +180,11 @@ def test_a_mutation_is_settled_in_another_session(replicas, landed):
     keeper = one.keeper
 
     def living() -> Replica:
-        if one.session.is_retired:
-            return another
-        return one
+        if not one.session.is_retired:
+            return one
+        if another.keeper.exists(one.paths.is_active) is None:  # its server has a new one, too
+            another.session.multi([Create(one.paths.is_active, b"", ephemeral=True)])
+        return another
 
     another = replace(one, keeper=replicas.zookeeper.connect(), memory=Memory())
     with (

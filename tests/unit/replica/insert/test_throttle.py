@@ -94,6 +94,16 @@ def test_then_they_fail_and_the_error_says_what_to_do(replicas):
     assert throttle(replicas, parts_to_throw_insert=4) == []
 
 
+def test_of_many_runs_the_three_that_made_most_parts_are_named(tmp_path):
+    with Replicas(tmp_path, ["r1"]) as opened:
+        for number, run in enumerate("aabbbccd"):
+            opened.table("r1").insert([{"n": number}], run_id=f"run-{run}")
+        opened.set(parts_to_throw_insert=3)
+        with pytest.raises(TooManyParts) as raised:
+            throttle(opened)
+    assert "came from: run-b (3), run-a (2), run-c (2). " in str(raised.value)
+
+
 def test_a_limit_holds_for_inserts_that_come_at_once(replicas):
     replicas.set(parts_to_throw_insert=5)
     for value in (3, 4):

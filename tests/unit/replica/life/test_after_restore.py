@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.protocol.errors import Conflict, ReplicaDropped
+from rmt_pipeline.protocol.errors import Conflict, ReplicaDropped, TableIsReadOnly
 from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.replica.assign.merges import optimize_partition
@@ -188,6 +188,28 @@ def test_no_part_is_mutated_as_a_table_that_is_made_again_says(
         two.restore(name)
     two.live_on()
     assert two.values("r1") == two.values("r2") == Counter([5])
+
+
+def test_no_mutation_gets_its_numbers_while_the_table_is_restored(two: Disaster) -> None:
+    """r1 is made again, and its server knows that; r2 has yet to say that it has a block of a
+    greater number. The mutation would not be for that one.
+    """
+    two.insert("r1", 1)
+    two.insert("r2", 2)
+    two.wipe()
+    two.restore("r1")
+    one = two.connect("r1")
+    made = one.definition.of_creation(one.keeper.children(one.paths.creations))
+    assert made is not None
+    one.become(made)
+    with pytest.raises(TableIsReadOnly, match="not active, so it gets no block number"):
+        create_mutation(one, "DELETE WHERE n > 0")
+    two.restore("r2")
+    two.live_on()
+    create_mutation(two["r1"], "DELETE WHERE n > 0")
+    assert isinstance(assign_mutations(two["r1"]), list)
+    two.work_off()
+    assert two.values("r1") == two.values("r2") == Counter()
 
 
 def test_no_mutation_is_noted_as_finished_because_one_of_before_was(two: Disaster) -> None:
