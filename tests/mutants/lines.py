@@ -641,6 +641,14 @@ MUTANTS: tuple[LineMutant, ...] = (
         "::test_no_part_is_mutated_as_a_table_that_is_made_again_says",
     ),
     LineMutant(
+        "restore: the definition is that of before the disk was looked at",
+        f"{REPLICA}/life/restore.py",
+        "    replica.definition = replica.update_definition(lambda now: now)",
+        "    pass",
+        "tests/unit/replica/life/test_after_restore.py"
+        "::test_an_alter_that_another_process_takes_up_meanwhile_is_restored",
+    ),
+    LineMutant(
         "restore: what is announced is not synced",
         f"{REPLICA}/life/disk_parts.py",
         "    store.sync_names()",

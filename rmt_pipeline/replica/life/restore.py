@@ -164,18 +164,18 @@ def restore(replica: Replica, creator: bytes) -> Restored:
     keeper, table = replica.session, replica.table
     keeper.sync("/")  # else a ZooKeeper server that is behind may answer with an older table
     disk = parts_of_disk(replica)
-    marks = replica.store.marks
-    for part in marks.given_up():  # from now on another part may have its name
-        marks.looked_again(part)
+    # A process that lived on may have taken up an ALTER, and made parts with it.
+    replica.definition = replica.update_definition(lambda now: now)
+    for part in replica.store.marks.given_up():  # from now on another part may have its name
+        replica.store.marks.looked_again(part)
     if not _begin(replica):
         return _join(replica, creator, disk)
     for _ in range(_OPENINGS_MAX):
         inserts = announce(replica, creator, disk)
         waits_for = _awaited(keeper, table)
-        united = None
-        if not waits_for:
-            united = _open(replica)
-            waits_for = () if united is not None else _awaited(keeper, table)
+        united = None if waits_for else _open(replica)
+        if not waits_for and united is None:
+            waits_for = _awaited(keeper, table)
         if replica.name not in waits_for:
             break
     return Restored(

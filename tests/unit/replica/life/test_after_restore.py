@@ -3,7 +3,7 @@ before. Versions and numbers begin anew: what was true of a node is said of anot
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +13,12 @@ import pytest
 from rmt_pipeline.protocol.errors import Conflict, ReplicaDropped, TableIsReadOnly
 from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
+from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.life import announce
 from rmt_pipeline.replica.life.drop import delete_tree
-from rmt_pipeline.replica.life.restore import NothingToRestore
+from rmt_pipeline.replica.life.restore import NothingToRestore, restore
 from rmt_pipeline.replica.life.start import activate, start
 from rmt_pipeline.replica.mutations.mutations import (
     create_mutation,
@@ -210,6 +211,27 @@ def test_no_mutation_gets_its_numbers_while_the_table_is_restored(two: Disaster)
     assert isinstance(assign_mutations(two["r1"]), list)
     two.work_off()
     assert two.values("r1") == two.values("r2") == Counter()
+
+
+def test_an_alter_that_another_process_takes_up_meanwhile_is_restored(two: Disaster) -> None:
+    """It is on the disk before that is told of. Else the server would find that its table has more
+    columns than ZooKeeper knows, and would not start any more.
+    """
+    two.insert("r1", 1)
+    two.wipe()
+    one = two.connect("r1")
+    before = one.definition
+    added = before.with_columns((*before.columns, Column("m", "Int64")))
+    newer = replace(added, metadata_version=1)
+
+    def update(change: Callable[[TableDefinition], TableDefinition]) -> TableDefinition:
+        return change(newer)
+
+    one.update_definition = update
+    restore(one, b"r1")
+    columns, _ = one.session.get(one.paths.columns)
+    assert b"`m` Int64" in columns
+    assert one.session.get(one.paths.metadata_version)[0] == b"1"
 
 
 def test_no_mutation_is_noted_as_finished_because_one_of_before_was(two: Disaster) -> None:

@@ -739,7 +739,7 @@ def test_what_a_session_saw_before_zookeeper_was_wiped_is_not_believed(two):
     two.zookeeper.connect().multi([Delete(path) for path in sorted(paths, reverse=True)])
     two.clock.passed_s += 1000
     assert behind.exists(two["r1"].paths.is_active) is not None
-    replica = replace(two["r1"], keeper=behind, memory=Memory())
+    replica = replace(two.connect("r1"), keeper=behind, memory=Memory())
     assert restore(replica, b"r1").rows == 2
 
 
