@@ -277,7 +277,7 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "restore: what was given up before is put back",
         f"{REPLICA}/life/restore.py",
-        "        marks.looked_again(part)\n",
+        "        replica.store.marks.looked_again(part)\n",
         "        pass\n",
         "tests/unit/replica/life/test_restore.py"
         "::test_no_part_of_the_table_of_before_is_put_back_afterwards",
