@@ -227,7 +227,8 @@ class PartStore:
             if not self.has(part):
                 raise MissingPart(
                     f"{part} can't be published: {staged.directory} is gone, and so is the "
-                    "part. Was the table's directory changed by hand?"
+                    "part. Did the host's clock jump beyond temporary_directories_lifetime, or was "
+                    "the table's directory changed by hand? Nothing was published; try again"
                 ) from None
         except FileExistsError:
             published = self.manifest(part)
