@@ -166,9 +166,10 @@ class Memory:
     """Partitions whose node in `block_numbers` was seen. An allocation is refused if the node does
     not exist.
     """
-    insertable: tuple[int, int] | None = None
+    insertable: tuple[int, int, float] | None = None
     """The version of `is_lost` when it was seen to be "0": inserts assert that it still has it. And
-    a number that the log had not passed then: a commit without an answer is looked for from there.
+    a number that the log had not passed at a time (`monotonic_s`): a commit without an answer is
+    looked for from there.
     """
     queue: KnownQueue = field(default_factory=KnownQueue)
     """Queue entries by node, which never change; and the parts as they were listed last, which are

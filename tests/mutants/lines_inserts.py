@@ -23,6 +23,21 @@ INSERT_MUTANTS = (
         f"{UNKNOWN}::test_without_the_log_it_stays_unknown",
     ),
     LineMutant(
+        "insert: a log of after a restore is asked for a commit of before",
+        f"{REPLICA}/insert/insert.py",
+        "log_is_whole=replica.creation == self._committing.creation\n",
+        "log_is_whole=True\n",
+        "tests/unit/replica/life/test_after_restore.py"
+        "::test_the_log_of_a_table_that_is_made_again_tells_nothing_of_earlier_commits",
+    ),
+    LineMutant(
+        "insert: how long the log was is read once and for all",
+        f"{REPLICA}/insert/insert.py",
+        " and now_s - known[2] < _LOG_KNOWN_S:\n",
+        ":\n",
+        f"{UNKNOWN}::test_a_log_that_grew_by_the_inserts_of_others_tells_enough",
+    ),
+    LineMutant(
         "insert: what the log says of it is not looked at",
         f"{REPLICA}/insert/insert.py",
         "            log_entry=any(read is not None and read[0] in written for read in entries),\n",

@@ -15,17 +15,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import (
-    OutcomeUnknown,
-    ReplicaDropped,
-    TableIsReadOnly,
-)
+from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaDropped, TableIsReadOnly
 from rmt_pipeline.protocol.inserts import interpret as meaning
 from rmt_pipeline.protocol.inserts.interpret import Evidence, Purpose
 from rmt_pipeline.protocol.nodes.formats import QuorumStatus
-from rmt_pipeline.protocol.nodes.records import (
-    InsertRecord,
-)
+from rmt_pipeline.protocol.nodes.records import InsertRecord
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.insert.blocks import (
     PartitionBlocks,
@@ -66,6 +60,9 @@ from rmt_pipeline.zookeeper.strays import Stray, give_back, seen_to
 from rmt_pipeline.zookeeper.transactions import BlockCommit, BlockThere, Tagged
 
 _BLOCKS_NAMED_MAX = 20  # how many of the blocks in the table an error names
+_LOG_KNOWN_S = (
+    10.0  # so old may be what is known of the log: a clean-up trims it each half minute
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +78,8 @@ class _Committing:
     keeper: Keeper
     log_begin: int
     """A number that the log had not passed when the commit was sent."""
+    creation: str
+    """Of the replica: a table that ZooKeeper loses is made again, with another log."""
 
     @property
     def parts(self) -> list[PartName]:
@@ -323,7 +322,9 @@ class Insertion:
             quorum_status=self._status(replica, commits),
             there=[there for group in batch for _, there in group.there],
         )
-        sent = _Committing(commits, tuple(batch), step, note, replica.keeper, log_begin)
+        sent = _Committing(
+            commits, tuple(batch), step, note, replica.keeper, log_begin, replica.creation
+        )
         # A commit without blocks has no locks by which `_settle` could tell whether it landed. It
         # need not: if it wrote a record, the next round is refused by that, and reads it.
         if blocks:
@@ -343,7 +344,8 @@ class Insertion:
             logged = zip(results, tagged.tags, strict=True)
             entries = [path for path, (purpose, _) in logged if purpose is Purpose.LOG_ENTRY]
             if entries and replica.memory.insertable is not None:
-                replica.memory.insertable = lost_version, sequence_number(entries[-1]) + 1
+                end = sequence_number(entries[-1]) + 1
+                replica.memory.insertable = lost_version, end, replica.clock.monotonic_s()
             self._committing = sent
             self._committed(replica)
 
@@ -561,17 +563,15 @@ class Insertion:
             case meaning.NotCommitted():
                 staged = [block.staged for block, _ in self._committing.blocks]
                 self._withdraw(replica)
-                self._require_still_here(replica, staged, evidence)
+                if not evidence.locks_deleted:
+                    self._require_still_here(replica, staged)
             case meaning.StillUnknown():
                 raise OutcomeUnknown(f"{replica}: whether an insert landed is still not known")
 
     @staticmethod
-    def _require_still_here(
-        replica: Replica, staged: Sequence[StagedPart], evidence: Evidence
-    ) -> None:
+    def _require_still_here(replica: Replica, staged: Sequence[StagedPart]) -> None:
         """Raise InsertCancelled if the parts have left the disk."""
-        here = all(replica.store.staged_at(one.directory) for one in staged)
-        if evidence.locks_deleted or here:
+        if all(replica.store.staged_at(one.directory) for one in staged):
             return
         raise InsertCancelled(
             f"insert into {replica} was cancelled, and its parts have left the disk; nothing of "
@@ -591,10 +591,8 @@ class Insertion:
         ours = {str(commit.part).encode() for _, commit in blocks}
         parts = [replica.paths.part(commit.part) for _, commit in blocks]
         ids = [table.block(block.block_id) for block, _ in blocks if block.block_id]
-        found = keeper.exists_many(parts)
-        reads = keeper.get_many(ids)
-        part_node = any(stat is not None for stat in found)
-        block_id = any(read is not None and read[0] in ours for read in reads)
+        part_node = any(stat is not None for stat in keeper.exists_many(parts))
+        block_id = any(read is not None and read[0] in ours for read in keeper.get_many(ids))
         if part_node or block_id:
             return Evidence(locks_deleted=False, part_node=part_node, block_id=block_id)
         names, stat = keeper.children_stat(table.log)
@@ -605,7 +603,9 @@ class Insertion:
         return Evidence(
             locks_deleted=False,
             log_entry=any(read is not None and read[0] in written for read in entries),
-            log_is_whole=None not in entries and len(entries) == stat.next_sequence - begin,
+            log_is_whole=replica.creation == self._committing.creation
+            and None not in entries
+            and len(entries) == stat.next_sequence - begin,
         )
 
     # --- what is in the table already ---
@@ -776,18 +776,19 @@ def ensure_partitions(replica: Replica, partitions: set[str]) -> None:
 def _not_lost(replica: Replica) -> tuple[int, int]:
     """Return the version that the `is_lost` node has while it says that this replica is not lost,
     and a number that the log has not passed yet. The multis check that the version has not changed.
-    Reads the nodes once per session. Raises TableIsReadOnly, ReplicaDropped.
+    Reads the nodes once per session, and after a pause, in which others may have written much into
+    the log. Raises TableIsReadOnly, ReplicaDropped.
     """
-    known = replica.memory.insertable
-    if known is not None:
-        return known
+    known, now_s = replica.memory.insertable, replica.clock.monotonic_s()
+    if known is not None and now_s - known[2] < _LOG_KNOWN_S:
+        return known[:2]
     read, log = replica.keeper.get_many([replica.paths.is_lost, replica.table.log])
     if read is None or log is None:
         raise gone(replica.paths)
     if read[0] == b"1":
         raise lost_error(replica)
-    replica.memory.insertable = known = read[1].version, log[1].next_sequence
-    return known
+    replica.memory.insertable = known = read[1].version, log[1].next_sequence, now_s
+    return known[:2]
 
 
 def _read_only(replica: Replica) -> TableIsReadOnly:

@@ -166,3 +166,28 @@ def test_a_log_that_was_trimmed_before_the_insert_tells_enough(replicas, monkeyp
     work(replicas)
     assert rows(replicas, "r1") == rows(replicas, "r2") == [(1, 1), (1, 2), (1, 3)]
     assert keeper.children(table.partition("1")) == []
+
+
+def test_a_log_that_grew_by_the_inserts_of_others_tells_enough(replicas, monkeypatch):
+    """r1 has been quiet for a while; others inserted, and what they wrote into the log was trimmed.
+    Then a commit of r1 does not land, and its session loses the number: it is tried again.
+    """
+    insert(replicas, (1, 3))
+    insert(replicas, (1, 4), at="r2")
+    work(replicas)
+    forget_the_log(replicas)
+    replicas.clock.passed_s += 60
+    keeper = replicas["r1"].keeper
+    settle, todo = Insertion._settle, [lambda lock: keeper.multi([Delete(lock)])]
+
+    def late(insertion, replica):
+        if insertion.is_pending and todo:
+            todo.pop()(insertion._committing.locks[0])
+        settle(insertion, replica)
+
+    plain = replace(PLAIN, insert_keeper_max_retries=3)
+    with monkeypatch.context() as patched, faulty(keeper, logs, landed=False):
+        patched.setattr(Insertion, "_settle", late)
+        assert insert(replicas, (1, 2), settings=plain).rows == 1
+    work(replicas)
+    assert rows(replicas, "r1") == rows(replicas, "r2") == [(1, 1), (1, 2), (1, 3), (1, 4)]

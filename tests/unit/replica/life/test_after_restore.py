@@ -10,12 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.protocol.errors import Conflict, ReplicaDropped, TableIsReadOnly
+from rmt_pipeline.protocol.errors import (
+    Conflict,
+    OutcomeUnknown,
+    ReplicaDropped,
+    TableIsReadOnly,
+)
 from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.life import announce
 from rmt_pipeline.replica.life.drop import delete_tree
 from rmt_pipeline.replica.life.restore import NothingToRestore, restore
@@ -26,6 +33,7 @@ from rmt_pipeline.replica.mutations.mutations import (
     load_mutations,
     take_numbers,
 )
+from rmt_pipeline.replica.partitions import swap
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Memory, Replica
 from rmt_pipeline.replica.work import mutate
@@ -33,6 +41,7 @@ from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.keeper import Delete, Op, SetData
 from tests.support.executor import Executor
 from tests.support.local_session import rows, session_with_numbers
+from tests.support.lost_answers import faulty, logs
 from tests.support.restoring import Disaster
 
 
@@ -119,19 +128,50 @@ def test_nothing_is_inserted_while_a_replica_that_was_restored_is_cloned(two: Di
     two.insert("r1", 1)
     two.work_off()
     old = two["r1"]
-    assert old.memory.insertable is not None
+    known = old.memory.insertable
+    assert known is not None
     made_again(two, gone="r1", started=False)
     now = two.connect("r1")
     made = now.definition.of_creation(now.keeper.children(now.paths.creations))
     assert made is not None
     now.become(made)
     activate(now, "r1", "2", ReplicaAddress("r1", 9009, 9000, "default", "t"))
+    old.memory.insertable = known[0], known[1], two.clock.monotonic_s()  # it has just looked
     with pytest.raises(ReplicaDropped):
         old_table(two, old).insert([{"n": 2}])
     now.session.multi([Delete(now.paths.is_active)])
     two.start("r1")
     two.work_off()
     assert two.values("r1") == two.values("r2") == Counter([1])
+
+
+def test_the_log_of_a_table_that_is_made_again_tells_nothing_of_earlier_commits(
+    two: Disaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit lands, and gets no answer. A replacement leaves its row, in another part. Then the
+    table is restored: its log is whole, and knows nothing of that commit.
+    """
+    two.insert("r1", 1)
+    two.work_off()
+    settle = Insertion._settle
+
+    def late(insertion: Insertion, replica: Replica) -> None:
+        if insertion.is_pending and replica.definition == before:
+            quick = QuerySettings(alter_sync=0, receive_timeout=0)
+            two.table("r1").replace([{"n": 7}], where="n in (1, 7)", settings=quick)
+            two.work_off()
+            made_again(two)
+        settle(insertion, two["r1"])
+
+    before, table = two["r1"].definition, two.table("r1")
+    plain = QuerySettings(insert_deduplicate=False, insert_keeper_max_retries=2)
+    with monkeypatch.context() as patched, faulty(two["r1"].keeper, logs, landed=True):
+        patched.setattr(Insertion, "_settle", late)
+        patched.setattr(swap, "_leave_disk", lambda *_: None)
+        with pytest.raises(OutcomeUnknown):
+            table.insert([{"n": 2}], settings=plain)
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter([2, 7])
 
 
 def test_a_mutation_is_not_taken_for_one_of_before(two: Disaster) -> None:
