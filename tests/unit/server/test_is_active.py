@@ -6,9 +6,11 @@ import errno
 import os
 
 import pytest
+from structlog.testing import CapturingLogger
 
 from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.config import Address
+from rmt_pipeline.server import supervisor as supervisor_module
 from rmt_pipeline.server.status import Counters
 from rmt_pipeline.server.supervisor import FAILS_MAX_S, Supervisor
 from rmt_pipeline.server.tables import Identity, Tables
@@ -62,9 +64,7 @@ def test_without_its_watch_it_is_asked_for_after_a_while(session, period_s):
 
 
 @pytest.mark.parametrize("lasts_s", [0.9 * FAILS_MAX_S, 1.1 * FAILS_MAX_S])
-def test_a_look_that_fails_for_a_moment_does_not_end_the_server(
-    session, monkeypatch, capsys, lasts_s
-):
+def test_a_look_that_fails_for_a_moment_does_not_end_the_server(session, monkeypatch, lasts_s):
     """As when the process has too many files open. What lasts does, and somebody has to see it."""
     server, clock = session.context.server, StillClock()
     identity = Identity("r1", "2", Address("127.0.0.1", 1))
@@ -80,6 +80,8 @@ def test_a_look_that_fails_for_a_moment_does_not_end_the_server(
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "metadata")
         return Catalog.version(server.catalog)
 
+    log = CapturingLogger()
+    monkeypatch.setattr(supervisor_module, "log", log)
     monkeypatch.setattr(server.catalog, "version", version)
     keeper = server.keeper()
     keeper.session_timeout_s = 10.0
@@ -104,7 +106,8 @@ def test_a_look_that_fails_for_a_moment_does_not_end_the_server(
     supervisor.run()
     assert looks == [5]
     assert [table.definition.name for table in tables.all.values()] == ["t"]
-    assert capsys.readouterr().out.count("Too many open files") == 1
+    [warning] = [one for one in log.calls if one.method_name == "warning"]
+    assert "Too many open files" in warning.kwargs["reason"]
 
 
 def test_failures_of_two_sessions_are_not_one_that_lasts(session, monkeypatch):
