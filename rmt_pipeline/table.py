@@ -602,13 +602,20 @@ class Table(Partitions):
         files = tuple(path for name in names for path in self.store.files(name))
         return Snapshot(parts, files)
 
-    def require_whole(self, snapshot: Snapshot) -> None:
+    def require_whole(self, snapshot: Snapshot, failure: str = "") -> None:
         """Check the files once more after they were read. Raises Corruption if one was written to
         meanwhile and is broken: then what was read of it may be wrong.
+
+        `failure` is the error of a reader that could not read a file. The part that it names is
+        read completely, or each part if it names none: what a disk loses by itself changes no time
+        of change.
         """
+        store = self.store
+        named = [part for part in snapshot.parts if f"/{part.name}/" in failure]
+        suspected = named or (snapshot.parts if failure else ())
         for part in snapshot.parts:
             try:
-                self.store.verify_changed(part.name)
+                (store.verify_again if part in suspected else store.verify_changed)(part.name)
             except Corruption as error:
                 raise self._suspected(self._reader, error) from error
 

@@ -7,6 +7,7 @@ Modules for tables are imported only when a query names a table, for start-up ti
 """
 
 import os
+import re
 import threading
 import weakref
 from collections.abc import Iterator
@@ -112,6 +113,10 @@ def _plan(connection: duckdb.DuckDBPyConnection, sql: str, statement: SelectStat
     return rows_of([("explain", "String")], lines, statement.answer.format)
 
 
+_UNREADABLE = re.compile("TProtocolException|Failed to read file|ecompress|orrupt|arquet")
+"""What DuckDB says of a file whose bytes it can't make sense of."""
+
+
 def _spill_directory(session: SessionContext) -> Path:
     return session.server.catalog.data / "tmp"
 
@@ -123,7 +128,7 @@ def _run(
         return connection.sql(sql).to_arrow_reader(BATCH_ROWS)
     except duckdb.Error as error:
         sources.require_in_time(query)
-        sources.require_whole()
+        sources.require_whole(str(error))
         raise user_error(error, query) from error
 
 
@@ -146,7 +151,7 @@ def _read(
             return
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             sources.require_in_time(query)
-            sources.require_whole()
+            sources.require_whole(str(error))
             raise user_error(duckdb.Error(str(error)), query) from error
         sources.require_in_time(query)
         arrays = [
@@ -208,10 +213,13 @@ class _Sources:
                 f"{self.limit.seconds:g} s, in {excerpt(query)}"
             )
 
-    def require_whole(self) -> None:
-        """Raises Corruption when files were changed while they were read, and are broken."""
+    def require_whole(self, failure: str = "") -> None:
+        """Raises Corruption when files were changed while they were read, or may be the reason of
+        the `failure`, and are broken.
+        """
+        suspicion = failure if _UNREADABLE.search(failure) else ""
         for table, snapshot in self.read:
-            table.require_whole(snapshot)
+            table.require_whole(snapshot, suspicion)
 
     def resolve(self, source: NamedTable) -> Relation:
         """The relation for a table. Raises UnknownTable, UnknownDatabase, ZooKeeperUnreachable."""

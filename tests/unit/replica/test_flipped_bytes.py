@@ -413,3 +413,21 @@ def test_who_does_not_want_it_is_not_kept_from_reading(session):
         rows(session, "SELECT sum(n) FROM t SETTINGS check_parts_before_reading = 0")
     assert not isinstance(failed.value, Corruption)
     assert session.context.server.table("t").store.marks.given_up() == []
+
+
+def test_what_a_disk_lost_by_itself_is_healed_when_a_query_stumbles_over_it(tmp_path):
+    """No time of change tells: the part is known to be whole."""
+    with session_with_numbers(tmp_path) as session:
+        session.execute("INSERT INTO t SELECT number FROM numbers(1000)")
+        store = session.context.server.table("t").store
+        [part] = store.parts()
+        file = Path(store.directory(part)) / "data-00000.parquet"
+        data = bytearray(file.read_bytes())
+        data[4:60] = bytes(56)
+        file.write_bytes(data)
+        settle()
+        directory, manifest = str(part), store.manifest(part)
+        store.whole.learn(directory, store.whole.note_now(directory, manifest))
+        with pytest.raises(Corruption, match=f"{part}.*fetched again"):
+            rows(session, "SELECT sum(n) FROM t")
+        assert store.marks.given_up() == [part]
