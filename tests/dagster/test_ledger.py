@@ -235,6 +235,27 @@ def test_dagster_is_asked_once_for_the_partitions_that_flushes_touch(
         assert sorted(answer("t_partition")) == ["0", "1"]
 
 
+def test_a_partition_that_another_process_forgot_is_back_with_its_next_rows(
+    tmp_path: Path,
+) -> None:
+    """A worker knew it. A maintenance run drops it; then rows come that the worker tells of, in
+    the second of two flushes only.
+    """
+    with (
+        Replicas(tmp_path, ["r1"], define=by_tens) as replicas,
+        dg.DagsterInstance.ephemeral() as instance,
+    ):
+        table = replicas.table("r1")
+        worker, other = (ledger.Recorder(Events(instance), table, "r1") for _ in range(2))
+        worker.parts(ledger.inserted(table, [replicas.insert("r1", 1)]))
+        table.drop_partitions(["0"], settings={"alter_sync": 0})
+        other.parts(replicas.work_off())
+        assert instance.get_dynamic_partitions("t_partition") == []
+        replicas.insert("r1", 2)
+        worker.parts(ledger.inserted(table, [replicas.insert("r1", 3)]))
+        assert instance.get_dynamic_partitions("t_partition") == ["0"]
+
+
 def test_a_drop_or_detach_is_one_event_of_each_partition_on_each_server(tmp_path: Path) -> None:
     """With its account, its parts, and as what it was asked for; however many partitions."""
     partitions = [str(number) for number in range(30)]

@@ -109,9 +109,10 @@ class Recorder:
     table: Table
     server: str
     origins: PartOrigins = field(default_factory=Origins)
-    _known: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+    _known: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Partitions that Dagster has, so that it is not asked at each flush, which costs more than an
-    event. Another process that forgets one here is no harm: whoever brings the next rows adds it.
+    event; and the greatest block number that each had at its last flush. As long as it has a block
+    up to that number it was never empty, so no other process has had Dagster forget it.
     """
 
     @property
@@ -277,17 +278,21 @@ class Recorder:
         does not know yet are added to it.
         """
         held: dict[str, list[Manifest]] = {partition: [] for partition in sorted(touched)}
+        known, newest, stayed = self._known, dict[str, int](), set[str]()
         for part in active:
-            if part.name.partition in held:
-                held[part.name.partition].append(part.manifest)
-        if held.keys() <= self._known:
-            return held
-        instance, name = self.context.instance, names.partitions_name(self.name)
-        known = set(instance.get_dynamic_partitions(name))
-        new = [one for one in held if one not in known]
-        if new:
-            instance.add_dynamic_partitions(name, new)
-        self._known.update(held)
+            partition = part.name.partition
+            if partition in held:
+                held[partition].append(part.manifest)
+                newest[partition] = max(part.name.block_max, newest.get(partition, -1))
+                if part.name.block_min <= known.get(partition, -1):
+                    stayed.add(partition)
+        if not held.keys() <= stayed:
+            instance, name = self.context.instance, names.partitions_name(self.name)
+            there = set(instance.get_dynamic_partitions(name))
+            new = [one for one in held if one not in there]
+            if new:
+                instance.add_dynamic_partitions(name, new)
+        known.update(newest)
         return held
 
     def _forget_empty(self, held: Mapping[str, Sequence[Manifest]]) -> None:
@@ -297,7 +302,7 @@ class Recorder:
         of_table = names.partitions_name(self.name)
         for partition, holds in held.items():
             if not holds:
-                self._known.discard(partition)
+                self._known.pop(partition, None)
                 self.context.instance.delete_dynamic_partition(of_table, partition)
 
 
