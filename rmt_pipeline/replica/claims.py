@@ -6,7 +6,7 @@ answers. A deletion without an answer is left to the session, which repeats it b
 (`zookeeper.strays`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import OutcomeUnknown
@@ -14,7 +14,7 @@ from rmt_pipeline.protocol.nodes.records import Claim
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper import strays, transactions
-from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused
+from rmt_pipeline.zookeeper.keeper import Op, RefusalKind, Refused
 from rmt_pipeline.zookeeper.snapshot import QueueSnapshot
 from rmt_pipeline.zookeeper.strays import Stray, seen_to
 
@@ -64,6 +64,35 @@ class Holder:
             raise
         known.claims_changed(replica.paths, before, replica.keeper.session_id, came=came)
         return True
+
+    def take_pulled(
+        self,
+        snapshot: QueueSnapshot,
+        claims: Mapping[str, tuple[PartName, ...]],
+        pull: Sequence[Op],
+    ) -> list[str] | None:
+        """Claim queue entries in the multi that makes them (`pull`), which must assert the version
+        of `is_lost`. Returns what the multi created; None, and nothing is written, if another
+        worker claimed first. Raises what `Keeper.multi` does.
+        """
+        replica = self.replica
+        came = {node: Claim(self.name, parts) for node, parts in claims.items()}
+        known = replica.memory.queue
+        before = known.claimed(replica.paths)
+        ops = transactions.claim_pulled(
+            replica.paths,
+            [(node, claim.encode()) for node, claim in came.items()],
+            executing_version=snapshot.executing_version,
+        )
+        try:
+            with seen_to(replica.keeper, [self.stray(node) for node in claims]):
+                created = replica.keeper.multi([*pull, *ops])
+        except Refused as refused:
+            if refused.path in {op.path for op in ops}:
+                return None
+            raise
+        known.claims_changed(replica.paths, before, replica.keeper.session_id, came=came)
+        return created[: len(pull)]
 
     def give_back(self, nodes: Iterable[str]) -> None:
         """Delete the claims of these queue nodes, now or as soon as ZooKeeper answers."""

@@ -143,7 +143,20 @@ def hints_of(replica: Replica, queue: Collection[str], at_hand: Collection[str])
     ]
     if len(wanted) > ASKED_BESIDE_MAX:
         return []
+    return _paths_of_hints(replica, _hints(replica, wanted))
+
+
+def hinted_sources(
+    replica: Replica, wanted: Sequence[tuple[PartName, str]]
+) -> dict[PartName, PartSource]:
+    """The sources that the first step of `find_sources` finds, in one request if all are there."""
     hints = _hints(replica, wanted)
+    paths = _paths_of_hints(replica, hints)
+    seen = dict(zip(paths, replica.keeper.get_many(paths), strict=True))
+    return _read_hints(replica, dict(hints), seen)
+
+
+def _paths_of_hints(replica: Replica, hints: Sequence[tuple[PartName, str]]) -> list[str]:
     names = sorted({name for _, name in hints})
     parts = [replica.table.replica(name).part(part) for part, name in hints]
     return [*_paths_of_addresses(replica, _stale(replica, names)), *parts]

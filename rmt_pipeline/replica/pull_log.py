@@ -20,10 +20,11 @@ come next, and first for the stat of the log, which tells how many entries there
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Protocol
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.background import Background, stopped_words
@@ -42,7 +43,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Pointer, Replica, lost_error
 from rmt_pipeline.replica.settled import settled_ones
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused, Stat, Watch
+from rmt_pipeline.zookeeper.keeper import Op, RefusalKind, Refused, Stat, Watch
 from rmt_pipeline.zookeeper.paths import last_name, log_entry_name, sequence_number
 from rmt_pipeline.zookeeper.snapshot import gone
 
@@ -52,6 +53,8 @@ PUT_OFF_BYTES_MAX = limits.MULTI_BYTES_MAX // 4  # the next entries still fit wi
 PUT_OFF_S = 0.5  # after the first of them
 AHEAD = 4  # entries that are asked for before it is known whether they exist
 BROUGHT_MAX = 16  # a replacement that brought more parts is queued
+
+_Read = tuple[bytes, Stat] | None
 
 
 class LogTrimmed(Corruption):
@@ -131,6 +134,7 @@ def pull_log(
     *,
     afresh: bool = False,
     put_off: PutOff | None = None,
+    claimer: "Claimer | None" = None,
 ) -> Pulled:
     """Copy every log entry that is new to this replica into its queue.
 
@@ -139,7 +143,8 @@ def pull_log(
     back, and would hide that the queue lacks entries.
 
     `put_off` is for callers that come again when it is due and act only on what is queued; or that
-    act only on some partitions, which they have put into its `apart`.
+    act only on some partitions, which they have put into its `apart`. `claimer` may claim entries
+    that are copied here, in the same multi.
 
     The watch fires at the next change of the log. Several processes may pull for one replica: the
     pointer's version lets one of them win each batch. Raises TableIsReadOnly when the replica is
@@ -157,7 +162,8 @@ def pull_log(
         )
         try:
             known = put_off.known(pointer) if put_off is not None else ()
-            found = found or _found(replica, pointer, watch, len(known))
+            beside = claimer.beside() if claimer is not None and not known else ()
+            found = found or _found(replica, pointer, watch, len(known), beside)
         except LogTrimmed:
             if _pointer_moved(replica, pointer):
                 continue
@@ -170,7 +176,7 @@ def pull_log(
             replica.memory.pointer = pointer
             return Pulled(taken, queued, found.index, found.version, pointer.is_lost_version)
         end = found.index + len(entries)
-        copied = _copy(replica, pointer, entries, end)
+        copied = _copy(replica, pointer, entries, end, claimer=claimer, beside=found.beside)
         if copied is None:
             continue  # another process of this replica pulled first
         taken, queued = taken + len(entries), queued + copied
@@ -189,16 +195,53 @@ class _Found:
     entries: Sequence["_Logged"]
     is_all: bool
     version: int
+    beside: "Sequence[_Read]" = ()
 
 
-def _found(replica: Replica, pointer: Pointer, watch: Watch | None, known: int) -> _Found:
+class Claimer(Protocol):
+    """Claims entries in the multi that copies them to the queue."""
+
+    def beside(self) -> Sequence[str]:
+        """The paths to read together with the next entries, after them."""
+        ...
+
+    def choose(
+        self, came: Mapping[str, LogEntry], beside: "Sequence[_Read]", is_lost_version: int
+    ) -> "Claiming | None":
+        """How to claim all these entries, given the queue nodes that they will get and what was
+        read; None to leave them to a look at the queue.
+        """
+        ...
+
+
+class Claiming(Protocol):
+    """What a `Claimer` has chosen."""
+
+    def take(self, pull: Sequence[Op]) -> list[str] | None:
+        """Carry out the pull with the claims; see `Holder.take_pulled`."""
+        ...
+
+    def end(self, *, is_right: bool) -> None:
+        """The multi was carried out. `is_right`: the entries have got the expected nodes; else the
+        claims are given back.
+        """
+        ...
+
+
+def _found(
+    replica: Replica,
+    pointer: Pointer,
+    watch: Watch | None,
+    known: int,
+    beside: Sequence[str] = (),
+) -> _Found:
     """Read what comes after the `known` entries. Sets the watch if one is given. Raises
     LogTrimmed.
     """
     if pointer.index is not None and (
         watch is None or replica.keeper.await_children(replica.table.log, watch)
     ):
-        return _next(replica, pointer.index, known)
+        return _next(replica, pointer.index, known, beside)
     names, log = _listed(replica, watch)
     start = sequence_number(names[0]) if names else 0
     index = start if pointer.index is None else pointer.index
@@ -211,12 +254,15 @@ def _found(replica: Replica, pointer: Pointer, watch: Watch | None, known: int) 
     return _Found(index, entries, len(entries) == len(new), log.version)
 
 
-def _next(replica: Replica, index: int, known: int) -> _Found:
+def _next(replica: Replica, index: int, known: int, beside: Sequence[str]) -> _Found:
     """Read the next entries by their numbers. The stat of the log is read before them, so there may
     be more entries than it says, but not fewer.
     """
     first = index + known
-    return _behind(replica, index, first, replica.keeper.get_many(_ahead(replica, first)))
+    ahead = _ahead(replica, first)
+    reads = replica.keeper.get_many([*ahead, *beside])
+    found = _behind(replica, index, first, reads[: len(ahead)])
+    return replace(found, beside=reads[len(ahead) :])
 
 
 def _begin(
@@ -398,6 +444,8 @@ def _copy(
     end: int,
     *,
     all_of_them: bool = False,
+    claimer: Claimer | None = None,
+    beside: "Sequence[_Read]" = (),
 ) -> int | None:
     """Copy one batch of entries, except those that are done (with `all_of_them`: those, too), and
     move the pointer past it. Returns how many were queued; None if what we knew of the pointer is
@@ -409,6 +457,10 @@ def _copy(
     paths = replica.paths
     known = replica.memory.queue
     before, listed = known.queued(paths), known.listed(paths)
+    expected = _expected(replica, pointer, queued)
+    claiming = None
+    if claimer is not None and beside and expected:
+        claiming = claimer.choose(expected, beside, pointer.is_lost_version)
     replica.memory.pointer = None  # unknown, should the multi be refused or get no answer
     ops = transactions.pull(
         paths,
@@ -419,7 +471,7 @@ def _copy(
         is_lost_version=pointer.is_lost_version,
     )
     try:
-        created = replica.keeper.multi(ops)
+        created = claiming.take(ops) if claiming is not None else replica.keeper.multi(ops)
     except Refused as refused:
         if refused.path == paths.is_active and refused.kind is RefusalKind.NO_NODE:
             raise TableIsReadOnly(
@@ -430,10 +482,17 @@ def _copy(
         if refused.path in map(paths.part, here):
             return _copy(replica, pointer, entries, end, all_of_them=True)
         raise
-    replica.memory.pointer = Pointer(end, pointer.version + 1, pointer.is_lost_version)
+    if created is None:  # another worker claimed meanwhile
+        return _copy(replica, pointer, entries, end, all_of_them=all_of_them)
+    nodes = [last_name(path) for path in created if path]
+    if claiming is not None:
+        claiming.end(is_right=nodes == [*expected])
+    following = sequence_number(nodes[-1]) + 1 if nodes else pointer.next_queued
+    replica.memory.pointer = Pointer(
+        end, pointer.version + 1, pointer.is_lost_version, following
+    )
     grown = replica.memory.pull_batch * 2
     replica.memory.pull_batch = min(grown, limits.LOG_ENTRIES_PER_PULL_MAX)
-    nodes = [last_name(path) for path in created if path]
     known.entries.learn(
         {
             node: one.entry
@@ -447,6 +506,21 @@ def _copy(
         for wake in replica.memory.wakers.of(["merge"]).values():
             wake()
     return len(nodes)
+
+
+def _expected(
+    replica: Replica, pointer: Pointer, queued: Sequence[_Logged]
+) -> dict[str, LogEntry]:
+    """The entries by the queue nodes that they will get; empty if that is not known."""
+    if pointer.next_queued is None:
+        return {}
+    prefix = last_name(replica.paths.queue_prefix)
+    found = {
+        f"{prefix}{number:010d}": one.entry
+        for number, one in enumerate(queued, pointer.next_queued)
+        if one.entry is not None
+    }
+    return found if len(found) == len(queued) else {}
 
 
 def _position(names: list[str], pointer: int) -> int:

@@ -51,6 +51,10 @@ class Pointer:
     index: int | None
     version: int
     is_lost_version: int
+    next_queued: int | None = field(default=None, compare=False)
+    """The number that the next queue entry gets if these versions are still the same (None: not
+    known). Whoever else adds to a queue changes one of them.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,6 +124,73 @@ def queue_snapshot(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Foreknown:
+    """What is known of a replica's queue, claims and parts before a request is sent. `paths` are to
+    be read with it, in this order, and `snapshot` tells what they prove.
+    """
+
+    replica: ReplicaPaths
+    known: KnownQueue
+    queue: Queued
+    claims: Claims | None
+    parts: Listed
+
+    @classmethod
+    def now(cls, replica: ReplicaPaths, known: KnownQueue) -> "Foreknown | None":
+        """None if the queue or the parts are not known."""
+        claims, queue, parts = (
+            known.claimed(replica),
+            known.queued(replica),
+            known.listed(replica),
+        )
+        if queue is None or parts is None:
+            return None
+        return cls(replica, known, queue, claims, parts)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        replica = self.replica
+        return (replica.is_lost, replica.queue, replica.executing, replica.parts)
+
+    def snapshot(
+        self,
+        keeper: Keeper,
+        reads: Sequence[tuple[bytes, Stat] | None],
+        before: QueueSnapshot | None,
+    ) -> QueueSnapshot | None:
+        """What `queue_snapshot` would give, without a request: None if what was known is not proven
+        by what was read at the paths.
+        """
+        lost, queue, executing, parts = reads
+        if lost is None or queue is None or executing is None or parts is None:
+            return None
+        claims = _claims_at(keeper, self.replica, self.known, self.claims, executing[1])
+        listed = as_listed(keeper, self.replica, self.known, self.parts, parts[1])
+        is_still = self.queue.is_still(queue[1], keeper.session_id)
+        if claims is None or listed is None or not is_still:
+            return None
+        names = self.queue.names
+        earlier: Mapping[str, LogEntry] = {} if before is None else before.entries
+        new = self.known.entries.of([name for name in names if name not in earlier])
+        entries = {
+            name: entry
+            for name in names
+            if (entry := earlier.get(name) or new.get(name)) is not None
+        }
+        if len(entries) < len(names):
+            return None
+        return QueueSnapshot(
+            entries=entries,
+            names=names,
+            claims=claims,
+            parts=listed,
+            executing_version=executing[1].version,
+            is_lost=lost[0] == b"1",
+            is_lost_version=lost[1].version,
+        )
+
+
 def _parts_at(
     keeper: Keeper, replica: ReplicaPaths, known: KnownQueue, listed: Listed | None, stat: Stat
 ) -> tuple[Holdings, bool]:

@@ -310,10 +310,21 @@ def claim(
     Each claim changes the version of `executing`, so that of two workers that have read the same
     claims, and compared their entries with these, only one succeeds.
     """
+    serial, *creations = claim_pulled(replica, claims, executing_version=executing_version)
     return [
         Check(replica.is_lost, is_lost_version),
-        SetData(replica.executing, b"", executing_version),
+        serial,
         *(Check(replica.queue_entry(node)) for node, _ in claims),
+        *creations,
+    ]
+
+
+def claim_pulled(
+    replica: ReplicaPaths, claims: Sequence[tuple[str, bytes]], *, executing_version: int
+) -> list[Op]:
+    """Claim queue entries in the multi that makes them (`pull`), see `claim`."""
+    return [
+        SetData(replica.executing, b"", executing_version),
         *(Create(replica.claim(node), data, ephemeral=True) for node, data in claims),
     ]
 

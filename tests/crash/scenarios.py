@@ -116,6 +116,11 @@ def three_inserts(run: Run) -> None:
         assert rest(run)
 
 
+def insert_another(run: Run) -> None:
+    """Its parts are claimed with their pull, since the follower has fetched others before."""
+    insert(run, number=7)
+
+
 def insert_on_two(run: Run) -> None:
     insert(run, quorum=2)
 
@@ -533,6 +538,7 @@ SCENARIOS: dict[str, Scenario] = {
     "fail one that waits alone": Scenario("h2/fetch", boot, insert_alone_that_fails),
     "come back to a failed quorum": Scenario("h1/server", boot, insert_that_fails),
     "pull and fetch": Scenario("h2/fetch", boot, insert),
+    "claim with the pull": Scenario("h2/fetch", three_inserts, insert_another),
     "assign": Scenario("h1/optimize", three_inserts, assign),
     "merge": Scenario("h1/merge", three_inserts, assign),
     "merge on the follower": Scenario("h2/merge", three_inserts, assign),

@@ -41,6 +41,7 @@ EXCHANGE = "tests/unit/exchange/test_together.py"
 FLIPPED = "tests/unit/replica/test_flipped_bytes.py"
 LYING = "tests/unit/replica/work/test_lying_peer.py"
 LOOKS = "tests/unit/replica/test_looks.py"
+PULLED = "tests/unit/replica/test_pulled_claims.py"
 ASIDE = "rmt_pipeline/compute/jobs/aside.py"
 BESIDE = "tests/unit/compute/jobs/test_aside.py"
 PULL = "tests/unit/replica/test_pull_log.py"
@@ -1064,8 +1065,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "worker: nobody watches the log",
         "rmt_pipeline/replica/work/worker.py",
-        "pull_log(self.replica, self._log.fire, put_off=self._put_off)",
-        "pull_log(self.replica, put_off=self._put_off)",
+        "self.replica, self._log.fire, put_off=self._put_off, claimer=claimer",
+        "self.replica, put_off=self._put_off, claimer=claimer",
         IDLE,
     ),
     LineMutant(
@@ -1743,6 +1744,57 @@ MUTANTS: tuple[LineMutant, ...] = (
         "            self._waker.wait_s(left_s)\n",
         "            self._waker.wait_s(left_s)\n            break\n",
         "tests/unit/replica/test_worker.py",
+    ),
+    LineMutant(
+        "pull: an entry with another number is claimed by that of a stranger",
+        f"{REPLICA}/pull_log.py",
+        "claiming.end(is_right=nodes == [*expected])",
+        "claiming.end(is_right=True)",
+        PULLED,
+    ),
+    LineMutant(
+        "pull: who claims with it does not look at what others have claimed meanwhile",
+        f"{ZOOKEEPER}/transactions.py",
+        '        SetData(replica.executing, b"", executing_version),\n'
+        "        *(Create(replica.claim(node), data, ephemeral=True) for node, data in claims),\n",
+        "        *(Create(replica.claim(node), data, ephemeral=True) for node, data in claims),\n"
+        "        SetData(replica.executing),\n",
+        PULLED,
+    ),
+    LineMutant(
+        "pull: new parts are claimed by a multi of their own",
+        f"{REPLICA}/pull_log.py",
+        "    if claimer is not None and beside and expected:\n",
+        "    if False:\n",
+        PULLED,
+    ),
+    LineMutant(
+        "pull: what is made for an earlier session is claimed with it",
+        f"{REPLICA}/work/worker.py",
+        "            claimer = None if elsewhere else self.executor\n",
+        "            claimer: Executor | None = self.executor\n",
+        PULLED,
+    ),
+    LineMutant(
+        "pull: what is given back after it waits",
+        f"{REPLICA}/work/execute.py",
+        "        self._left += len(batch.left)\n",
+        "",
+        PULLED,
+    ),
+    LineMutant(
+        "pull: what is left for a look is forgotten",
+        f"{REPLICA}/work/execute.py",
+        "        if self._count_open(view, plan, tasks, now_s):\n",
+        "        if False:\n",
+        PULLED,
+    ),
+    LineMutant(
+        "lost: an entry takes a number that a pull expects",
+        f"{REPLICA}/upkeep/lost.py",
+        'SetData(replica.paths.is_lost, b"0", is_lost_version)',
+        "Check(replica.paths.is_lost, is_lost_version)",
+        "tests/unit/replica/test_lost_parts.py",
     ),
     LineMutant(
         "aside: what its process has not computed is left out",

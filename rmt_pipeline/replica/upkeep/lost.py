@@ -131,7 +131,7 @@ def _replace(replica: Replica, part: PartName) -> bool:
     nodes = [node for node, entry in snapshot.entries.items() if _gets(entry, part)]
     if not nodes:
         needing = [node for node, entry in snapshot.entries.items() if part in _needed(entry)]
-        if needing:
+        if needing and not snapshot.is_lost:
             _ask_for(replica, part, seen, snapshot.is_lost_version, needing[0])
         return False  # the next call finds it; or a drop has taken the entry that needed it
     # Not while a replacement brings it here: that may have begun since we looked at the claims.
@@ -224,6 +224,9 @@ def _ask_for(
     3. An entry for the part is not written any more, because the multi asserts that `needing` is
        there. It would bring an empty part into the range that was dropped, here alone, and report
        lost rows.
+
+    Setting `is_lost` to its own value gives it a new version: a pull that knew which number its
+    entry would get is refused.
     """
     now_s = int(replica.clock.now_s())
     entry = encode(GetPart(create_time=now_s, source_replica="", part=part))
@@ -231,7 +234,7 @@ def _ask_for(
         replica.keeper.multi(
             [
                 Check(replica.paths.is_active),
-                Check(replica.paths.is_lost, is_lost_version),
+                SetData(replica.paths.is_lost, b"0", is_lost_version),
                 Check(replica.table.log, seen.log_version),
                 Check(replica.paths.queue_entry(needing)),
                 Create(replica.paths.queue_prefix, entry, sequence=True),

@@ -43,6 +43,7 @@ from rmt_pipeline.replica.fetch import (
     PartSource,
     SeenNodes,
     find_sources,
+    hinted_sources,
     hints_of,
 )
 from rmt_pipeline.replica.finish import finish_entries, finish_failed
@@ -64,12 +65,18 @@ from rmt_pipeline.replica.work.pools import (
 )
 from rmt_pipeline.replica.work.replace import ReplaceHere, sweep_of
 from rmt_pipeline.replica.work.step import PartDone, Step
-from rmt_pipeline.zookeeper.keeper import Watch
+from rmt_pipeline.zookeeper.keeper import Op, Stat, Watch
 from rmt_pipeline.zookeeper.known import Queued
-from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, queue_snapshot, queued_entries
+from rmt_pipeline.zookeeper.snapshot import (
+    Foreknown,
+    QueueSnapshot,
+    queue_snapshot,
+    queued_entries,
+)
 
 UNKNOWN_BYTES = limits.SMALL_MERGE_BYTES + 1  # a source that is not here counts as large
 WAITING_SHOWN_MAX = 20
+PULLED_MAX = 32  # entries that are claimed with their pull
 CLAIM_TRIES = 5  # in one look, if the claims of other pools come between
 POSTPONED_EVERY_S = 1.0
 
@@ -100,6 +107,8 @@ class Executor:
         self._seen: QueueSnapshot | None = None
         self._view: QueueView | None = None
         """The view of the last look, from which the next one is made."""
+        self._known: Foreknown | None = None
+        self._pulled: list[Batch] = []
         self._postponed: Counter[str] = Counter()
         """How often each entry was left waiting since that was last noted on the disk."""
         self._postponed_noted_s = -math.inf
@@ -109,7 +118,10 @@ class Executor:
         return self._carrier.carry_out(batch)
 
     def give_back(self, batch: Batch) -> None:
-        """Give back the claims of a batch's remaining entries: they are not carried out here."""
+        """Give back the claims of a batch's remaining entries, which the next look finds. For the
+        thread that looks.
+        """
+        self._left += len(batch.left)
         self._carrier.give_back(batch)
 
     def glance(self, watch: Watch | None) -> Queued | Collection[str]:
@@ -209,6 +221,73 @@ class Executor:
         self._left = look.step.left
         self._begun = [*(one for one in self._begun if one.left), *look.batches]
         return look
+
+    # --- claiming with the pull (`Claimer`): new parts, if nothing else is to be done ---
+
+    def beside(self) -> tuple[str, ...]:
+        """See `Claimer`. Nothing to read if it is not known how the queue, and the claims, are."""
+        replica = self._replica
+        self._at_hand = self._under_way()
+        self._known = Foreknown.now(replica.paths, replica.memory.queue)
+        return () if self._known is None else self._known.paths
+
+    def choose(
+        self,
+        came: Mapping[str, LogEntry],
+        beside: Sequence[tuple[bytes, Stat] | None],
+        is_lost_version: int,
+    ) -> "PulledParts | None":
+        """Choose to fetch all entries that come, if a look would begin just these: all are new
+        parts that other replicas have, and nothing in the queue is left for this pool.
+
+        The pull asserts that no other process has pulled or added an entry since the queue was
+        known, and the version of `executing` that no other worker has claimed.
+        """
+        replica, known = self._replica, self._known
+        is_simple = len(came) <= PULLED_MAX and all(map(_is_new_part, came.values()))
+        if not is_simple or known is None or self._left:
+            return None
+        snapshot = known.snapshot(replica.keeper, beside, self._seen)
+        if snapshot is None or snapshot.is_lost or snapshot.is_lost_version != is_lost_version:
+            return None
+        if came.keys() & snapshot.entries.keys():
+            return None
+        entries = {**snapshot.entries, **came}
+        view = QueueView(entries, snapshot.claims, snapshot.parts, self._view)
+        facts = queue_facts(replica, view, manifest_here, merging=False)
+        now_s = replica.clock.monotonic_s()
+        waiting = self._backoff.waiting(now_s)
+        plan = choose_of_pool(view, facts, self._pool, waiting)
+        done = [node for node, _ in plan.done if node not in self._at_hand]
+        if done or {node for node, _ in plan.run} != came.keys():
+            return None
+        _, ready, _ = alters_first(replica, plan.run, self._backoff)
+        wanted = [(_result(entry), entry.source_replica) for _, entry in ready]
+        sources = hinted_sources(replica, wanted)
+        tasks = tuple(
+            ClaimedEntry(node, entry, sources[_result(entry)])
+            for node, entry in ready
+            if _result(entry) in sources
+        )
+        if self._count_open(view, plan, tasks, now_s):
+            return None
+        return PulledParts(self, Batch(tasks, Holder.new(replica)), snapshot, view)
+
+    def has_pulled(self, batch: Batch, view: QueueView) -> None:
+        """The batch was claimed with the pull."""
+        self._view = view
+        self._pulled.append(batch)
+        self._begun = [*(one for one in self._begun if one.left), batch]
+
+    @property
+    def pulled_count(self) -> int:
+        """How many entries were claimed so since they were taken last."""
+        return sum(len(batch.tasks) for batch in self._pulled)
+
+    def taken_with_the_pull(self) -> tuple[Batch, ...]:
+        """The batches that were claimed so since the last call, for the caller to carry out."""
+        found, self._pulled = tuple(self._pulled), []
+        return found
 
     def _claimed(
         self,
@@ -446,6 +525,32 @@ class Executor:
         alone.sort(key=itemgetter(0))
         groups = [*together.values(), *([task] for _, task in alone)]
         yield from (tuple(group) for group in groups if group)
+
+
+@dataclass(frozen=True, slots=True)
+class PulledParts:
+    """New parts that are claimed in the multi that copies their entries to the queue."""
+
+    executor: Executor
+    batch: Batch
+    snapshot: QueueSnapshot
+    view: QueueView
+
+    def take(self, pull: Sequence[Op]) -> list[str] | None:
+        """See `Holder.take_pulled`."""
+        claims = {task.node: task.produces for task in self.batch.tasks}
+        return self.batch.holder.take_pulled(self.snapshot, claims, pull)
+
+    def end(self, *, is_right: bool) -> None:
+        """See `Claiming`."""
+        if is_right:
+            self.executor.has_pulled(self.batch, self.view)
+        else:
+            self.executor.give_back(self.batch)
+
+
+def _is_new_part(entry: LogEntry) -> bool:
+    return isinstance(entry, GetPart) and not entry.recovers
 
 
 def _may_be_claimed_again(task: ClaimedEntry) -> bool:

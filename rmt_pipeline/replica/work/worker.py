@@ -253,15 +253,19 @@ class Worker:
         look = Look(Step())
         self.has_got_merge = self._to_merge.take()
         try:
+            claimer = None if elsewhere else self.executor
             if self._now_s() >= self._all_next_s:
                 self._look_at_net()
-            is_filled = self.pool == "fetch" and self._pull()
-            look = self._look(progress=progress, is_filled=is_filled, elsewhere=elsewhere)
+                claimer = None  # hardly anything has come
+            is_filled = self.pool == "fetch" and self._pull(claimer)
+            look = Look(Step(waiting=self._waiting), self.executor.taken_with_the_pull())
+            found = self._look(progress=progress, is_filled=is_filled, elsewhere=elsewhere)
+            look = Look(found.step, (*look.batches, *found.batches))
             return look, self._propose(look, progress=progress)
         except BaseException as error:
             self._log.renew()
             self._queue.renew()
-            for batch in look.batches:
+            for batch in (*look.batches, *self.executor.taken_with_the_pull()):
                 self.executor.give_back(batch)
             if not isinstance(error, Corruption):
                 raise
@@ -289,20 +293,22 @@ class Worker:
         most_s = SAFETY_NET_S - (0.0 if self._net is None else nets.VALID_S)
         self._all_next_s = self._now_s() + most_s * (0.6 + 0.4 * crc32(name) / 2**32)
 
-    def _pull(self) -> bool:
+    def _pull(self, claimer: Executor | None) -> bool:
         """Pull the log if its watch fired, or if entries that were put off are due. Returns whether
-        the queue got entries, from us or from another loop that was faster.
+        the queue got entries that are not claimed yet, from us or from another loop that was
+        faster.
         """
         if self._is_pulling_stopped():
             return False  # the log's watch stays fired until pulling goes on
         if self._now_s() < self._pull_due_s():
             return False
         self._log.take()
-        pulled = pull_log(self.replica, self._log.fire, put_off=self._put_off)
+        pulled = pull_log(self.replica, self._log.fire, put_off=self._put_off, claimer=claimer)
         is_ours = not pulled.queued and self._put_off is not None and self._put_off.entries
         self._rested_s = self._now_s() + OWN_INSERTS_REST_S if is_ours else -math.inf
         before, self._pulled_to = self._pulled_to, pulled.pointer
-        return pulled.queued > 0 or pulled.pointer - pulled.entries != before
+        is_left = pulled.queued > self.executor.pulled_count
+        return is_left or pulled.pointer - pulled.entries != before
 
     def _pull_due_s(self) -> float:
         """When the log is to be read next. A replica that takes inserts reads an entry for each

@@ -691,6 +691,7 @@ def replaced_and_gone(directory: Path) -> Iterator[tuple[Replicas, PartName]]:
             assert replace_lost_parts(replicas["r2"]) == ()
         for name in ("r2", "r3"):
             assert len(replicas.zookeeper.nodes[f"{ROOT}/replicas/{name}/queue"].children) == 2
+            assert replicas.zookeeper.nodes[f"{ROOT}/replicas/{name}/is_lost"].version == 2
         yield replicas, new
 
 
