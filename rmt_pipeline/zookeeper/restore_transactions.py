@@ -91,6 +91,10 @@ def open_table(
     is refused. `pointers` are the replicas' `log_pointer` nodes, set to `log`, from where they will
     copy the log. `queued` are entries for the queue of one replica. `gone` are nodes of an earlier
     time, to be deleted.
+
+    The parts of all replicas have come into the log without block numbers being held meanwhile. So
+    its version changes: a merge that a worker chose among the parts of its replica alone is
+    refused, since it may go across parts of others.
     """
     return [
         *(
@@ -100,6 +104,7 @@ def open_table(
         *(SetData(pointer, str(log).encode()) for pointer in pointers),
         *(Create(replica.queue_prefix, entry, sequence=True) for replica, entry in queued),
         *(Delete(path) for path in gone),
+        *transactions.bump_log(table),
         Delete(table.restoring),
         Delete(table.restoring_lock),
     ]

@@ -618,6 +618,14 @@ MUTANTS: tuple[LineMutant, ...] = (
         "::test_a_drop_that_is_said_while_the_table_is_restored_is_not_answered_as_done",
     ),
     LineMutant(
+        "restore: a merge that was chosen before the table is open may be assigned",
+        "rmt_pipeline/zookeeper/restore_transactions.py",
+        "        *transactions.bump_log(table),\n",
+        "",
+        "tests/unit/replica/life/test_after_restore.py::test_no_merge_that_was_chosen_"
+        "before_the_table_was_open_goes_across_what_others_brought",
+    ),
+    LineMutant(
         "restore: an id names the block of whoever came first",
         f"{REPLICA}/life/announce.py",
         "        elif path in blocks and _is_before(read[0], blocks[path]):",

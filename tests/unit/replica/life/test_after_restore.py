@@ -20,7 +20,12 @@ from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column, TableDefinition
-from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.assign.merges import (
+    Nothing,
+    assign_merge,
+    merge_view,
+    optimize_partition,
+)
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.life import announce
@@ -172,6 +177,30 @@ def test_the_log_of_a_table_that_is_made_again_tells_nothing_of_earlier_commits(
             table.insert([{"n": 2}], settings=plain)
     two.live_on()
     assert two.values("r1") == two.values("r2") == Counter([2, 7])
+
+
+def test_no_merge_that_was_chosen_before_the_table_was_open_goes_across_what_others_brought(
+    two: Disaster,
+) -> None:
+    """1. r1 has announced its parts, and r2 is waited for. A worker of r1 sees what may be merged:
+    nothing is between two parts of r1. 2. r2 brings a part between them, the table is opened, and
+    r1 is active. 3. The worker writes its merge into the log.
+    """
+    first = two.insert("r1", 1)
+    two.insert("r2", 2)
+    last = two.insert("r1", 3)
+    two.wipe()
+    two.restore("r1")
+    worker = two["r1"]
+    made = worker.definition.of_creation(worker.keeper.children(worker.paths.creations))
+    assert made is not None
+    worker.become(made)
+    view = merge_view(worker)
+    two.restore("r2")
+    two.start("r1")
+    assert isinstance(assign_merge(worker, view, [first, last]), Nothing)
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter([1, 2, 3])
 
 
 def test_a_mutation_is_not_taken_for_one_of_before(two: Disaster) -> None:
