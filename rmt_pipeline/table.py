@@ -607,15 +607,15 @@ class Table(Partitions):
         meanwhile and is broken: then what was read of it may be wrong.
 
         `failure` is the error of a reader that could not read a file. The part that it names is
-        read completely, or each part if it names none: what a disk loses by itself changes no time
-        of change.
+        read completely, or each part if it names no file: what a disk loses by itself changes no
+        time of change.
         """
         store = self.store
-        named = [part for part in snapshot.parts if f"/{part.name}/" in failure]
-        suspected = named or (snapshot.parts if failure else ())
+        names_none = bool(failure) and ".parquet" not in failure
         for part in snapshot.parts:
+            is_suspected = names_none or f"/{part.name}/" in failure
             try:
-                (store.verify_again if part in suspected else store.verify_changed)(part.name)
+                (store.verify_again if is_suspected else store.verify_changed)(part.name)
             except Corruption as error:
                 raise self._suspected(self._reader, error) from error
 

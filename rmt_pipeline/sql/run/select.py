@@ -113,8 +113,13 @@ def _plan(connection: duckdb.DuckDBPyConnection, sql: str, statement: SelectStat
     return rows_of([("explain", "String")], lines, statement.answer.format)
 
 
-_UNREADABLE = re.compile("TProtocolException|Failed to read file|ecompress|orrupt|arquet")
-"""What DuckDB says of a file whose bytes it can't make sense of."""
+_UNREADABLE = re.compile(
+    r"(Invalid Input|IO) Error: (?!throwIf)[^\n]*\.parquet['\"]"
+    r"|(Invalid Error: )?(TProtocolException|Out of buffer|don't know what type)"
+)
+"""How an error of DuckDB begins that may be due to a file whose bytes it can't make sense of. An
+error of the query itself may quote a value, or the SQL that reads the files.
+"""
 
 
 def _spill_directory(session: SessionContext) -> Path:
@@ -217,7 +222,7 @@ class _Sources:
         """Raises Corruption when files were changed while they were read, or may be the reason of
         the `failure`, and are broken.
         """
-        suspicion = failure if _UNREADABLE.search(failure) else ""
+        suspicion = failure if _UNREADABLE.match(failure) else ""
         for table, snapshot in self.read:
             table.require_whole(snapshot, suspicion)
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from time import sleep
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from rmt_pipeline.protocol.errors import Corruption, MissingPart
+from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError
 from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import MergeParts
 from rmt_pipeline.protocol.parts.name import PartName, merged
@@ -26,7 +27,7 @@ from rmt_pipeline.store.part_store import NOTED_BYTES_MIN, PartStore
 from rmt_pipeline.zookeeper.keeper import Create, Delete
 from tests.support.fake_keeper import FakeKeeper
 from tests.support.local_replicas import BEGAN_S, Replicas, StillClock
-from tests.support.local_session import rows, session_with_numbers
+from tests.support.local_session import NUMBERS, create, rows, session_with_numbers
 from tests.support.parts import CountedIds, clone
 
 VALUES = range(200)
@@ -415,19 +416,72 @@ def test_who_does_not_want_it_is_not_kept_from_reading(session):
     assert session.context.server.table("t").store.marks.given_up() == []
 
 
-def test_what_a_disk_lost_by_itself_is_healed_when_a_query_stumbles_over_it(tmp_path):
-    """No time of change tells: the part is known to be whole."""
+def lost_by_itself(session: Session, table: str, at: int) -> PartName:
+    """Break a file of the table's newest part, as a disk does: no time of change tells. DuckDB names
+    the file if it can't decompress it, but not if it can't read its header, at 4.
+    """
+    store = session.context.server.table(table).store
+    part = max(store.parts())
+    file = Path(store.directory(part)) / "data-00000.parquet"
+    data = bytearray(file.read_bytes())
+    data[at : at + 56] = bytes(56)
+    file.write_bytes(data)
+    settle()
+    store.whole.learn(str(part), store.whole.note_now(str(part), store.manifest(part)))
+    return part
+
+
+def read_again(monkeypatch) -> list[tuple[PartStore, PartName]]:
+    """The parts that are read completely from now on, although they are known to be whole."""
+    found: list[tuple[PartStore, PartName]] = []
+    right = PartStore.verify_again
+
+    def verify_again(store: PartStore, part: PartName, *more: Any) -> Any:
+        found.append((store, part))
+        return right(store, part, *more)
+
+    monkeypatch.setattr(PartStore, "verify_again", verify_again)
+    return found
+
+
+@pytest.mark.parametrize("at", [4, 500])
+def test_what_a_disk_lost_by_itself_is_healed_when_a_query_stumbles_over_it(tmp_path, at):
     with session_with_numbers(tmp_path) as session:
         session.execute("INSERT INTO t SELECT number FROM numbers(1000)")
-        store = session.context.server.table("t").store
-        [part] = store.parts()
-        file = Path(store.directory(part)) / "data-00000.parquet"
-        data = bytearray(file.read_bytes())
-        data[4:60] = bytes(56)
-        file.write_bytes(data)
-        settle()
-        directory, manifest = str(part), store.manifest(part)
-        store.whole.learn(directory, store.whole.note_now(directory, manifest))
+        part = lost_by_itself(session, "t", at)
         with pytest.raises(Corruption, match=f"{part}.*fetched again"):
             rows(session, "SELECT sum(n) FROM t")
-        assert store.marks.given_up() == [part]
+        assert session.context.server.table("t").store.marks.given_up() == [part]
+
+
+@pytest.mark.parametrize(
+    "failing",
+    [
+        "throwIf(n > 5, 'the data is corrupt')",
+        "throwIf(n > 5, 'Failed to read file \"data.parquet\"')",
+        "toDate('parquet')",
+    ],
+)
+def test_an_error_of_the_query_itself_has_no_part_read_again(tmp_path, monkeypatch, failing):
+    """It would read the whole table each time that a query fails, whatever it says."""
+    with session_with_numbers(tmp_path) as session:
+        session.execute("INSERT INTO t SELECT number FROM numbers(1000)")
+        found = read_again(monkeypatch)
+        with pytest.raises(RmtError):
+            rows(session, f"SELECT {failing} FROM t")  # noqa: S608
+        assert not found
+
+
+def test_a_table_that_is_only_joined_with_a_broken_one_is_not_read_again(tmp_path, monkeypatch):
+    with session_with_numbers(tmp_path) as session:
+        create(session, NUMBERS.replace("TABLE t", "TABLE other").replace("/t'", "/other'"))
+        session.execute("INSERT INTO t SELECT number FROM numbers(10)")
+        session.execute("INSERT INTO t SELECT number FROM numbers(20)")
+        for count in (10, 20, 1000):  # so the part's name is not one of the other table
+            session.execute(f"INSERT INTO other SELECT number FROM numbers({count})")
+        part = lost_by_itself(session, "other", 500)
+        found = read_again(monkeypatch)
+        with pytest.raises(Corruption, match=f"{part}.*fetched again"):
+            rows(session, "SELECT sum(n) FROM t WHERE n IN (SELECT n FROM other)")
+        assert {one for _, one in found} == {part}
+        assert session.context.server.table("other").store.marks.given_up() == [part]
