@@ -11,7 +11,7 @@ import re
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -81,7 +81,7 @@ def select(session: SessionContext, statement: SelectStatement) -> Rows:
             connection.register(name, table)
         if statement.shows == "plan":
             with sources.pinned:
-                return _plan(connection, translated.sql, statement)
+                return _plan(connection, translated.sql, statement, sources)
         totals = None
         types = [column.type for column in translated.columns]
         if translated.totals:
@@ -106,9 +106,15 @@ def _share_done(connection: duckdb.DuckDBPyConnection) -> float:
         return -1.0
 
 
-def _plan(connection: duckdb.DuckDBPyConnection, sql: str, statement: SelectStatement) -> Rows:
+def _plan(
+    connection: duckdb.DuckDBPyConnection,
+    sql: str,
+    statement: SelectStatement,
+    sources: "_Sources",
+) -> Rows:
     """EXPLAIN: the lines of DuckDB's plan, which is what runs."""
-    ((_, plan),) = connection.execute(f"EXPLAIN {sql}").fetchall()
+    with _told(statement.text, sources):
+        ((_, plan),) = connection.execute(f"EXPLAIN {sql}").fetchall()
     lines = [(line.rstrip(),) for line in plan.splitlines()]
     return rows_of([("explain", "String")], lines, statement.answer.format)
 
@@ -118,7 +124,7 @@ _UNREADABLE = re.compile(
     r"|(Invalid Error: )?(TProtocolException|Out of buffer|don't know what type)"
 )
 """How an error of DuckDB begins that may be due to a file whose bytes it can't make sense of. An
-error of the query itself may quote a value, or the SQL that reads the files.
+error of the query itself may quote a value.
 """
 
 
@@ -129,8 +135,15 @@ def _spill_directory(session: SessionContext) -> Path:
 def _run(
     connection: duckdb.DuckDBPyConnection, sql: str, query: str, sources: "_Sources"
 ) -> pa.RecordBatchReader:
-    try:
+    with _told(query, sources):
         return connection.sql(sql).to_arrow_reader(BATCH_ROWS)
+
+
+@contextmanager
+def _told(query: str, sources: "_Sources") -> Iterator[None]:
+    """A context for what DuckDB computes: its errors are told as those of the query."""
+    try:
+        yield
     except duckdb.Error as error:
         sources.require_in_time(query)
         sources.require_whole(str(error))
@@ -222,7 +235,8 @@ class _Sources:
         """Raises Corruption when files were changed while they were read, or may be the reason of
         the `failure`, and are broken.
         """
-        suspicion = failure if _UNREADABLE.match(failure) else ""
+        said, _, _ = failure.partition("\n")  # what follows may quote names of other files
+        suspicion = said if _UNREADABLE.match(said) else ""
         for table, snapshot in self.read:
             table.require_whole(snapshot, suspicion)
 

@@ -417,14 +417,15 @@ def test_who_does_not_want_it_is_not_kept_from_reading(session):
 
 
 def lost_by_itself(session: Session, table: str, at: int) -> PartName:
-    """Break a file of the table's newest part, as a disk does: no time of change tells. DuckDB names
-    the file if it can't decompress it, but not if it can't read its header, at 4.
+    """Break a file of the table's newest part, as a disk does: no time of change tells. DuckDB
+    names the file if it can't decompress it, but not if it can't read its header, at 4.
     """
     store = session.context.server.table(table).store
     part = max(store.parts())
     file = Path(store.directory(part)) / "data-00000.parquet"
     data = bytearray(file.read_bytes())
-    data[at : at + 56] = bytes(56)
+    at %= len(data)
+    data[at : at + 56] = bytes(len(data[at : at + 56]))
     file.write_bytes(data)
     settle()
     store.whole.learn(str(part), store.whole.note_now(str(part), store.manifest(part)))
@@ -444,14 +445,23 @@ def read_again(monkeypatch) -> list[tuple[PartStore, PartName]]:
     return found
 
 
-@pytest.mark.parametrize("at", [4, 500])
+@pytest.mark.parametrize("at", [4, 500, -200, -6])
 def test_what_a_disk_lost_by_itself_is_healed_when_a_query_stumbles_over_it(tmp_path, at):
     with session_with_numbers(tmp_path) as session:
-        session.execute("INSERT INTO t SELECT number FROM numbers(1000)")
+        for count in (10, 1000):
+            session.execute(f"INSERT INTO t SELECT number FROM numbers({count})")
         part = lost_by_itself(session, "t", at)
         with pytest.raises(Corruption, match=f"{part}.*fetched again"):
             rows(session, "SELECT sum(n) FROM t")
         assert session.context.server.table("t").store.marks.given_up() == [part]
+
+
+def test_what_a_disk_lost_by_itself_is_healed_when_a_plan_is_asked_for(tmp_path):
+    with session_with_numbers(tmp_path) as session:
+        session.execute("INSERT INTO t SELECT number FROM numbers(1000)")
+        part = lost_by_itself(session, "t", -200)
+        with pytest.raises(Corruption, match=f"{part}.*fetched again"):
+            rows(session, "EXPLAIN SELECT sum(n) FROM t")
 
 
 @pytest.mark.parametrize(
@@ -468,7 +478,7 @@ def test_an_error_of_the_query_itself_has_no_part_read_again(tmp_path, monkeypat
         session.execute("INSERT INTO t SELECT number FROM numbers(1000)")
         found = read_again(monkeypatch)
         with pytest.raises(RmtError):
-            rows(session, f"SELECT {failing} FROM t")  # noqa: S608
+            rows(session, f"SELECT {failing} FROM t")
         assert not found
 
 
