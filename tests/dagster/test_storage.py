@@ -199,6 +199,42 @@ def test_other_threads_write_meanwhile(instance: dg.DagsterInstance) -> None:
     assert of_the_run(instance, run_id) == 3
 
 
+def test_what_a_thread_writes_during_the_block_of_one_that_waited_for_its_own_is_stored(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, is_in, may_end = threading.Event(), threading.Event(), threading.Event()
+    right = storage._ONE
+
+    class Lock:
+        def __enter__(self) -> None:
+            waits.set()
+            right.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            right.release()
+
+    def waited(context: dg.OpExecutionContext) -> None:
+        with one_transaction(instance):
+            is_in.set()
+            may_end.wait()
+            log(context, 3)
+
+    def body(context: dg.OpExecutionContext) -> None:
+        other = threading.Thread(target=waited, args=(context,))
+        with one_transaction(instance):
+            log(context, 1)
+            monkeypatch.setattr(storage, "_ONE", Lock())
+            other.start()
+            waits.wait()
+        is_in.wait()
+        log(context, 2)
+        may_end.set()
+        other.join()
+
+    in_a_run(instance, body)
+    assert of_the_asset(instance) == [1, 2, 3]
+
+
 def test_of_a_process_that_is_killed_while_it_writes_nothing_is_stored_and_all_goes_on(
     instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,7 +38,6 @@ def one_transaction(instance: dg.DagsterInstance) -> Iterator[None]:
     if not isinstance(storage, SqliteEventLogStorage) or thread in _collecting:
         yield
         return
-    store_one = storage.store_event
     events: list[dg.EventLogEntry] = []
 
     def store_event(event: dg.EventLogEntry) -> None:
@@ -48,6 +47,7 @@ def one_transaction(instance: dg.DagsterInstance) -> Iterator[None]:
             store_one(event)
 
     with _ONE:
+        store_one = storage.store_event  # not that of a thread whose block has just ended
         storage.store_event = store_event  # type: ignore[method-assign]
         _collecting.add(thread)
         try:
