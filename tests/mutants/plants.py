@@ -12,6 +12,7 @@ from rmt_pipeline.protocol.errors import OutcomeUnknown
 from rmt_pipeline.protocol.merges import predicate as merge_predicate
 from rmt_pipeline.protocol.queue import rules as queue_rules
 from rmt_pipeline.protocol.queue import view as queue
+from rmt_pipeline.protocol.restoring import GivenUp, Promised, United
 from rmt_pipeline.replica import fetch, finish, publish, publish_batch, quorum
 from rmt_pipeline.replica.assign import merges as assign
 from rmt_pipeline.replica.insert import insert
@@ -65,6 +66,21 @@ def no_block_is_known_to_be_there_twice(patch: pytest.MonkeyPatch) -> None:
     """Neither on one disk, nor on several."""
     for where in (disk_parts, restoring):
         patch.setattr(where, "twice", lambda *_: [])
+
+
+def unite_without_mutated_parts(held: Promised, *rest: Any) -> United:
+    kept = {
+        replica: {part: header for part, header in parts.items() if not part.mutation}
+        for replica, parts in held.items()
+    }
+    mutated = tuple(
+        GivenUp(replica, part, "it was mutated")
+        for replica, parts in held.items()
+        for part in parts
+        if part.mutation
+    )
+    united = restoring.unite(kept, *rest)
+    return replace(united, given_up=united.given_up + mutated)
 
 
 def creates(part_of_path: str) -> Callable[[Op], bool]:

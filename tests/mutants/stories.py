@@ -354,6 +354,18 @@ def zookeeper_loses_a_table_of_which_a_try_of_an_insert_died(scene: Scene) -> No
     all_is_restored(scene)
 
 
+def zookeeper_loses_a_table_that_one_replica_has_mutated(scene: Scene) -> None:
+    """The other one has the rows as they were."""
+    inserts(scene, 0)
+    scene.work("r1", "r2")
+    workload = Workload(scene.cluster, scene.run.ledger, SIZE)
+    workload.spawn_mutation(Change("000."), at=scene.cluster.sites["r1"])
+    scene.let(lambda: bool(scene.children(TABLE.mutations)))
+    scene.do("r1", lambda context: assign_mutations(context.replica()))
+    scene.work("r1")
+    all_is_restored(scene)
+
+
 def all_is_restored(scene: Scene) -> None:
     lose(scene.cluster, scene.run.ledger)
     for replica in scene.cluster.sites:
@@ -682,6 +694,7 @@ STORIES: dict[str, Story] = {
         a_table_is_created_again_before_an_insert_commits,
         zookeeper_loses_a_table,
         zookeeper_loses_a_table_of_which_a_try_of_an_insert_died,
+        zookeeper_loses_a_table_that_one_replica_has_mutated,
         a_part_is_lost_before_its_server_starts,
         a_replica_is_slow_and_the_log_is_cleaned,
         a_file_that_cannot_be_read_any_more,

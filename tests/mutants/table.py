@@ -138,6 +138,12 @@ MUTANTS: tuple[Mutant, ...] = (
         first_by="what_is_restored_was_there",
     ),
     Mutant(
+        "restore: what one replica has mutated is given up",
+        plants.instead(restore, "unite", plants.unite_without_mutated_parts),
+        story="zookeeper_loses_a_table_that_one_replica_has_mutated",
+        first_by="what_was_changed_stays_so",
+    ),
+    Mutant(
         "life: writes do not say which replica they mean",
         plants.writes_do_not_say_which_replica_they_mean,
         seed=51,

@@ -247,6 +247,9 @@ def test_a_mutation_that_another_one_came_before_is_created_behind_it(replicas):
 
     def other() -> None:
         one.keeper.close()
+        another.session.multi(
+            [Create(one.paths.is_active, b"", ephemeral=True)]
+        )  # its server's
         create_mutation(replicas["r2"], "DELETE WHERE n = 11")
 
     with (
