@@ -30,6 +30,7 @@ on Linux, where a process of one thread can be forked safely.
 """
 
 import gc
+import json
 import multiprocessing
 import os
 import signal
@@ -42,10 +43,11 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from dagster import DagsterInstance, DagsterRun, DefaultRunLauncher, job, op
+from dagster import DagsterEventType, DagsterInstance, DagsterRun, DefaultRunLauncher, job, op
 from dagster._core.errors import DagsterUserCodeUnreachableError
 from dagster._core.launcher import CheckRunHealthResult, LaunchRunContext, WorkerStatus
 from dagster._core.remote_representation.code_location import GrpcServerCodeLocation
+from dagster._core.storage.tags import GRPC_INFO_TAG
 from dagster._core.workspace.context import IWorkspaceProcessContext
 from dagster._grpc.types import ExecuteRunArgs, GetCurrentRunsResult
 from dagster._serdes import ConfigurableClassData, deserialize_value, serialize_value
@@ -53,6 +55,7 @@ from dagster._utils.hosted_user_process import recon_job_from_origin
 
 from rmt_pipeline.processes.child import Child
 from rmt_pipeline.protocol.errors import Unavailable
+from rmt_pipeline.system import SystemClock
 
 PROCESS_TAG = ".dagster/rmt_process"
 """The tag of a run that was forked: host, process and when the process began, as `process_name`
@@ -116,15 +119,12 @@ class ForkingRunLauncher(DefaultRunLauncher):
         if living_pid(process) is not None or not _is_of_this_host(process):
             return CheckRunHealthResult(WorkerStatus.RUNNING)
         host, number, _ = process.split(":")
-        return CheckRunHealthResult(
-            WorkerStatus.FAILED,
-            f"its process is gone, number {number} on host {host}: it was killed, perhaps for want "
-            "of memory, or the host was started again",
-        )
+        return _process_is_gone(number, host)
 
     def _health_in_its_code_server(self, run: DagsterRun) -> CheckRunHealthResult:
-        """The health of a run that was not forked, as its code server tells it. A code server that
-        was restarted answers that it has no such run, and then the run has failed.
+        """The health of a run that was not forked: whether its process is there, if it has said
+        which one that is and its code server is on this host; else as its code server tells it. A
+        code server that was restarted answers that it has no such run, and then the run has failed.
 
         The run counts as running in these cases: the code server can't be reached, and may have the
         run; it does not answer this question, as `dagster code-server`, which loads code anew in
@@ -133,6 +133,9 @@ class ForkingRunLauncher(DefaultRunLauncher):
         """
         if not self._has_loaded(run):
             return CheckRunHealthResult(WorkerStatus.RUNNING)
+        pid = self._pid_that_is_gone(run)
+        if pid is not None:
+            return _process_is_gone(pid, socket.gethostname())
         client = self._get_grpc_client_for_termination(run.run_id)  # type: ignore[no-untyped-call]
         if client is None:
             return CheckRunHealthResult(WorkerStatus.RUNNING)
@@ -146,6 +149,23 @@ class ForkingRunLauncher(DefaultRunLauncher):
             WorkerStatus.FAILED,
             "its code location was started again, and does not have this run any more",
         )
+
+    def _pid_that_is_gone(self, run: DagsterRun) -> str | None:
+        """The number of the run's process as the run itself has told it, if that process is gone or
+        another one has its number by now. None also if nobody can know that here.
+        """
+        code_server = json.loads(run.tags.get(GRPC_INFO_TAG, "{}"))
+        if "socket" not in code_server or sys.platform != "linux":
+            return None
+        told = self._instance.event_log_storage.get_logs_for_run(
+            run.run_id, of_type=DagsterEventType.ENGINE_EVENT
+        )
+        for entry in told:
+            pid = entry.get_dagster_event().engine_event_data.metadata.get("pid")
+            if pid is not None:  # the first one is that of the run, others are of its steps
+                number = str(pid.value)
+                return None if _has_lived_since(int(number), entry.timestamp) else number
+        return None
 
     def _has_loaded(self, run: DagsterRun) -> bool:
         if self._workspace is None or run.remote_job_origin is None:
@@ -306,6 +326,24 @@ def living_pid(name: str) -> int | None:
         return pid if process_name(pid) == name else None
     except OSError:
         return None
+
+
+def _process_is_gone(pid: str, host: str) -> CheckRunHealthResult:
+    return CheckRunHealthResult(
+        WorkerStatus.FAILED,
+        f"its process is gone, number {pid} on host {host}: it was killed, perhaps for want of "
+        "memory, or the host was started again",
+    )
+
+
+def _has_lived_since(pid: int, time_s: float) -> bool:
+    """Whether there is a process of that number that began before then: seconds since the epoch."""
+    try:
+        ticks = int(_began(pid))
+    except OSError:
+        return False
+    since_start_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return SystemClock().now_s() - since_start_s <= time_s
 
 
 def _is_of_this_host(name: str) -> bool:

@@ -2,11 +2,13 @@
 
 import multiprocessing
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
@@ -188,6 +190,35 @@ def test_a_run_whose_process_is_killed_fails_and_says_so(site: Site) -> None:
         f"its process is gone, number {pid} on host {socket.gethostname()}: "
     )
     assert not site.instance.run_launcher.terminate(run_id)
+
+
+def test_a_run_that_was_not_forked_and_whose_process_is_killed_fails_and_says_so(
+    site: Site,
+) -> None:
+    """Its code server may be gone, too, or not know: a machine that dies with the first run after a
+    start would have it for ever.
+    """
+    site.load_anew()
+    run_id = site.launch(LIMIT_S)
+    site.until_started(run_id)
+    assert PROCESS_TAG not in site.run(run_id).tags
+    health = site.instance.run_launcher.check_run_worker_health
+    assert health(site.run(run_id)).status == WorkerStatus.RUNNING
+    [pid] = re.findall(r"Started process for run \(pid: (\d+)\)", site.messages(run_id))
+    os.kill(int(pid), signal.SIGKILL)
+    until(lambda: health(site.run(run_id)).status == WorkerStatus.FAILED)
+    assert str(health(site.run(run_id)).msg).startswith(f"its process is gone, number {pid} on")
+    until(lambda: site.run(run_id).is_finished)
+    site.warm()
+
+
+def test_a_process_that_began_after_a_run_told_its_number_is_not_that_of_the_run() -> None:
+    ours = os.getpid()
+    assert launcher._has_lived_since(ours, time.time())
+    assert not launcher._has_lived_since(ours, time.time() - 7 * 86_400)
+    with subprocess.Popen(["true"]) as child:
+        child.wait()
+        assert not launcher._has_lived_since(child.pid, time.time())
 
 
 def test_code_that_was_loaded_anew_is_what_runs(site: Site) -> None:

@@ -565,7 +565,7 @@ MULTIS = [
         ),
         unchanged="restoring/r1 restoring/r2",
         makes="r/queue/queue-0000000002=get",
-        writes="r/log_pointer=7",
+        writes="r/log_pointer=7 log=",
         removes="restoring restoring/r1 restoring/r2 restoring_lock blocks/all_old",
         after=(
             *(Create(path) for path in (T.restoring, T.restoring_lock)),

@@ -18,6 +18,7 @@ from rmt_pipeline.replica.mutations.mutations import UnknownMutation, create_mut
 from rmt_pipeline.replica.mutations.progress import mutation_progress
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.table import Table
+from rmt_pipeline.zookeeper.keeper import Create, Delete
 from tests.golden.cluster import InProcess
 from tests.support.serving import config_at, create, definition_of
 
@@ -270,7 +271,11 @@ def test_a_replica_that_is_not_served_takes_no_mutation(tmp_path, zookeeper_serv
         create(config, server.keeper(), definition_of(f"{chroot}/t"))
         with pytest.raises(TableIsReadOnly, match="takes no mutations"):
             server.table("t").mutate("DELETE WHERE 1")
-        create_mutation(server.table("t").replica, "DELETE WHERE 1")
+        replica = server.table("t").replica
+        is_active = replica.paths.is_active
+        replica.session.multi([Create(is_active, ephemeral=True)])
+        create_mutation(replica, "DELETE WHERE 1")
+        replica.session.multi([Delete(is_active)])
         [report] = server.table("t").mutations()
         assert not report.status.is_done
         assert report.status.waits_for == "default.t (replica r1) is not active"
