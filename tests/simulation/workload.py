@@ -34,7 +34,6 @@ from tests.simulation.restoring import restore_some
 from tests.simulation.several import PATIENCE_S, Several
 from tests.simulation.size import Size
 from tests.support.cluster import TABLE, Cluster, Context, SimWaker, Site
-from tests.support.fake_disk import FakeDisk
 from tests.support.sim_rows import stage_rows
 from tests.support.world import Host, Process, World
 
@@ -643,7 +642,8 @@ class Workload:
         how = self._rng.choice(("loses", "can't read", "has rot in") if is_file else ("loses",))
         if how == "has rot in" and not disk.size(what):
             how = "can't read"
-        if self._is_in_both_tables(disk, what):  # of the other's part nobody has another copy
+        if self._tables is not None:
+            # A REPLACE or the like links files as they are, into a part that nobody else may have.
             how = "loses"
         self._world.note(site.replica, how, what)
         self._ledger.lost_parts += 1
@@ -655,12 +655,6 @@ class Workload:
             disk.spoil(what)
         else:
             disk.rot(what, self._rng)
-
-    def _is_in_both_tables(self, disk: FakeDisk, file: str) -> bool:
-        """A REPLACE or the like has linked it."""
-        return self._tables is not None and any(
-            name.startswith(f"{self._tables.target.root}/") for name in disk.names_of(file)
-        )
 
     def _join(self, site: Site) -> None:
         self._world.sleep_s(self._rng.uniform(0.2, 2.0))

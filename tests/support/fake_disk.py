@@ -336,19 +336,6 @@ class FakeDisk:
         assert isinstance(file, _File)
         file.is_bad = True
 
-    def names_of(self, path: str) -> Sequence[str]:
-        """All paths of the file: hard links share its bytes, and what becomes of them."""
-        file = self._find(path)
-        found, todo = [], [("", self._root)]
-        while todo:
-            above, directory = todo.pop()
-            for name, node in directory.names.items():
-                if isinstance(node, _Directory):
-                    todo.append((f"{above}{name}/", node))
-                elif node is file:
-                    found.append(f"{above}{name}")
-        return sorted(found)
-
     def peek(self, path: str) -> bytes | None:
         """What was written to a file, whether or not it can be read."""
         node = self._find(path)
