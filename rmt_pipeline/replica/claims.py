@@ -41,10 +41,7 @@ class Holder:
         False if another worker claimed first or a DROP came. None if there was no answer: then the
         session deletes the claims that may have been made, before we look again.
         """
-        replica = self.replica
-        came = {node: Claim(self.name, parts) for node, parts in claims.items()}
-        known = replica.memory.queue
-        before = known.claimed(replica.paths)
+        replica, came = self.replica, self._claims(claims)
         ops = transactions.claim(
             replica.paths,
             [(node, claim.encode()) for node, claim in came.items()],
@@ -52,8 +49,7 @@ class Holder:
             is_lost_version=snapshot.is_lost_version,
         )
         try:
-            with seen_to(replica.keeper, [self.stray(node) for node in claims]):
-                replica.keeper.multi(ops)
+            self._send(ops, came)
         except OutcomeUnknown:
             return None
         except Refused as refused:
@@ -62,7 +58,6 @@ class Holder:
             if taken or finished:
                 return False
             raise
-        known.claims_changed(replica.paths, before, replica.keeper.session_id, came=came)
         return True
 
     def take_pulled(
@@ -75,24 +70,32 @@ class Holder:
         of `is_lost`. Returns what the multi created; None, and nothing is written, if another
         worker claimed first. Raises what `Keeper.multi` does.
         """
-        replica = self.replica
-        came = {node: Claim(self.name, parts) for node, parts in claims.items()}
-        known = replica.memory.queue
-        before = known.claimed(replica.paths)
+        came = self._claims(claims)
         ops = transactions.claim_pulled(
-            replica.paths,
+            self.replica.paths,
             [(node, claim.encode()) for node, claim in came.items()],
             executing_version=snapshot.executing_version,
         )
         try:
-            with seen_to(replica.keeper, [self.stray(node) for node in claims]):
-                created = replica.keeper.multi([*pull, *ops])
+            return self._send([*pull, *ops], came)[: len(pull)]
         except Refused as refused:
             if refused.path in {op.path for op in ops}:
                 return None
             raise
+
+    def _claims(self, claims: Mapping[str, tuple[PartName, ...]]) -> dict[str, Claim]:
+        return {node: Claim(self.name, parts) for node, parts in claims.items()}
+
+    def _send(self, ops: Sequence[Op], came: Mapping[str, Claim]) -> list[str]:
+        """Send a multi that makes these claims, and remember that they came. Returns what it
+        created. Raises what `Keeper.multi` does.
+        """
+        replica, known = self.replica, self.replica.memory.queue
+        before = known.claimed(replica.paths)
+        with seen_to(replica.keeper, [self.stray(node) for node in came]):
+            created = replica.keeper.multi(ops)
         known.claims_changed(replica.paths, before, replica.keeper.session_id, came=came)
-        return created[: len(pull)]
+        return created
 
     def give_back(self, nodes: Iterable[str]) -> None:
         """Delete the claims of these queue nodes, now or as soon as ZooKeeper answers."""

@@ -195,7 +195,7 @@ class _Found:
     entries: Sequence["_Logged"]
     is_all: bool
     version: int
-    beside: "Sequence[_Read]" = ()
+    beside: Sequence[_Read] = ()
 
 
 class Claimer(Protocol):
@@ -206,7 +206,7 @@ class Claimer(Protocol):
         ...
 
     def choose(
-        self, came: Mapping[str, LogEntry], beside: "Sequence[_Read]", is_lost_version: int
+        self, came: Mapping[str, LogEntry], beside: Sequence[_Read], is_lost_version: int
     ) -> "Claiming | None":
         """How to claim all these entries, given the queue nodes that they will get and what was
         read; None to leave them to a look at the queue.
@@ -445,7 +445,7 @@ def _copy(
     *,
     all_of_them: bool = False,
     claimer: Claimer | None = None,
-    beside: "Sequence[_Read]" = (),
+    beside: Sequence[_Read] = (),
 ) -> int | None:
     """Copy one batch of entries, except those that are done (with `all_of_them`: those, too), and
     move the pointer past it. Returns how many were queued; None if what we knew of the pointer is

@@ -43,7 +43,7 @@ LYING = "tests/unit/replica/work/test_lying_peer.py"
 LOOKS = "tests/unit/replica/test_looks.py"
 PULLED = "tests/unit/replica/test_pulled_claims.py"
 ASIDE = "rmt_pipeline/compute/jobs/aside.py"
-BESIDE = "tests/unit/compute/jobs/test_aside.py"
+ASIDE_TESTS = "tests/unit/compute/jobs/test_aside.py"
 PULL = "tests/unit/replica/test_pull_log.py"
 NET = "tests/unit/replica/work/test_net.py"
 VIEW = "tests/unit/protocol/queue/test_view.py"
@@ -1809,35 +1809,35 @@ MUTANTS: tuple[LineMutant, ...] = (
         ASIDE,
         "units[len(done) :]\n",
         "units[len(units) :]\n",
-        BESIDE,
+        ASIDE_TESTS,
     ),
     LineMutant(
         "aside: a file that its process has begun is in the way",
         ASIDE,
         "                Path(unit.output).unlink(missing_ok=True)\n",
         "                pass\n",
-        BESIDE,
+        ASIDE_TESTS,
     ),
     LineMutant(
         "aside: a merge now and then starts a process",
         ASIDE,
         "            if now_s - last_s < BUSY_S:\n",
         "            if True:\n",
-        BESIDE,
+        ASIDE_TESTS,
     ),
     LineMutant(
         "aside: its process competes with the worker",
         ASIDE,
         "    os.nice(NICENESS)\n",
         "    os.nice(0)\n",
-        BESIDE,
+        ASIDE_TESTS,
     ),
     LineMutant(
         "aside: a process that has ended is asked for ever",
         ASIDE,
         "            self._end()\n        return done\n",
         "            pass\n        return done\n",
-        BESIDE,
+        ASIDE_TESTS,
     ),
     LineMutant(
         "worker: a merge is begun after the next one was looked for",

@@ -11,7 +11,7 @@ COMMIT_BYTES_MAX = limits.INSERT_BYTES_MAX
 REMOVED = 0.07  # of the worlds have tables that are dropped and created again
 KEPT = 0.06  # of the others set parts aside, attach, fetch and freeze them
 RESTORED = (
-    0.05  # of the others have a ZooKeeper that loses the table; as many again also change it
+    0.05  # of the others have a ZooKeeper that loses the table; as many again change it, too
 )
 LIVED_THROUGH = 0.6  # of these have processes that live on meanwhile
 
