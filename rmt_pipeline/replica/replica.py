@@ -43,6 +43,18 @@ class Total:
 
 
 @dataclass(frozen=True, slots=True)
+class Insertable:
+    """What inserts know of a replica that takes them: the version that `is_lost` had when it was
+    seen to be "0", which they assert; and a number that the log had not passed at `seen_s`
+    (`monotonic_s`), from which on a commit without an answer is looked for.
+    """
+
+    is_lost_version: int
+    log_begin: int
+    seen_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Pointer:
     """How far the log was pulled (None: never), with the versions to assert when pulling goes
     on.
@@ -170,11 +182,7 @@ class Memory:
     """Partitions whose node in `block_numbers` was seen. An allocation is refused if the node does
     not exist.
     """
-    insertable: tuple[int, int, float] | None = None
-    """The version of `is_lost` when it was seen to be "0": inserts assert that it still has it. And
-    a number that the log had not passed at a time (`monotonic_s`): a commit without an answer is
-    looked for from there.
-    """
+    insertable: Insertable | None = None
     queue: KnownQueue = field(default_factory=KnownQueue)
     """Queue entries by node, which never change; and the parts as they were listed last, which are
     used only if the stat that was just read says that they are still the same.

@@ -33,7 +33,7 @@ INSERT_MUTANTS = (
     LineMutant(
         "insert: how long the log was is read once and for all",
         f"{REPLICA}/insert/insert.py",
-        " and now_s - known[2] < _LOG_KNOWN_S:\n",
+        " and now_s - known.seen_s < _LOG_KNOWN_S:\n",
         ":\n",
         f"{UNKNOWN}::test_a_log_that_grew_by_the_inserts_of_others_tells_enough",
     ),

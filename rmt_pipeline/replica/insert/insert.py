@@ -12,7 +12,7 @@ alone (spec §2.6, §16.2 I3, I4).
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaDropped, TableIsReadOnly
@@ -46,7 +46,7 @@ from rmt_pipeline.replica.insert.result import (
     Outcome,
     block_id_of,
 )
-from rmt_pipeline.replica.replica import Replica, lost_error
+from rmt_pipeline.replica.replica import Insertable, Replica, lost_error
 from rmt_pipeline.store.marks import CommitNote
 from rmt_pipeline.store.part_log import PartEvent
 from rmt_pipeline.store.part_store import PartStore
@@ -60,9 +60,7 @@ from rmt_pipeline.zookeeper.strays import Stray, give_back, seen_to
 from rmt_pipeline.zookeeper.transactions import BlockCommit, BlockThere, Tagged
 
 _BLOCKS_NAMED_MAX = 20  # how many of the blocks in the table an error names
-_LOG_KNOWN_S = (
-    10.0  # so old may be what is known of the log: a clean-up trims it each half minute
-)
+_LOG_KNOWN_S = 10.0  # how old may be what is known of the log: each 30 s a clean-up trims it
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +295,7 @@ class Insertion:
         in the table already.
         """
         blocks = [block for group in batch for block in group.blocks]
-        lost_version, log_begin = _not_lost(replica)
+        insertable = _not_lost(replica)
         locks = self._allocate(replica, blocks) if blocks else []
         if locks is None:
             return
@@ -318,12 +316,13 @@ class Insertion:
             replica.paths,
             [commit for _, commit in commits],
             None if step is None else step.change,
-            is_lost_version=lost_version,
+            is_lost_version=insertable.is_lost_version,
             quorum_status=self._status(replica, commits),
             there=[there for group in batch for _, there in group.there],
         )
+        log_begin, creation = insertable.log_begin, replica.creation
         sent = _Committing(
-            commits, tuple(batch), step, note, replica.keeper, log_begin, replica.creation
+            commits, tuple(batch), step, note, replica.keeper, log_begin, creation
         )
         # A commit without blocks has no locks by which `_settle` could tell whether it landed. It
         # need not: if it wrote a record, the next round is refused by that, and reads it.
@@ -344,8 +343,8 @@ class Insertion:
             logged = zip(results, tagged.tags, strict=True)
             entries = [path for path, (purpose, _) in logged if purpose is Purpose.LOG_ENTRY]
             if entries and replica.memory.insertable is not None:
-                end = sequence_number(entries[-1]) + 1
-                replica.memory.insertable = lost_version, end, replica.clock.monotonic_s()
+                end, now_s = sequence_number(entries[-1]) + 1, replica.clock.monotonic_s()
+                replica.memory.insertable = replace(insertable, log_begin=end, seen_s=now_s)
             self._committing = sent
             self._committed(replica)
 
@@ -404,7 +403,7 @@ class Insertion:
             self.identity.insert_id,
             record_version=None if self._known is None else self._known.version,
             holder=holder,
-            is_lost_version=_not_lost(replica)[0],
+            is_lost_version=_not_lost(replica).is_lost_version,
             is_alone=self._is_alone,
         )
         strays = [
@@ -773,22 +772,22 @@ def ensure_partitions(replica: Replica, partitions: set[str]) -> None:
         replica.memory.partitions.learn({partition: None})
 
 
-def _not_lost(replica: Replica) -> tuple[int, int]:
-    """Return the version that the `is_lost` node has while it says that this replica is not lost,
-    and a number that the log has not passed yet. The multis check that the version has not changed.
-    Reads the nodes once per session, and after a pause, in which others may have written much into
-    the log. Raises TableIsReadOnly, ReplicaDropped.
+def _not_lost(replica: Replica) -> Insertable:
+    """Return what is known of this replica, which is not lost. Reads the nodes once per session,
+    and after a pause, in which others may have written much into the log. Raises TableIsReadOnly,
+    ReplicaDropped.
     """
     known, now_s = replica.memory.insertable, replica.clock.monotonic_s()
-    if known is not None and now_s - known[2] < _LOG_KNOWN_S:
-        return known[:2]
+    if known is not None and now_s - known.seen_s < _LOG_KNOWN_S:
+        return known
     read, log = replica.keeper.get_many([replica.paths.is_lost, replica.table.log])
     if read is None or log is None:
         raise gone(replica.paths)
     if read[0] == b"1":
         raise lost_error(replica)
-    replica.memory.insertable = known = read[1].version, log[1].next_sequence, now_s
-    return known[:2]
+    known = Insertable(read[1].version, log[1].next_sequence, now_s)
+    replica.memory.insertable = known
+    return known
 
 
 def _read_only(replica: Replica) -> TableIsReadOnly:

@@ -141,7 +141,8 @@ def test_nothing_is_inserted_while_a_replica_that_was_restored_is_cloned(two: Di
     assert made is not None
     now.become(made)
     activate(now, "r1", "2", ReplicaAddress("r1", 9009, 9000, "default", "t"))
-    old.memory.insertable = known[0], known[1], two.clock.monotonic_s()  # it has just looked
+    # it has just looked
+    old.memory.insertable = replace(known, seen_s=two.clock.monotonic_s())
     with pytest.raises(ReplicaDropped):
         old_table(two, old).insert([{"n": 2}])
     now.session.multi([Delete(now.paths.is_active)])
