@@ -1,5 +1,6 @@
 """What Dagster is told about parts."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +10,14 @@ import pytest
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.record import ledger
 from rmt_pipeline.dagster.work import workers
+from rmt_pipeline.exchange.peers import FetchRequest
+from rmt_pipeline.protocol.errors import Unavailable
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.assign.explain import Explained, ExplainedRange
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.work.step import PartDone
-from tests.support.local_replicas import Replicas, by_tens
+from tests.support.local_replicas import DirectPeers, Replicas, by_tens
 
 
 def part(number: int, *, kind: str = "FETCH", rows: int = 10, lag_s: float = 0.02) -> PartDone:
@@ -253,6 +256,63 @@ def test_a_partition_that_another_process_forgot_is_back_with_its_next_rows(
         assert instance.get_dynamic_partitions("t_partition") == []
         replicas.insert("r1", 2)
         worker.parts(ledger.inserted(table, [replicas.insert("r1", 3)]))
+        assert instance.get_dynamic_partitions("t_partition") == ["0"]
+
+
+def test_a_partition_forgotten_before_a_late_fetch_is_back_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker knew it by two of its three blocks, and both are dropped. The third, of the block in
+    between, is fetched afterwards.
+    """
+
+    def nobody_has_it(_: object, requests: Sequence[FetchRequest], *__: object) -> object:
+        yield [(request, Unavailable("not now")) for request in requests]
+
+    with (
+        Replicas(tmp_path, define=by_tens) as replicas,
+        dg.DagsterInstance.ephemeral() as instance,
+    ):
+        table = replicas.table("r1")
+        worker, other = (ledger.Recorder(Events(instance), table, "r1") for _ in range(2))
+        parts = [replicas.insert(name, 1 + at) for at, name in enumerate(("r1", "r2", "r1"))]
+        worker.parts(ledger.inserted(table, [parts[0], parts[2]]))
+        for part in (parts[0], parts[2]):
+            table.drop_part(part, settings={"alter_sync": 0})
+        with monkeypatch.context() as patch:
+            patch.setattr(DirectPeers, "fetch", nobody_has_it)
+            for _ in parts:
+                other.parts(replicas.step("r1", "fetch").done)
+        assert table.parts() == []
+        assert instance.get_dynamic_partitions("t_partition") == []
+        replicas.clock.sleep_s(60.0)
+        fetched = replicas.work_off("r1")
+        assert [part.part for part in fetched] == [parts[1]]
+        worker.parts(fetched)
+        assert instance.get_dynamic_partitions("t_partition") == ["0"]
+
+
+def test_rows_that_come_while_their_partition_is_being_forgotten_bring_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker records them just before another process, which has found nothing there, has
+    Dagster forget the partition.
+    """
+    with (
+        Replicas(tmp_path, ["r1"], define=by_tens) as replicas,
+        dg.DagsterInstance.ephemeral() as instance,
+    ):
+        table, forget = replicas.table("r1"), instance.delete_dynamic_partition
+        worker, other = (ledger.Recorder(Events(instance), table, "r1") for _ in range(2))
+
+        def late(name: str, partition: str) -> None:
+            worker.parts(ledger.inserted(table, [replicas.insert("r1", 2)]))
+            forget(name, partition)
+
+        worker.parts(ledger.inserted(table, [replicas.insert("r1", 1)]))
+        table.drop_partitions(["0"], settings={"alter_sync": 0})
+        monkeypatch.setattr(instance, "delete_dynamic_partition", late)
+        other.parts(replicas.work_off())
         assert instance.get_dynamic_partitions("t_partition") == ["0"]
 
 

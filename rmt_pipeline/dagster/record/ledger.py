@@ -109,10 +109,13 @@ class Recorder:
     table: Table
     server: str
     origins: PartOrigins = field(default_factory=Origins)
-    _known: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _known: dict[str, PartName] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
     """Partitions that Dagster has, so that it is not asked at each flush, which costs more than an
-    event; and the greatest block number that each had at its last flush. As long as it has a block
-    up to that number it was never empty, so no other process has had Dagster forget it.
+    event; and one of the parts that each had at its last flush. Parts that are gone don't come
+    back: as long as that one is there, the partition was never empty, so no other process has had
+    Dagster forget it.
     """
 
     @property
@@ -278,13 +281,13 @@ class Recorder:
         does not know yet are added to it.
         """
         held: dict[str, list[Manifest]] = {partition: [] for partition in sorted(touched)}
-        known, newest, stayed = self._known, dict[str, int](), set[str]()
+        known, one_of, stayed = self._known, dict[str, PartName](), set[str]()
         for part in active:
             partition = part.name.partition
             if partition in held:
                 held[partition].append(part.manifest)
-                newest[partition] = max(part.name.block_max, newest.get(partition, -1))
-                if part.name.block_min <= known.get(partition, -1):
+                one_of.setdefault(partition, part.name)
+                if part.name == known.get(partition):
                     stayed.add(partition)
         if not held.keys() <= stayed:
             instance, name = self.context.instance, names.partitions_name(self.name)
@@ -292,18 +295,24 @@ class Recorder:
             new = [one for one in held if one not in there]
             if new:
                 instance.add_dynamic_partitions(name, new)
-        known.update(newest)
+        known.update(one_of)
         return held
 
     def _forget_empty(self, held: Mapping[str, Sequence[Manifest]]) -> None:
         """Remove partitions without rows from the table's partitions in Dagster. Their
         events stay.
         """
-        of_table = names.partitions_name(self.name)
-        for partition, holds in held.items():
-            if not holds:
-                self._known.pop(partition, None)
-                self.context.instance.delete_dynamic_partition(of_table, partition)
+        gone = {partition for partition, holds in held.items() if not holds}
+        if not gone:
+            return
+        instance, of_table = self.context.instance, names.partitions_name(self.name)
+        for partition in gone:
+            self._known.pop(partition, None)
+            instance.delete_dynamic_partition(of_table, partition)
+        # Another process may have stored rows since we looked, and found the partition there.
+        back = gone & {part.name.partition for part in self.table.parts()}
+        if back:
+            instance.add_dynamic_partitions(of_table, sorted(back))
 
 
 def parts_table(
