@@ -37,10 +37,11 @@ macros = {{shard = "01", replica = "r2"}}
 
 class Cluster:
     """`rmt serve --server r1` and `rmt serve --server r2`, with `--work` when wanted; a context
-    manager. With `relayed`, what the servers ask of ZooKeeper is in `asked`.
+    manager. With `relayed`, what the servers ask of ZooKeeper is in `asked`; with `traced`, they note
+    what they do in `trace`.
     """
 
-    def __init__(self, *, work: bool, relayed: bool = False) -> None:
+    def __init__(self, *, work: bool, relayed: bool = False, traced: bool = False) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="rmt-bench-"))
         self.zookeeper_port = free_port()
         ports = {"r1": free_port(), "r2": free_port()}
@@ -49,6 +50,7 @@ class Cluster:
         )
         self.config = load_config(self.directory / "rmt.toml")
         self._work = work
+        self._traced = traced
         self._questions = 0
         self.asked = {name: Relay(self.zookeeper_port) for name in ports if relayed}
         for name in ports:
@@ -77,9 +79,14 @@ class Cluster:
 
     def serve(self, name: str) -> None:
         options = ["--work"] if self._work else []
+        module = (
+            ["benchmarks.traced", str(self.trace(name))]
+            if self._traced
+            else ["rmt_pipeline.cli"]
+        )
         log = (self.directory / f"{name}.log").open("wb")
         self._processes[name] = subprocess.Popen(
-            [sys.executable, "-m", "rmt_pipeline.cli", "serve", "--server", name, *options],
+            [sys.executable, "-m", *module, "serve", "--server", name, *options],
             env={**os.environ, "RMT_CONFIG": str(self.directory / f"{name}.toml")},
             stderr=log,
             stdout=log,
@@ -93,6 +100,9 @@ class Cluster:
                 pass
             time.sleep(0.1)
         raise RuntimeError(f"rmt serve {name} is not ready; see {self.directory}/{name}.log")
+
+    def trace(self, name: str) -> Path:
+        return self.directory / f"{name}.trace"
 
     def requests(self) -> int:
         """How many packets ZooKeeper has received so far, from anybody but this method; pings of

@@ -132,10 +132,12 @@ def wait_active(*tables: Table) -> None:
 
 
 @contextmanager
-def worked_pair(name: str) -> Iterator[tuple[Cluster, ServerContext, Table]]:
+def worked_pair(
+    name: str, *, traced: bool = False
+) -> Iterator[tuple[Cluster, ServerContext, Table]]:
     """Two servers that work, with a table of that name on both: r1, and its table."""
     with (
-        Cluster(work=True) as cluster,
+        Cluster(work=True, traced=traced) as cluster,
         cluster.context("r1") as r1,
         cluster.context("r2") as r2,
     ):

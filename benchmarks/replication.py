@@ -1,10 +1,13 @@
 """How soon a peer has what was inserted, and how many ZooKeeper requests it takes.
 
-    python -m benchmarks.replication [--inserts 1000] [--rate 50]
+    python -m benchmarks.replication [--inserts 1000] [--rate 50] [--slowest 0]
 
 Two `rmt serve --work` over one ZooKeeper; the delay of a part is from its node among the inserter's
 parts to its node among the follower's, by ZooKeeper's own clock. ClickHouse's server of Debian's
 package, when it is installed, is measured in the same way in the same run.
+
+With `--slowest N`, the servers note what they do (`benchmarks.traced`); for the N parts of the one
+client that took longest, prints where their time went.
 """
 
 import argparse
@@ -18,6 +21,7 @@ from pathlib import Path
 from benchmarks.clickhouse import ClickHouse, executable
 from benchmarks.cluster import Cluster
 from benchmarks.insert import small, worked_pair
+from benchmarks.traced import read_steps, slowest
 from rmt_pipeline.zookeeper.keeper import Keeper
 from rmt_pipeline.zookeeper.paths import TablePaths
 
@@ -44,6 +48,19 @@ def delays_ms(
     without: Collection[str] = (),
 ) -> list[int]:
     """Of the parts that both have, how much later the follower had each; ascending."""
+    times = times_of(keeper, table, leader, follower, without=without)
+    return sorted(there_ms - here_ms for here_ms, there_ms in times.values())
+
+
+def times_of(
+    keeper: Keeper,
+    table: TablePaths,
+    leader: str,
+    follower: str,
+    *,
+    without: Collection[str] = (),
+) -> dict[str, tuple[int, int]]:
+    """Of the parts that both have, when each of the two had it, in milliseconds."""
     first, second = table.replica(leader), table.replica(follower)
     deadline = time.monotonic() + SETTLE_S
     while keeper.children(second.queue) and time.monotonic() < deadline:
@@ -52,11 +69,11 @@ def delays_ms(
     names = [name for name in names if name not in without]
     ours = keeper.exists_many([first.part(name) for name in names])
     theirs = keeper.exists_many([second.part(name) for name in names])
-    return sorted(
-        there.created_ms - here.created_ms
-        for here, there in zip(ours, theirs, strict=True)
+    return {
+        name: (here.created_ms, there.created_ms)
+        for name, here, there in zip(names, ours, theirs, strict=True)
         if here is not None and there is not None
-    )
+    }
 
 
 def show(name: str, delays: list[int], rate: float, requests: float | None) -> None:
@@ -65,8 +82,8 @@ def show(name: str, delays: list[int], rate: float, requests: float | None) -> N
     print(f"{name:24} {rate:8.0f} {p50:8.1f} {p99:8.1f} {len(delays):8} {asked}", flush=True)
 
 
-def ours(count: int, rate: float) -> None:
-    with worked_pair("busy") as (cluster, r1, table):
+def ours(count: int, rate: float, shown: int) -> None:
+    with worked_pair("busy", traced=bool(shown)) as (cluster, r1, table):
         for number in range(50):
             table.insert(small(number))
         keeper = r1.keeper()
@@ -76,9 +93,18 @@ def ours(count: int, rate: float) -> None:
         old = set(keeper.children(table.replica.paths.parts))
         before = cluster.requests()
         reached = paced(count, rate, lambda number: table.insert(small(1000 + number)))
-        delays = delays_ms(keeper, table.replica.table, "r1", "r2", without=old)
+        times = times_of(keeper, table.replica.table, "r1", "r2", without=old)
+        delays = sorted(there_ms - here_ms for here_ms, there_ms in times.values())
         requests = (cluster.requests() - before - 2 * len(delays)) / count
         show("ours, one client", delays, reached, requests)
+        if shown:
+            by_delay = sorted(times.items(), key=lambda one: one[1][0] - one[1][1])
+            slowest(
+                {part: (here / 1000, there / 1000) for part, (here, there) in by_delay[:shown]},
+                read_steps(cluster.trace("r1")),
+                read_steps(cluster.trace("r2")),
+            )
+            return
 
         old = set(keeper.children(table.replica.paths.parts))
         before = cluster.requests()
@@ -129,11 +155,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--inserts", type=int, default=1000)
     parser.add_argument("--rate", type=float, default=50)
+    parser.add_argument("--slowest", type=int, default=0)
     options = parser.parse_args()
     columns = ("inserts/s", "p50 ms", "p99 ms", "parts", "requests")
     print(f"{'':24} " + " ".join(f"{name:>8}" for name in columns))
-    ours(options.inserts, options.rate)
-    if executable() is not None:
+    ours(options.inserts, options.rate, options.slowest)
+    if executable() is not None and not options.slowest:
         theirs(options.inserts, options.rate)
 
 

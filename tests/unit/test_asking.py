@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 from kazoo.protocol import serialization
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from benchmarks.asking import named
-from rmt_pipeline.zookeeper.kazoo_keeper import _AddWatch, _ReadMany, _requests
+from rmt_pipeline.zookeeper.kazoo_keeper import _AddWatch, _Multi, _ReadMany
 from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, SetData
 
 
@@ -56,8 +56,29 @@ def test_a_multi_is_named_by_its_operations() -> None:
         Delete("/t/r/queue/queue-0000000001"),
     ]
     acl = [*OPEN_ACL_UNSAFE, *OPEN_ACL_UNSAFE]
-    request = serialization.Transaction(_requests(ops, "", acl))
-    assert sent(request) == (
+    assert sent(_Multi(ops, "", acl)) == (
         "multi: check r/is_active, create log/log-, create parts/all_#, set r/log_pointer, "
         "delete queue/queue-#"
     )
+
+
+def test_a_multi_has_the_bytes_that_kazoo_would_send() -> None:
+    ops = [
+        Check("/t/r/is_active"),
+        Create("/t/r/parts/é", ephemeral=True),
+        Create("/t/mutations/", b"text", sequence=True),
+        SetData("/", b"", 3),
+        Delete("/t/r/queue/queue-0000000001", 5),
+    ]
+    for root in ("", "/ours"):
+        for acl in (OPEN_ACL_UNSAFE, CREATOR_ALL_ACL):
+            by_kazoo = serialization.Transaction(
+                [
+                    serialization.CheckVersion(f"{root}/t/r/is_active", -1),
+                    serialization.Create(f"{root}/t/r/parts/é", b"", acl, 1),
+                    serialization.Create(f"{root}/t/mutations/", b"text", acl, 2),
+                    serialization.SetData(root or "/", b"", 3),
+                    serialization.Delete(f"{root}/t/r/queue/queue-0000000001", 5),
+                ]
+            )
+            assert _Multi(ops, root, acl).serialize() == bytes(by_kazoo.serialize())
