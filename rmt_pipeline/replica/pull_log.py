@@ -28,7 +28,7 @@ from typing import Protocol
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.background import Background, stopped_words
-from rmt_pipeline.protocol.errors import Corruption, TableIsReadOnly, Unavailable
+from rmt_pipeline.protocol.errors import Corruption, Unavailable
 from rmt_pipeline.protocol.log.codec import decode
 from rmt_pipeline.protocol.log.entry import (
     GetPart,
@@ -40,7 +40,7 @@ from rmt_pipeline.protocol.log.entry import (
     partitions_about,
 )
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.replica.replica import Pointer, Replica, lost_error
+from rmt_pipeline.replica.replica import Pointer, Replica, asserting_active, lost_error
 from rmt_pipeline.replica.settled import settled_ones
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Op, RefusalKind, Refused, Stat, Watch
@@ -471,12 +471,9 @@ def _copy(
         is_lost_version=pointer.is_lost_version,
     )
     try:
-        created = claiming.take(ops) if claiming is not None else replica.keeper.multi(ops)
+        with asserting_active(replica, "it follows no other replica"):
+            created = claiming.take(ops) if claiming is not None else replica.keeper.multi(ops)
     except Refused as refused:
-        if refused.path == paths.is_active and refused.kind is RefusalKind.NO_NODE:
-            raise TableIsReadOnly(
-                f"{replica} is not active; start its server with `rmt serve`"
-            ) from refused
         if refused.kind is RefusalKind.BAD_VERSION:
             return None
         if refused.path in map(paths.part, here):

@@ -3,7 +3,8 @@ this process remembers about it.
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -20,7 +21,7 @@ from rmt_pipeline.replica.together import Together
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.system import Clock, IdSource
-from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Keeper, Op, Stat
+from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Keeper, Op, Refused, Stat
 from rmt_pipeline.zookeeper.known import CountedChildren, KnownQueue
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths, last_name
 from rmt_pipeline.zookeeper.through import BoundKeeper
@@ -394,6 +395,30 @@ class Replica:
 
     def __str__(self) -> str:
         return f"{self.definition.full_name} (replica {self.name})"
+
+
+def not_active(replica: Replica, therefore: str) -> TableIsReadOnly:
+    """The error to raise when the replica is found to be not active, `therefore` it does not do
+    what is asked.
+    """
+    return TableIsReadOnly(
+        f"{replica} is not active, so {therefore}; start its server with `rmt serve`. If it runs, "
+        "it is starting over, or the table is being restored: try again when it is active"
+    )
+
+
+@contextmanager
+def asserting_active(replica: Replica, therefore: str) -> Iterator[None]:
+    """For a multi that asserts that the replica is active. Raises TableIsReadOnly if it is not;
+    then nothing was written. It may have been a moment before: the session of its server ends when
+    ZooKeeper, or the machine, stands still for a while.
+    """
+    try:
+        yield
+    except Refused as refused:
+        if refused.path != replica.paths.is_active:
+            raise
+        raise not_active(replica, therefore) from refused
 
 
 def lost_error(replica: Replica) -> TableIsReadOnly:

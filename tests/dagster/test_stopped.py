@@ -78,7 +78,7 @@ def test_a_run_by_hand_without_the_server_says_so_and_does_nothing(
         Session(site.r1).execute("INSERT INTO away VALUES (1), (2)")
         said = run(instance)
         assert "nothing was worked: default.away" in said
-        assert "is not active; start its server with `rmt serve`" in said
+        assert "is not active, so it follows no other replica; start its server" in said
         assert rows() == []
         with serving(r3):
             until(is_active)

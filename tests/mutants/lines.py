@@ -389,8 +389,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "mutations: an allocation without an answer is forgotten",
         f"{REPLICA}/mutations/mutations.py",
-        "        with seen_to(replica.keeper, strays):\n            created",
-        "        if strays:\n            created",
+        "            seen_to(replica.keeper, strays),\n        ):\n            created",
+        "        ):\n            created",
         UNANSWERED,
     ),
     LineMutant(

@@ -23,7 +23,6 @@ from rmt_pipeline.protocol.alter.history import AlterRecord
 from rmt_pipeline.protocol.errors import (
     OutcomeUnknown,
     ReplicaRetired,
-    TableIsReadOnly,
     Unavailable,
     UserError,
 )
@@ -50,7 +49,7 @@ from rmt_pipeline.replica.mutations.mutations import (
     release_numbers,
 )
 from rmt_pipeline.replica.mutations.request import wait_as_asked
-from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.replica import Replica, asserting_active
 from rmt_pipeline.replica.wait import wait_as_asked_for
 from rmt_pipeline.syntax.rename import with_renamed
 from rmt_pipeline.system import Clock, Waker
@@ -223,12 +222,11 @@ def _send(
     request_id: str,
 ) -> Submitted | None:
     try:
-        created = replica.keeper.multi(submit_alter(replica.table, replica.paths, texts, seen))
+        with asserting_active(replica, "it takes no ALTER"):
+            created = replica.keeper.multi(
+                submit_alter(replica.table, replica.paths, texts, seen)
+            )
     except Refused as refused:
-        if refused.path == replica.paths.is_active:
-            raise TableIsReadOnly(
-                f"{replica} is not active, so it takes no ALTER; start its server with `rmt serve`"
-            ) from refused
         if refused.kind in (RefusalKind.BAD_VERSION, RefusalKind.NODE_EXISTS):
             return None
         raise

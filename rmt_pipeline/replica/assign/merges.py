@@ -31,7 +31,7 @@ from rmt_pipeline.protocol.ttl import something_expired
 from rmt_pipeline.replica.accounting import covered_now
 from rmt_pipeline.replica.mutations.mutations import load_mutations
 from rmt_pipeline.replica.pull_log import pull_log
-from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.replica import Replica, asserting_active
 from rmt_pipeline.replica.upkeep.check import is_here, manifest_here, suspect
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.zookeeper import transactions
@@ -156,7 +156,8 @@ def assign_merge(
 ) -> Assigned | Nothing:
     """Write the merge of `sources` to the log, unless anything was assigned since `view`.
 
-    Raises OutcomeUnknown if there was no answer: the entry may exist, and a new view will show it.
+    Raises OutcomeUnknown if there was no answer: the entry may exist, and a new view will show it;
+    TableIsReadOnly if the replica is not active.
     Raises RowsDoNotAddUp if the result would cover rows that are in none of the sources.
     """
     paths = [replica.paths.part(part) for part in sources]
@@ -191,7 +192,8 @@ def assign_merge(
         is_lost_version=view.is_lost_version,
     )
     try:
-        paths_created = replica.keeper.multi(ops)
+        with asserting_active(replica, "it assigns no merges"):
+            paths_created = replica.keeper.multi(ops)
     except Refused as refused:
         if refused.kind is RefusalKind.BAD_VERSION:
             return Nothing(outdated(replica, refused), changed=True)

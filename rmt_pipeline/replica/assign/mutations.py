@@ -14,7 +14,7 @@ from rmt_pipeline.replica.accounting import covered_now
 from rmt_pipeline.replica.assign.merges import OUTDATED, Assigned, Nothing, outdated, view_of
 from rmt_pipeline.replica.mutations.mutations import load_mutations
 from rmt_pipeline.replica.pull_log import pull_log
-from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.replica import Replica, asserting_active
 from rmt_pipeline.replica.upkeep.check import manifest_here
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.batches import batches
@@ -200,7 +200,8 @@ def _write(replica: Replica, texts: Sequence[bytes], view: _View) -> list[str] |
         is_lost_version=view.is_lost_version,
     )
     try:
-        return replica.keeper.multi(ops)[-len(texts) :]
+        with asserting_active(replica, "it assigns no mutations"):
+            return replica.keeper.multi(ops)[-len(texts) :]
     except Refused as refused:
         if refused.kind is RefusalKind.BAD_VERSION:
             return Nothing(outdated(replica, refused), changed=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from rmt_pipeline.protocol.errors import (
     CannotAssignOptimize,
     NoSuchColumn,
-    TableIsReadOnly,
     Timeout,
     UserError,
 )
@@ -20,7 +19,7 @@ from rmt_pipeline.replica.assign.merges import (
     optimize_partition,
     select_and_assign,
 )
-from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.replica import Replica, not_active
 from rmt_pipeline.replica.wait import SyncMode, sync_replica, wait_as_asked_for
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.snapshot import active_parts
@@ -64,9 +63,7 @@ def optimize(
     if wanted.deduplicate_by:
         _check_columns(wanted.deduplicate_by, replica.definition)
     if replica.keeper.exists(replica.paths.is_active) is None:
-        raise TableIsReadOnly(
-            f"{replica} is not active, so it assigns no merges; start its server with `rmt serve`"
-        )
+        raise not_active(replica, "it assigns no merges")
     if wanted.partition is None and not wanted.final:
         outcomes = [select_and_assign(living(), aggressive=True)]
     elif wanted.partition is not None and (unknown := _unknown(living(), wanted.partition)):

@@ -11,7 +11,6 @@ from rmt_pipeline.protocol.errors import (
     Conflict,
     OutcomeUnknown,
     ReplicaRetired,
-    TableIsReadOnly,
     TooManyPartitions,
     Unavailable,
     Unfinished,
@@ -24,7 +23,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.retention import finished_mutations
 from rmt_pipeline.replica.pull_log import pull_log
-from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.replica import Replica, asserting_active
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.batches import batches
@@ -305,15 +304,11 @@ def take_locks(
         table, partitions, holder, version=version, commands=commands
     )
     try:
-        with seen_to(replica.keeper, strays):
+        with (
+            asserting_active(replica, "it gets no block number"),
+            seen_to(replica.keeper, strays),
+        ):
             created = replica.keeper.multi([*ops, Check(replica.paths.is_active)])
-    except Refused as refused:
-        if refused.path != replica.paths.is_active:
-            raise
-        raise TableIsReadOnly(
-            f"{replica} is not active, so it gets no block number: nothing was changed. Is its "
-            "server running, or is the table being restored?"
-        ) from refused
     except OutcomeUnknown as unknown:
         raise Unavailable(
             f"{replica}: ZooKeeper did not answer when it was asked for block numbers ({unknown}); "
@@ -526,13 +521,12 @@ def kill_mutation(replica: Replica, mutation_id: str) -> MutationEntry:
     if read is None:
         raise _unknown(replica, mutation_id)
     try:
-        replica.keeper.multi([Check(replica.paths.is_active), *transactions.remove_node(path)])
+        with asserting_active(replica, "it kills no mutations"):
+            replica.keeper.multi(
+                [Check(replica.paths.is_active), *transactions.remove_node(path)]
+            )
     except Refused as refused:
-        if refused.path == path:
-            raise _unknown(replica, mutation_id) from refused
-        raise TableIsReadOnly(
-            f"{replica} is not active, so it kills no mutations; start its server with `rmt serve`"
-        ) from refused
+        raise _unknown(replica, mutation_id) from refused
     return MutationEntry.decode(read[0])
 
 

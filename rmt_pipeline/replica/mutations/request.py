@@ -36,7 +36,7 @@ from rmt_pipeline.replica.mutations.mutations import (
     status_of_mutations,
     wait_for_mutation,
 )
-from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.replica import Replica, not_active
 from rmt_pipeline.replica.tries import Tries
 from rmt_pipeline.syntax.mutation import Command, affected_partitions, commands_text
 from rmt_pipeline.system import Waker
@@ -98,9 +98,7 @@ def request_mutation(
         allow_nondeterministic=query.allow_nondeterministic_mutations,
     )
     if replica.keeper.exists(replica.paths.is_active) is None:
-        raise TableIsReadOnly(
-            f"{replica} is not active, so it takes no mutations; start its server with `rmt serve`"
-        )
+        raise not_active(replica, "it takes no mutations")
     throttle_mutation(replica)
     partitions = affected_partitions(commands)
     _try(replica, commands, partitions)

@@ -25,7 +25,6 @@ from rmt_pipeline.protocol.errors import (
     Conflict,
     OutcomeUnknown,
     ReplicaRetired,
-    TableIsReadOnly,
     Unavailable,
     UserError,
 )
@@ -36,7 +35,7 @@ from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import merge_view
 from rmt_pipeline.replica.forget import what_to_forget_at_once
 from rmt_pipeline.replica.mutations.mutations import release_numbers, take_numbers
-from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.replica import Replica, asserting_active
 from rmt_pipeline.replica.wait import wait_as_asked_for
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper import transactions
@@ -135,13 +134,8 @@ def _require_writable(replica: Replica) -> None:
     table is restored from the disks of its replicas it has no partitions yet, and a drop would be
     answered as done although the rows come back.
     """
-    try:
+    with asserting_active(replica, "nothing was dropped"):
         replica.keeper.multi([Check(replica.paths.is_active)])
-    except Refused as refused:
-        raise TableIsReadOnly(
-            f"{replica} is not active ({refused}): nothing was dropped. Is its server running, or "
-            "is the table being restored? Try again when it is active"
-        ) from refused
 
 
 def require_partition(partition: str, verb: str) -> None:
@@ -357,13 +351,9 @@ def submit(
         _, log = replica.keeper.children_stat(replica.table.log)
         begin = log.next_sequence
     try:
-        created = replica.keeper.multi(ops)
+        with asserting_active(replica, "it takes no commands"):
+            created = replica.keeper.multi(ops)
     except Refused as refused:
-        if refused.path == replica.paths.is_active:
-            raise TableIsReadOnly(
-                f"{replica} is not active, so it takes no commands; start its server with "
-                "`rmt serve`"
-            ) from refused
         if refused.kind in (RefusalKind.BAD_VERSION, RefusalKind.NO_NODE):
             return None
         raise

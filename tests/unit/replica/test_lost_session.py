@@ -1,0 +1,116 @@
+"""The server's session, or that of the process that asks, ends right before something is written:
+whoever asked reads that in words, and may ask again.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.protocol.errors import (
+    OutcomeUnknown,
+    ReplicaRetired,
+    RmtError,
+    TableIsReadOnly,
+)
+from rmt_pipeline.replica.insert.result import InsertInPart
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper.keeper import Check, Delete, Keeper, Op, Refused
+from rmt_pipeline.zookeeper.through import ThroughKeeper
+from tests.support.actions import ACTIONS, Action
+from tests.support.local_replicas import Replicas
+from tests.support.more_actions import MORE, WithSource
+from tests.unit.replica.test_between_requests import prepared, speaks_through
+
+WRITES_MAX = 150
+
+
+class BeforeWrite(ThroughKeeper[Keeper]):
+    """Before the multi of this number, of those that assert that a replica is active, `happens` is
+    called, once; `has_come` says whether.
+    """
+
+    def __init__(self, session: Keeper, number: int, happens: Callable[[], object]) -> None:
+        super().__init__(session)
+        self._left = number
+        self._happens = happens
+
+    @property
+    def has_come(self) -> bool:
+        return self._left < 0
+
+    def _next(self, ops: Iterable[Op]) -> None:
+        if not any(isinstance(op, Check) and op.path.endswith("/is_active") for op in ops):
+            return
+        self._left -= 1
+        if self._left == -1:
+            self._happens()
+
+    def multi(self, ops: Sequence[Op]) -> list[str]:
+        self._next(ops)
+        return super().multi(ops)
+
+    def multi_many(self, multis: Sequence[Sequence[Op]]) -> list[list[str] | Exception]:
+        self._next(op for ops in multis for op in ops)
+        return super().multi_many(multis)
+
+
+def of_r1(replicas: Replicas) -> list[Replica]:
+    """Of its table, and of the one beside it."""
+    tables = [replicas, replicas.source] if isinstance(replicas, WithSource) else [replicas]
+    return [table["r1"] for table in tables]
+
+
+def the_servers(replicas: Replicas) -> None:
+    for replica in of_r1(replicas):
+        with suppress(Refused):
+            replicas.zookeeper.connect().multi([Delete(replica.paths.is_active)])
+
+
+def his_own(replicas: Replicas) -> None:
+    for replica in of_r1(replicas):
+        session = replica.session
+        replicas.zookeeper.expire(session.session_id)
+
+
+def told(action: Action, directory: Path, loses: Callable[[Replicas], None]) -> list[RmtError]:
+    """What whoever asked for it was told, for each of its writes before which that happens."""
+    found: list[RmtError] = []
+    for number in range(WRITES_MAX):
+        with prepared(directory / str(number), action) as replicas:
+            session = replicas["r1"].session
+            between = BeforeWrite(session, number, partial(loses, replicas))
+            speaks_through(replicas, between)
+            answer: RmtError | None = None
+            try:
+                action.does(replicas)
+            except RmtError as error:
+                answer = error
+            if not between.has_come:
+                return found
+            if answer is not None:
+                found.append(answer)
+    raise AssertionError("it never ends")
+
+
+ACTIVE = [*ACTIONS, *MORE]
+
+
+@pytest.mark.parametrize("action", ACTIVE, ids=lambda action: action.name)
+def test_whose_server_loses_its_session_is_told_that_the_replica_is_not_active(
+    tmp_path: Path, action: Action
+) -> None:
+    """Or an insert, that some of its commits came before that."""
+    for error in told(action, tmp_path, the_servers):
+        assert isinstance(error, TableIsReadOnly | InsertInPart), error
+        assert "is not active" in str(error)
+
+
+@pytest.mark.parametrize("action", ACTIVE, ids=lambda action: action.name)
+def test_who_loses_his_session_is_told_that(tmp_path: Path, action: Action) -> None:
+    """Or an insert, that it may have landed: here no later session can ask."""
+    for error in told(action, tmp_path, his_own):
+        assert isinstance(error, ReplicaRetired | OutcomeUnknown), error
+        assert "is over" in str(error)
