@@ -17,13 +17,16 @@ table has the same block as another part:
 2. The client repeats the insert on r2, which commits it under another number.
 3. ZooKeeper is lost before r1 is back and sees that its part was never announced.
 
-If the try on r2 died as well, one of the two parts stays.
+If the try on r2 died as well, one of the two parts stays. All this is decided when all disks have
+been heard: another disk may know that the part that would stay was dropped. Then the part with the
+same rows is no try that died: they were inserted again after the drop.
 """
 
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
+from itertools import chain
+from typing import NamedTuple
 
 from rmt_pipeline.protocol.nodes.formats import PartHeader
 from rmt_pipeline.protocol.parts.name import PartName
@@ -42,14 +45,24 @@ class GivenUp:
     reason: str
 
 
+class Tries(NamedTuple):
+    """The `blocks` of one insert with a token; and those that are not known to have been announced,
+    each with a value for the try that made it, by which of several tries the first one stays.
+    """
+
+    blocks: Collection[PartName]
+    unseen: Mapping[PartName, tuple[str, int]]
+
+
 @dataclass(frozen=True, slots=True)
 class United:
     """The restored table's parts, each with a replica that has it, and the parts that
-    are given up.
+    are given up. `repeats` are blocks of tries that died, each with the same block that stays.
     """
 
     parts: Mapping[PartName, str]
     given_up: tuple[GivenUp, ...]
+    repeats: Mapping[PartName, PartName]
 
 
 def outermost(parts: Iterable[PartName]) -> tuple[PartSet, dict[PartName, PartName]]:
@@ -68,14 +81,15 @@ def unite(
     held: Promised,
     dropped: Mapping[str, Collection[PartName]],
     unseen: Collection[PartName] = (),
-    dead: Iterable[tuple[PartName, PartName]] = (),
+    inserts: Collection[Tries] = (),
 ) -> United:
     """Which parts the table is made of, and which are given up.
 
     `held` are the parts of each replica, `dropped` those that each knows to be dropped. `unseen`
     are blocks of inserts without a token whose replica does not know whether they were ever
-    announced. `dead` is what `dead_tries` found for inserts with a token: pairs of a part and the
-    one that stays.
+    announced; `inserts` are those with a token that have such blocks. What two replicas have was
+    announced. If merges of other disks alone went across such a block, it may be in the merged part
+    or not: nothing is given up for it.
 
     Of parts of the same name that are not equal, the version that most replicas have stays; if two
     have equally many, that of the replica whose name sorts first. So every replica that asks gets
@@ -104,64 +118,88 @@ def unite(
         ]
         if part in maximal:
             parts[part] = first
-    alone = [one for one in unseen if one in parts and len(holders[one]) == 1]
-    contents = {
-        part: found[_chosen(found)[0]].hash_of_uncompressed_files
-        for part, found in holders.items()
-        if alone and part.blocks_count == 1 and part not in overlapping
+    doubtful = {
+        part
+        for part in chain(unseen, *(one.unseen for one in inserts))
+        if len(holders.get(part, ())) == 1
     }
-    tries = (
-        (part, other)
-        for part, other in dead
-        if part in parts and len(holders[part]) == 1 and other in holders.keys() - overlapping
-    )
-    for part, other in (*twice(contents, alone), *tries):
-        reason = f"the same block is there as {other}, and nobody has seen this one promised"
+    own = {name: outermost(held[name])[0] for name in (held if doubtful else ())}
+    across = {
+        part
+        for part in doubtful - parts.keys()
+        if all(part in own[name] for name in holders[part])
+        and (covering := maximal.containing(part)) is not None
+        and covering.blocks_count > 1
+    }
+    alone = across | (doubtful & parts.keys())
+    blocks = {
+        part: found[_chosen(found)[0]]
+        for part, found in (holders.items() if alone else ())
+        if part.blocks_count == 1 and part not in overlapping
+    }
+    repeats = _repeats(blocks, alone.intersection(unseen), across)
+    for insert in inserts:
+        rows = {
+            part: blocks[part].uncompressed_hash_of_compressed_files
+            for part in insert.blocks
+            if part in blocks
+        }
+        tries = {part: by for part, by in insert.unseen.items() if part in alone}
+        repeats |= dead_tries(rows, tries, across)
+    for part in sorted(repeats.keys() & parts.keys()):
+        reason = (
+            f"the same block is there as {repeats[part]}, and nobody has seen this one promised"
+        )
         given_up.append(GivenUp(parts.pop(part), part, reason))
-    return United(parts, tuple(given_up))
+    return United(parts, tuple(given_up), repeats)
 
 
-def twice(
-    contents: Mapping[PartName, Hashable],
+def _repeats(
+    blocks: Mapping[PartName, PartHeader],
     unseen: Collection[PartName],
-    tries: Mapping[PartName, int] = MappingProxyType({}),
-) -> list[tuple[PartName, PartName]]:
+    across: Collection[PartName],
+) -> dict[PartName, PartName]:
     """The `unseen` blocks that have the same content as another block of their partition, each with
-    the block that stays.
+    the block that stays, which is not one that merges went `across`. Two blocks of one insert
+    without a token are never equal.
 
     A block that is known to have been promised is not from a try that died, and never given up: the
-    same rows may have been inserted again after a while. `tries` has, for blocks of inserts that
-    may have equal blocks in one try, the second at which the try began; equal
-    blocks of the same second are taken for two blocks of one try.
+    same rows may have been inserted again after a while.
     """
-    unseen, known = frozenset(unseen), dict[Hashable, PartName]()
-    found: list[tuple[PartName, PartName]] = []
-    for part in sorted(contents, key=lambda one: (one in unseen, -one.block_min)):
-        block = part.partition, contents[part]
-        other = known.get(block)
-        if other and part in unseen and (part not in tries or tries[part] != tries[other]):
-            found.append((part, other))
-        known.setdefault(block, part)
+    known, found = dict[Hashable, PartName](), dict[PartName, PartName]()
+    for part in sorted(blocks, key=lambda one: (one in across, one in unseen, -one.block_min)):
+        content = part.partition, blocks[part].hash_of_uncompressed_files
+        other = known.setdefault(content, part)
+        if other != part and part in unseen:
+            found[part] = other
     return found
 
 
 def dead_tries(
-    contents: Mapping[PartName, Hashable], unseen: Mapping[PartName, str]
-) -> list[tuple[PartName, PartName]]:
+    contents: Mapping[PartName, Hashable],
+    unseen: Mapping[PartName, tuple[str, int]],
+    across: Collection[PartName] = (),
+) -> dict[PartName, PartName]:
     """The blocks of one insert with a token that are from tries that died, each with the block that
-    stays. `contents` has all blocks of the insert, `unseen` the replica of those that are not known
-    to have been announced.
+    stays, which is not one that merges went `across`. `contents` has all blocks of the insert,
+    `unseen` the try of those that are not known to have been announced.
 
     One try may have equal blocks, and an announced block is not from a try that died. So equal
-    blocks are compared only if they are on two disks, or if one of them was announced.
+    blocks are compared only if they are of two tries, or if one of them was announced.
     """
-    known: dict[Hashable, PartName] = {}
-    found: list[tuple[PartName, PartName]] = []
-    for part in sorted(contents, key=lambda one: (one in unseen, unseen.get(one, ""), one)):
+    known, found = dict[Hashable, PartName](), dict[PartName, PartName]()
+    for part in sorted(
+        contents,
+        key=lambda one: (one in across, one in unseen, unseen.get(one, ("", 0)), one),
+    ):
         other = known.setdefault((part.partition, contents[part]), part)
         if part in unseen and unseen.get(other) != unseen[part]:
-            found.append((part, other))
+            found[part] = other
     return found
+
+
+def _is_across(covering: PartName | None) -> bool:
+    return covering is not None and covering.blocks_count > 1
 
 
 def _largest_first(part: PartName) -> tuple[int, int, int, PartName]:

@@ -508,8 +508,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "restore: dead tries of an insert with a token are compared with nobody's",
         f"{REPLICA}/life/known_inserts.py",
-        "        found[insert_id] = dead_tries(blocks, tries)\n",
-        "        found[insert_id] = []\n",
+        "        found[insert_id] = Tries(blocks | tries.keys(), unsure)\n",
+        "        found[insert_id] = Tries(blocks | tries.keys(), {})\n",
         "tests/unit/replica/life/test_restore_dead_tries.py"
         "::test_tries_of_an_insert_with_a_token_on_two_disks_are_one",
     ),
@@ -524,7 +524,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "restore: the record of an insert has rows of tries that were given up",
         f"{REPLICA}/life/restore.py",
-        "    forget_tries(replica, united, dead)\n",
+        "    forget_tries(replica, united, inserts)\n",
         "",
         "tests/unit/replica/life/test_restore_dead_tries.py",
     ),

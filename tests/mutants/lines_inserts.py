@@ -52,6 +52,47 @@ INSERT_MUTANTS = (
         f"{IN_PART}::test_a_merge_across_what_never_landed_does_not_have_its_rows",
     ),
     LineMutant(
+        "restore: which blocks are of dead tries is decided by a disk alone",
+        f"{REPLICA}/life/disk_parts.py",
+        "    maximal, overlapping = outermost(manifests)\n",
+        "    for part in unseen:\n"
+        "        if any(small[one].content_hash == small[part].content_hash\n"
+        "               for one in small.keys() - unseen):\n"
+        "            left_out.append((part, str(manifests.pop(part))))\n"
+        "    maximal, overlapping = outermost(manifests)\n",
+        f"{DEAD_TRIES}"
+        "::test_what_was_inserted_again_after_a_drop_is_no_repeat_of_what_was_dropped",
+    ),
+    LineMutant(
+        "restore: what merges went across is what stays",
+        "rmt_pipeline/protocol/restoring.py",
+        "        and covering.blocks_count > 1\n",
+        "        and covering.blocks_count < 1\n",
+        f"{DEAD_TRIES}::test_what_merges_went_across_is_not_what_stays",
+    ),
+    LineMutant(
+        "restore: ids and records name the block of a try that died",
+        f"{REPLICA}/life/known_inserts.py",
+        "    if united.repeats:\n",
+        "    if not united:\n",
+        f"{DEAD_TRIES}::test_what_stays_of_two_tries_is_what_is_forgotten_when_it_is_dropped",
+    ),
+    LineMutant(
+        "restore: a dead try is unknown to the record of an older copy, and so stays",
+        f"{REPLICA}/life/known_inserts.py",
+        "Tries(blocks | tries.keys(), unsure)",
+        "Tries(blocks, unsure)",
+        f"{DEAD_TRIES}"
+        "::test_a_dead_try_of_an_insert_that_an_older_copy_of_zookeeper_knows_goes",
+    ),
+    LineMutant(
+        "restore: rows of a dead try count as rows of an insert in part",
+        f"{REPLICA}/life/known_inserts.py",
+        "known.version, lines, rows_in=rows_in)",
+        "known.version, lines)",
+        f"{IN_PART}::test_two_that_went_on_with_an_insert_know_together_what_is_in",
+    ),
+    LineMutant(
         "restore: a merge has the rows of each number that it goes across",
         f"{REPLICA}/life/disk_parts.py",
         "        if sources and source is None:\n",

@@ -17,7 +17,6 @@ from rmt_pipeline.replica import fetch, finish, publish, publish_batch, quorum
 from rmt_pipeline.replica.assign import merges as assign
 from rmt_pipeline.replica.insert import insert
 from rmt_pipeline.replica.insert.insert import Insertion
-from rmt_pipeline.replica.life import disk_parts
 from rmt_pipeline.replica.quorum import Counted
 from rmt_pipeline.replica.work import carry
 from rmt_pipeline.store.part_store import PartStore
@@ -63,9 +62,7 @@ def instead(target: Any, name: str, wrong: Any) -> Plant:
 
 
 def no_block_is_known_to_be_there_twice(patch: pytest.MonkeyPatch) -> None:
-    """Neither on one disk, nor on several."""
-    for where in (disk_parts, restoring):
-        patch.setattr(where, "twice", lambda *_: [])
+    patch.setattr(restoring, "_repeats", lambda *_: {})
 
 
 def unite_without_mutated_parts(held: Promised, *rest: Any) -> United:

@@ -23,6 +23,7 @@ from rmt_pipeline.protocol.text import (
 
 FORMAT = 1  # Bump when a text changes; keep decoding every older number.
 ATTEMPTS_FORMAT = 2  # 1 had no `is_unseen`
+ANNOUNCED_FORMAT = 2  # 1 had no `began_s`
 INSERT_FORMAT = 5
 """Format 1 had no sums of the given rows, 2 had no block numbers, 3 did not say which blocks are
 the insert's own, and 4 had one line for all blocks of the insert in a partition.
@@ -121,6 +122,16 @@ class Restoring:
         return cls(log)
 
 
+class AnnouncedTry(NamedTuple):
+    """A part that may be of a try of an insert with a token that died. Parts of one disk with
+    another second, since the epoch, are of other tries; 0 if it is not known.
+    """
+
+    part: PartName
+    insert_id: str
+    began_s: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Announced:
     """`T/restoring/<replica>`: the replica has promised the parts of its disk in ZooKeeper. Until
@@ -128,7 +139,7 @@ class Announced:
 
     `dropped` are the ranges that it knows to be dropped. `unseen` are blocks of its disk of which
     it does not know whether they were ever promised before; `tries` are such blocks of inserts with
-    a token, each with the id of its insert.
+    a token.
 
     If `given_up_among` is not empty, some of these parts are not promised any more, because of what
     the replicas in it had announced. Each replica is named with the transaction that made its node,
@@ -137,11 +148,11 @@ class Announced:
 
     dropped: tuple[PartName, ...]
     unseen: tuple[PartName, ...] = ()
-    tries: tuple[tuple[PartName, str], ...] = ()
+    tries: tuple[AnnouncedTry, ...] = ()
     given_up_among: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
-        tries = [f"{part}\t{escape(insert_id)}" for part, insert_id in self.tries]
+        tries = [f"{one.part}\t{escape(one.insert_id)}\t{one.began_s}" for one in self.tries]
         lists = [
             ("dropped: ", self.dropped),
             ("unseen: ", self.unseen),
@@ -151,12 +162,13 @@ class Announced:
         while len(lists) > 1 and not lists[-1][1]:  # so that older versions can read it
             lists.pop()
         text = "".join(listed(name, items) for name, items in lists)
-        return f"announced format version: {FORMAT}\n{text}".encode()
+        version = ANNOUNCED_FORMAT if self.tries else 1
+        return f"announced format version: {version}\n{text}".encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
         reader = TextReader(data, "announced")
-        reader.version("announced format version: ", FORMAT)
+        reader.version("announced format version: ", ANNOUNCED_FORMAT)
         dropped = reader.listed("dropped: ", PartName.parse)
         unseen = () if reader.at_end else reader.listed("unseen: ", PartName.parse)
         tries = () if reader.at_end else reader.listed("tries: ", _parse_try)
@@ -488,9 +500,11 @@ def _blocks(line: str, fields: Sequence[str]) -> tuple[int, int]:
     return first, last
 
 
-def _parse_try(line: str) -> tuple[PartName, str]:
-    part, _, insert_id = line.partition("\t")
-    return PartName.parse(part), unescape(insert_id)
+def _parse_try(line: str) -> AnnouncedTry:
+    part, insert_id, *began = line.split("\t")
+    return AnnouncedTry(
+        PartName.parse(part), unescape(insert_id), parse_decimal(began[0]) if began else 0
+    )
 
 
 def _missing_line(missing: MissingRows) -> str:

@@ -31,6 +31,7 @@ from rmt_pipeline.protocol.nodes.columns import columns_text
 from rmt_pipeline.protocol.nodes.metadata import metadata_text
 from rmt_pipeline.protocol.nodes.records import (
     Announced,
+    AnnouncedTry,
     Restoring,
 )
 from rmt_pipeline.protocol.parts.name import PartName
@@ -80,11 +81,14 @@ def announce(replica: Replica, creator: bytes, disk: DiskParts) -> int:
         inserts = remember_inserts(replica, guard, disk)
         if disk.left_out and keeper.exists(replica.paths.force_restore_data) is None:
             keeper.multi([guard, Create(replica.paths.force_restore_data)])
-        told = [(one, disk.small[one].insert_id) for one in sorted(disk.unseen)[-_UNSEEN_MAX:]]
+        told = [
+            AnnouncedTry(one, disk.small[one].insert_id, disk.small[one].created_s)
+            for one in sorted(disk.unseen)[-_UNSEEN_MAX:]
+        ]
         announced = Announced(
             tuple(disk.dropped),
-            tuple(part for part, insert_id in told if insert_id == ids.BY_ROWS),
-            tuple((part, insert_id) for part, insert_id in told if insert_id != ids.BY_ROWS),
+            tuple(one.part for one in told if one.insert_id == ids.BY_ROWS),
+            tuple(one for one in told if one.insert_id != ids.BY_ROWS),
         )
         keeper.multi([SetData(path, announced.encode(), read[1].version)])
     except Refused as refused:

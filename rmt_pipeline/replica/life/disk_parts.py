@@ -5,11 +5,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import Corruption
-from rmt_pipeline.protocol.inserts import ids
 from rmt_pipeline.protocol.nodes.records import InsertRecord
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
-from rmt_pipeline.protocol.restoring import outermost, twice
+from rmt_pipeline.protocol.restoring import outermost
 from rmt_pipeline.replica.insert.record import noted_records
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.manifest import Manifest
@@ -24,7 +23,7 @@ class DiskParts:
     `promised`: these, and the parts that they cover, which clean-up removes in its time. `small`:
     those of the promised parts that are one block of an insert each; `unseen`: those of the small
     ones that this server never saw promised. `left_out`: parts that are broken, overlap another
-    one, are a block that is there twice, or are in no merge that covers them, with the reason.
+    one, or are in no merge that covers them, with the reason.
     `dropped`: ranges that were dropped here. `numbers`: by partition, the greatest number that is
     known here; `mutations`: the greatest number of a mutation, -1 without any. `in_part`: what was
     noted of each commit of inserts that took several commits and are not known to have ended, by
@@ -43,8 +42,9 @@ class DiskParts:
 
 
 def parts_of_disk(replica: Replica) -> DiskParts:
-    """Look at the disk. Each row is in `parts` once: of two parts that overlap, or are the same
-    block of an insert, one is left out.
+    """Look at the disk. Of two parts that overlap one is left out. Two that are the same block of
+    an insert both stay: whether one of them is of a try that died is decided when the table is
+    opened, for another disk may know that the other one was dropped.
     """
     store = replica.store
     dropped = store.drops.ranges()
@@ -61,13 +61,6 @@ def parts_of_disk(replica: Replica) -> DiskParts:
     noted = PartSet(() if seen is None else seen.parts)
     small = {part: one for part, one in manifests.items() if one.insert_id}
     unseen = {part for part in small if noted.containing(part) is None}
-    # Different blocks of one try of an insert with a token may be equal; those of an insert that is
-    # known by its rows are not.
-    contents = {part: (one.insert_id, one.content_hash) for part, one in small.items()}
-    tries = {part: one.created_s for part, one in small.items() if one.insert_id != ids.BY_ROWS}
-    for part, other in twice(contents, unseen, tries):
-        del manifests[part]
-        left_out.append((part, f"the same block of the same insert is there as {other}"))
     maximal, overlapping = outermost(manifests)
     for part, other in overlapping.items():
         del manifests[part]

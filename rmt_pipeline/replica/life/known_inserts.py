@@ -15,13 +15,14 @@ Each replica adds what its disk tells to what is there already.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import Conflict
 from rmt_pipeline.protocol.inserts import ids
+from rmt_pipeline.protocol.inserts.rows import Moved
 from rmt_pipeline.protocol.nodes.records import (
     UNKNOWN_BLOCK,
     Announced,
@@ -32,8 +33,8 @@ from rmt_pipeline.protocol.nodes.records import (
 )
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
-from rmt_pipeline.protocol.restoring import United, dead_tries
-from rmt_pipeline.replica.forget import take_out
+from rmt_pipeline.protocol.restoring import Tries, United
+from rmt_pipeline.replica.forget import renumber, take_out
 from rmt_pipeline.replica.insert.record import read_record
 from rmt_pipeline.replica.life.disk_parts import DiskParts
 from rmt_pipeline.replica.replica import Replica
@@ -210,13 +211,16 @@ def _with_more(
         before,
         partitions=(),
         blocks=len(in_all),
-        rows_in=min(
-            before.rows, sum(one.rows_given for one in in_all if one.partition not in counts)
-        ),
+        rows_in=_rows_in(before.rows, in_all, counts),
         batches=before.batches + bool(batch.partitions or not before.batches),
         missing=tuple(MissingRows(*one) for one in sorted(counts.items())),
     )
     return record, batch
+
+
+def _rows_in(rows: int, lines: Iterable[PartitionRows], incomplete: Collection[str]) -> int:
+    """Return how many of all the rows of an insert are in, according to its lines."""
+    return min(rows, sum(one.rows_given for one in lines if one.partition not in incomplete))
 
 
 def _doubtful(replica: Replica, disk: DiskParts) -> frozenset[PartName]:
@@ -318,58 +322,60 @@ def _of_lines(
     )
 
 
-def dead_tries_of(
-    replica: Replica, said: Mapping[str, Announced]
-) -> dict[str, list[tuple[PartName, PartName]]]:
-    """Return, by insert with a token, the blocks of tries that died, each with the block that
-    stays. The insert's record has by now what each disk has of it.
+def tries_of(replica: Replica, said: Mapping[str, Announced]) -> dict[str, Tries]:
+    """Return the inserts with a token of which some blocks may be from tries that died, by their
+    ids. An insert's record has by now what each disk has of it; or it is of an older copy of
+    ZooKeeper, and tells of announced blocks alone. Of two tries on one disk the earlier one died.
     """
-    unseen: dict[str, dict[PartName, str]] = defaultdict(dict)
+    unseen: dict[str, dict[PartName, tuple[str, int]]] = defaultdict(dict)
     for name, one in said.items():
-        for part, insert_id in one.tries:
-            unseen[insert_id][part] = name
+        for tried in one.tries:
+            unseen[tried.insert_id][tried.part] = name, -tried.began_s
     found = {}
     for insert_id, tries in sorted(unseen.items()):
         known = read_record(unbound(replica), insert_id)
         blocks = {
-            PartName(line.partition, line.first, line.last, 0): line.content
+            PartName(line.partition, line.first, line.last, 0)
             for line in (known.lines if known else ())
             if line.first == line.last
         }
-        found[insert_id] = dead_tries(blocks, tries)
+        announced = blocks if known is not None and _is_older(known.record) else ()
+        unsure = {part: by for part, by in tries.items() if part not in announced}
+        found[insert_id] = Tries(blocks | tries.keys(), unsure)
     return found
 
 
-def forget_tries(
-    replica: Replica, united: United, dead: Mapping[str, Sequence[tuple[PartName, PartName]]]
-) -> None:
-    """Take the rows of tries that were given up out of the inserts' records: the insert has them
-    once.
+def _is_older(record: InsertRecord) -> bool:
+    """Whether it is of an older copy of ZooKeeper, and nothing was added since."""
+    return bool(record.row_hash) and record.is_whole and not record.batches
+
+
+def forget_tries(replica: Replica, united: United, inserts: Mapping[str, Tries]) -> None:
+    """Take the rows of tries that died out of the inserts' records: the insert has them once. Ids
+    and records that name such a block name the one that stays from now on.
     """
-    given_up = {one.part for one in united.given_up}
-    for insert_id, pairs in dead.items():
-        gone = given_up.intersection(part for part, _ in pairs)
-        path = replica.table.insert(insert_id)
-        [read] = replica.session.get_many([path])
-        if read is None or not gone:
+    plain = unbound(replica)
+    for insert_id, insert in inserts.items():
+        gone = united.repeats.keys() & insert.unseen.keys()
+        known = read_record(plain, insert_id) if gone else None
+        if known is None:
             continue
-        record = InsertRecord.decode(read[0])
-        left = [one for one in record.partitions if not any(map(one.is_in, gone))]
-        if record.batches and not record.is_whole:
-            known = read_record(unbound(replica), insert_id)
-            lines = (
-                []
-                if known is None
-                else [line for line in known.lines if any(map(line.is_in, gone))]
+        record = known.record
+        lines = [line for line in known.lines if any(map(line.is_in, gone))]
+        left = [line for line in known.lines if line not in lines]
+        if record.batches and lines:
+            incomplete = {one.partition for one in record.missing}
+            rows_in = _rows_in(record.rows, left, incomplete)
+            replica.session.multi(
+                take_out(plain, insert_id, record, known.version, lines, rows_in=rows_in)
             )
-            if known is not None and lines:
-                plain = unbound(replica)
-                replica.session.multi(
-                    take_out(plain, insert_id, known.record, known.version, lines)
-                )
         elif not record.row_hash:  # made of parts, by a replica that announced them
             mended = _of_lines(record, left, is_whole=record.is_whole)
-            replica.session.multi([SetData(path, mended.encode(), read[1].version)])
+            path = replica.table.insert(insert_id)
+            replica.session.multi([SetData(path, mended.encode(), known.version)])
+    if united.repeats:
+        moved = Moved.of((str(part), other) for part, other in united.repeats.items())
+        renumber(plain, moved)
 
 
 def unbound(replica: Replica) -> Replica:

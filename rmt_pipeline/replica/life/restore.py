@@ -72,7 +72,7 @@ from rmt_pipeline.replica.life.create import (
 )
 from rmt_pipeline.replica.life.disk_parts import DiskParts, parts_of_disk
 from rmt_pipeline.replica.life.drop import remove_leftovers
-from rmt_pipeline.replica.life.known_inserts import dead_tries_of, forget_tries, unbound
+from rmt_pipeline.replica.life.known_inserts import forget_tries, tries_of, unbound
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.rewound import (
     BeingRestored,
@@ -449,8 +449,8 @@ def _open_locked(replica: Replica) -> United | None:
     held = {name: _held(keeper, table, name) for name in names}
     dropped = {name: one.dropped for name, one in said.items()}
     unseen = [part for one in said.values() for part in one.unseen]
-    dead = dead_tries_of(replica, said)
-    united = unite(held, dropped, unseen, [pair for pairs in dead.values() for pair in pairs])
+    inserts = tries_of(replica, said)
+    united = unite(held, dropped, unseen, inserts.values())
     ranges = [one for some in dropped.values() for one in some]
     for name in {one.replica for one in united.given_up}:
         if said[name].given_up_among != among:
@@ -459,7 +459,7 @@ def _open_locked(replica: Replica) -> United | None:
             versions[name] += 1
     _forget_given_up(replica, united, held, ranges)  # while the copies' headers are still there
     _give_up(keeper, table, united)
-    forget_tries(replica, united, dead)
+    forget_tries(replica, united, inserts)
     _forget_dropped(replica, ranges)
     _forget_unheld(replica, united, _kept(united, held))
     queued = _bring_metadata(replica, names)

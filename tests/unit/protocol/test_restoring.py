@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rmt_pipeline.protocol.nodes.formats import PartHeader
 from rmt_pipeline.protocol.parts.name import PartName, mutated
-from rmt_pipeline.protocol.restoring import dead_tries, twice, unite
+from rmt_pipeline.protocol.restoring import Tries, dead_tries, unite
 
 
 def header(of: str) -> PartHeader:
@@ -63,7 +63,7 @@ def test_a_block_that_nobody_has_seen_promised_gives_way_to_the_same_one_that_st
     united = unite(found, {}, unseen)
     assert names(united.parts) == ["all_1_2_1", "all_4_4_0", "all_5_5_0"]
     gone = [(one.replica, str(one.part)) for one in united.given_up]
-    assert gone == [("r2", "all_3_3_0"), ("r1", "all_0_0_0")]
+    assert gone == [("r1", "all_0_0_0"), ("r2", "all_3_3_0")]
     fetched = unite({**found, "r3": found["r1"]}, {}, [*unseen, *unseen])
     assert names(fetched.parts) == ["all_0_0_0", "all_1_2_1", "all_4_4_0", "all_5_5_0"]
 
@@ -142,40 +142,52 @@ DEAD_TRIES = {
     "one try may have equal blocks": ("1=x@r1 5=x@r1", ""),
     "one try has two, and another one was announced": ("1=x@r1 3=x 5=x@r1", "1>3 5>3"),
     "what was announced is no dead try": ("1=x 5=x", ""),
+    "of two tries on one disk the first one in their order stays": ("1=x@r1+2 5=x@r1+1", "1>5"),
     "the rows are others": ("1=x@r1 5=y", ""),
 }
 
 
 @pytest.mark.parametrize("case", DEAD_TRIES)
 def test_which_blocks_of_an_insert_with_a_token_a_dead_try_has_left(case: str) -> None:
-    """A block is written `number=content@disk`, without the disk when it was announced."""
+    """A block is written `number=content@disk`, without the disk when it was announced; with
+    `+place` if there are several tries on that disk.
+    """
     given, expected = DEAD_TRIES[case]
     contents, unseen = {}, {}
     for text in given.split():
-        number, content, disk = re.fullmatch(r"(\d)=(\w)(?:@(\w+))?", text).groups()
+        written = re.fullmatch(r"(\d)=(\w)(?:@(\w+)(?:\+(\d))?)?", text)
+        number, content, disk, place = written.groups()
         contents[block(int(number))] = content
         if disk:
-            unseen[block(int(number))] = disk
+            unseen[block(int(number))] = disk, int(place or 0)
     found = dead_tries(contents, unseen)
-    assert " ".join(f"{one.block_min}>{other.block_min}" for one, other in found) == expected
-
-
-def test_equal_blocks_of_one_try_are_two() -> None:
-    """A try is known by the second in which it began, where its blocks may be equal at all."""
-    contents = {block(1): "x", block(5): "x"}
-    unseen = [block(1), block(5)]
-    assert twice(contents, unseen, {block(1): 7, block(5): 7}) == []
-    assert twice(contents, unseen, {block(1): 7, block(5): 8}) == [(block(1), block(5))]
-    assert twice(contents, unseen) == [(block(1), block(5))]
-    assert twice(contents, []) == [], "both were seen promised"
+    assert (
+        " ".join(f"{one.block_min}>{other.block_min}" for one, other in found.items())
+        == expected
+    )
 
 
 def test_equal_blocks_of_two_partitions_are_two() -> None:
     here, there = PartName("p", 1, 1, 0), PartName("q", 2, 2, 0)
     contents = {here: "x", there: "x"}
-    assert dead_tries(contents, {here: "r1"}) == []
-    assert twice(contents, [here]) == []
-    assert twice({**contents, PartName("p", 3, 3, 0): "x"}, [here]) != []
+    assert dead_tries(contents, {here: ("r1", 0)}) == {}
+    disks = {"r1": {here: header("x")}, "r2": {there: header("x")}}
+    assert unite(disks, {}, [here]).given_up == ()
+    disks["r2"][PartName("p", 3, 3, 0)] = header("x")
+    assert [one.part for one in unite(disks, {}, [here]).given_up] == [here]
+
+
+def test_what_is_dropped_is_no_reason_to_give_up_what_was_inserted_again() -> None:
+    """Another disk knows the drop. A third copy of the rows is a repeat of what stays."""
+    before, again, late = block(0), block(4), block(6)
+    disks = {"r1": {}, "r2": {before: header("x"), again: header("x")}, "r3": {}}
+    dropped = {"r3": [block(0)]}
+    of_token = Tries([before, again, late], {again: ("r2", 0), late: ("r3", 0)})
+    for more in (([again, late], ()), ((), [of_token])):
+        assert sorted(unite(disks, dropped, *more).parts) == [again]
+        three = unite({**disks, "r3": {late: header("x")}}, dropped, *more)
+        assert len(three.parts) == 1
+        assert sorted(unite(disks, {}, *more).parts) == [before]
 
 
 DEAD = {
@@ -184,6 +196,11 @@ DEAD = {
     "a merge has taken it up": ("r1: 1 | r2: 0-2 5", "1>5", "0-2 5"),
     "the block that would stay is on no disk": ("r1: 1", "1>5", "1"),
     "a merge has taken up the one that stays": ("r1: 1 | r2: 5 5-6", "1>5", "5-6"),
+    "it is not in the merged part that covers its number": (
+        "r1: 3 | r2: 1-5 7",
+        "3>7",
+        "1-5 7",
+    ),
 }
 
 
@@ -194,13 +211,16 @@ def test_what_a_dead_try_has_left_goes_when_the_same_block_stays(case: str) -> N
     for disk in disks.split(" | "):
         replica, _, some = disk.partition(": ")
         parts = [block(*map(int, text.split("-"))) for text in some.split()]
-        found[replica] = {part: header(str(part)) for part in parts}
-    pairs = [tuple(block(int(one)) for one in dead.split(">"))]
-    united = unite(found, {}, dead=pairs)
+        found[replica] = {
+            part: header("x" if part.blocks_count == 1 else str(part)) for part in parts
+        }
+    gives_way, other = (block(int(one)) for one in dead.split(">"))
+    tries = Tries([gives_way, other], {gives_way: ("r1", 0)})
+    united = unite(found, {}, inserts=[tries])
     stays = sorted(united.parts)
     assert stays == [block(*map(int, text.split("-"))) for text in expected.split()]
     gone = [one.part for one in united.given_up]
-    assert gone == ([pairs[0][0]] if pairs[0][0] not in stays and "0-2" not in expected else [])
+    assert gone == ([] if any(one.contains(gives_way) for one in stays) else [gives_way])
 
 
 def test_the_block_that_would_stay_has_to_be_one_that_does() -> None:
@@ -208,8 +228,8 @@ def test_the_block_that_would_stay_has_to_be_one_that_does() -> None:
     stays = mutated(block(5), 9)
     found = {"r1": {block(1): header("x")}, "r2": {stays: header("x")}}
     found["r3"] = {block(4, 6): header("larger")}
-    unseen, dead = [block(1)], [(block(1), stays)]
-    for more in ((unseen, ()), ((), dead)):
+    of_token = Tries([block(1), stays], {block(1): ("r1", 0)})
+    for more in (([block(1)], ()), ((), [of_token])):
         united = unite(found, {}, *more)
         assert sorted(united.parts) == [block(1), block(4, 6)]
         assert [one.part for one in united.given_up] == [stays]

@@ -22,6 +22,7 @@ from rmt_pipeline.protocol.nodes.records import (
     SEARCHED_MAX,
     UNKNOWN_BLOCK,
     Announced,
+    AnnouncedTry,
     Attempts,
     Claim,
     InsertBatch,
@@ -151,8 +152,8 @@ GOLDEN = [
         b"announced format version: 1\ndropped: 0\nunseen: 1\na_1_1_0\n",
     ),
     (
-        Announced((), (), ((part("a_1_1_0"), "x\ty"),)),
-        b"announced format version: 1\ndropped: 0\nunseen: 0\ntries: 1\na_1_1_0\tx\\ty\n",
+        Announced((), (), (AnnouncedTry(part("a_1_1_0"), "x\ty", 7),)),
+        b"announced format version: 2\ndropped: 0\nunseen: 0\ntries: 1\na_1_1_0\tx\\ty\t7\n",
     ),
     (
         Announced((), (), (), ("r1", "r2")),
@@ -486,3 +487,10 @@ def test_a_text_of_a_newer_version_names_the_remedy(decode, keyword):
 def test_attempts_of_before_leave_nothing_to_look_at() -> None:
     older = ATTEMPTS.encode().replace(b"version: 2", b"version: 1").replace(b"unseen: 1\n", b"")
     assert Attempts.decode(older) == replace(ATTEMPTS, is_unseen=False)
+
+
+def test_a_try_that_an_older_version_announced_has_no_second() -> None:
+    older = b"announced format version: 1\ndropped: 0\nunseen: 0\ntries: 1\na_1_1_0\tx\n"
+    assert Announced.decode(older).tries == (AnnouncedTry(part("a_1_1_0"), "x"),)
+    with pytest.raises(Corruption):
+        Announced.decode(older.replace(b"\tx", b"\tx\tsoon"))

@@ -2,6 +2,7 @@
 ZooKeeper lost the table, which is made again from the disks.
 """
 
+import shutil
 from collections import Counter
 from contextlib import suppress
 
@@ -10,10 +11,12 @@ import pytest
 from rmt_pipeline.protocol.errors import MissingPart
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.life.drop import drop_dead_replica
 from rmt_pipeline.replica.life.restore import NothingToRestore
-from rmt_pipeline.zookeeper.keeper import Delete
+from rmt_pipeline.zookeeper.keeper import Create, Delete
+from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.local_replicas import by_tens
-from tests.support.restoring import Disaster
+from tests.support.restoring import Disaster, forget_ephemerals
 
 
 @pytest.fixture
@@ -176,9 +179,8 @@ def test_a_try_of_an_insert_with_a_token_that_died_on_the_disk_that_has_it_goes(
     assert two.insert_again("r1", 9, 9, token="mine", settings=cut) == "inserted"
     two.note = two.note if noted else lambda: None
     two.wipe()
-    restored = two.restore("r1")
-    assert len(restored.left_out) == 2, restored
-    two.restore("r2")
+    assert two.restore("r1").left_out == ()
+    assert len(two.restore("r2").given_up) == 2
     two.live_on()
     assert two.values("r1") == two.values("r2") == Counter([9, 9])
     assert two.insert_again("r2", 9, 9, token="mine") == "duplicate"
@@ -214,3 +216,128 @@ def test_a_dead_try_across_whose_number_others_were_merged_is_not_in_the_table(
     assert two["r1"].store.detached() == ["ignored_all_1_1_0"], (
         "the dead try is kept for people"
     )
+
+
+@pytest.mark.parametrize("order", [("r2", "r3"), ("r3", "r2")])
+@pytest.mark.parametrize("token", ["", "mine"])
+@pytest.mark.parametrize("lost", ["nothing", "the part", "the disk"])
+def test_what_was_inserted_again_after_a_drop_is_no_repeat_of_what_was_dropped(
+    tmp_path, order, token, lost
+):
+    """r3 alone has carried out the drop. r2 has the block of before the drop, and of the later one
+    a copy that was fetched when ZooKeeper was lost already. That copy may be the last one.
+    """
+    with Disaster(tmp_path, ("r1", "r2", "r3")) as three:
+        three.insert_again("r2", 9, token=token)
+        three.step("r3", "fetch")
+        three.table("r3").drop_partitions(["all"], settings={"alter_sync": 0})
+        three.step("r3", "fetch")
+        three.step("r3")
+        three.clock.passed_s += 3
+        assert three.insert_again("r1", 9, token=token) == "inserted"
+        [again] = three["r1"].store.parts()
+        three.note()
+        shutil.copytree(
+            three["r1"].store.directory(again), three["r2"].store.disk.local_path(str(again))
+        )
+        if lost == "the part":
+            three["r1"].store.disk.remove_tree(str(again))
+        three.note = lambda: None
+        three.wipe()
+        if lost != "the disk":
+            three.restore("r1")
+        three.restore(order[0])
+        if lost == "the disk":
+            drop_dead_replica(three.zookeeper.connect(), three["r1"].table, "r1")
+        three.restore(order[1])
+        left = order if lost == "the disk" else ("r1", *order)
+        three.live_on(left)
+        for name in left:
+            assert three.values(name) == Counter([9]), name
+            assert three.insert_again(name, 9, token=token) == "duplicate"
+
+
+@pytest.mark.parametrize("order", [("r1", "r2"), ("r2", "r1")])
+@pytest.mark.parametrize("token", ["", "mine"])
+@pytest.mark.parametrize("noted", [False, True])
+@pytest.mark.parametrize("dead", ["before", "after"])
+def test_what_stays_of_two_tries_is_what_is_forgotten_when_it_is_dropped(
+    two, order, token, noted, dead
+):
+    """And not the number that the try that died had."""
+    if dead == "before":
+        die_before_the_commit(two, "r1", 9, token=token)
+        assert two.insert_again("r2", 9, token=token) == "inserted"
+    else:
+        assert two.insert_again("r2", 9, token=token) == "inserted"
+        keeper, table = two["r2"].session, two["r2"].table
+        known = [
+            (f"{parent}/{name}", keeper.get(f"{parent}/{name}")[0])
+            for parent in (table.blocks, table.inserts)
+            for name in keeper.children(parent)
+        ]
+        keeper.multi([Delete(path) for path, _ in known])  # r1 has not seen them
+        die_before_the_commit(two, "r1", 9, token=token)
+        keeper.multi([Create(path, data) for path, data in known])
+    [real] = two["r2"].store.parts()
+    if not noted:
+        two.note = lambda: None
+    two.wipe()
+    for name in order:
+        two.restore(name)
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter([9])
+    [stays] = {PartName.parse(part) for name in order for part in two.parts(name)}
+    assert stays == real or not noted
+    two.table("r1").drop_part(stays, settings={"alter_sync": 0})
+    two.live_on()
+    assert two.insert_again("r1", 9, token=token) == "inserted"
+
+
+@pytest.mark.parametrize("order", [("r1", "r2"), ("r2", "r1")])
+@pytest.mark.parametrize("token", ["", "mine"])
+def test_what_merges_went_across_is_not_what_stays(two, order, token):
+    """The try of r1 that died has a number that r2 has merged across. It covers that part by its
+    name, and does not have its rows. Those are in the next try alone, which nobody has noted.
+    """
+    two.insert("r2", 1)
+    die_before_the_commit(two, "r1", 9, token=token)
+    two.stop("r1")
+    two.insert("r2", 2)
+    two.step("r2", "fetch")
+    optimize_partition(two["r2"], "all", final=True, skip_merged=False)
+    two.step("r2")
+    two["r1"].store.marks.note_active(())
+    two["r2"].store.marks.note_active(map(PartName.parse, two.parts("r2")))
+    assert two.insert_again("r2", 9, token=token) == "inserted"
+    two.note = lambda: None
+    two.wipe()
+    for name in order:
+        two.restore(name)
+    two.live_on()
+    for name in order:
+        assert two.values(name) == Counter([1, 2, 9]), name
+        assert two.insert_again(name, 9, token=token) == "duplicate"
+
+
+@pytest.mark.parametrize("order", [("r1", "r2"), ("r2", "r1")])
+@pytest.mark.parametrize("token", ["", "mine"])
+def test_a_dead_try_of_an_insert_that_an_older_copy_of_zookeeper_knows_goes(two, order, token):
+    """The record in the copy is whole, and says nothing of the try."""
+    die_before_the_commit(two, "r1", 9, token=token)
+    assert two.insert_again("r2", 9, token=token) == "inserted"
+    older = FakeZooKeeper(two.clock)
+    kept = {path: node for path, node in two.zookeeper.nodes.items() if not node.owner}
+    older.nodes.update(kept)
+    older.zxid = two.zookeeper.zxid
+    two.insert("r2", 1)
+    two.note()
+    forget_ephemerals(older)
+    two.move_to(older)
+    two.clock.passed_s += 1000
+    for name in order:
+        two.restore(name)
+    two.live_on()
+    for name in order:
+        assert two.values(name) == Counter([1, 9]), name
+        assert two.insert_again(name, 9, token=token) == "duplicate"

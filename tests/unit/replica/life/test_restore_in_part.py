@@ -114,6 +114,9 @@ def test_two_that_went_on_with_an_insert_know_together_what_is_in(two, order):
     cut_off(two, "r2", 1, token="mine")
     two.wipe()
     restore(two, order)
+    known = read_record(two["r1"], insert_id_of_token("mine"))
+    assert known is not None
+    assert (known.record.rows_in, len(known.lines)) == (8, 4), "each of their rows counts once"
     assert two.insert_again("r1", *VALUES, token="mine") == "resumed"
     everything_is_there_once(two)
 
