@@ -45,7 +45,7 @@ class GivenUp:
     reason: str
 
 
-class Tries(NamedTuple):
+class InsertTries(NamedTuple):
     """The `blocks` of one insert with a token; and those that are not known to have been announced,
     each with a value for the try that made it, by which of several tries the first one stays.
     """
@@ -81,7 +81,7 @@ def unite(
     held: Promised,
     dropped: Mapping[str, Collection[PartName]],
     unseen: Collection[PartName] = (),
-    inserts: Collection[Tries] = (),
+    inserts: Collection[InsertTries] = (),
 ) -> United:
     """Which parts the table is made of, and which are given up.
 

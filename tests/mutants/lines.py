@@ -508,8 +508,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "restore: dead tries of an insert with a token are compared with nobody's",
         f"{REPLICA}/life/known_inserts.py",
-        "        found[insert_id] = Tries(blocks | tries.keys(), unsure)\n",
-        "        found[insert_id] = Tries(blocks | tries.keys(), {})\n",
+        "        found[insert_id] = InsertTries(blocks | tries.keys(), unsure)\n",
+        "        found[insert_id] = InsertTries(blocks | tries.keys(), {})\n",
         "tests/unit/replica/life/test_restore_dead_tries.py"
         "::test_tries_of_an_insert_with_a_token_on_two_disks_are_one",
     ),

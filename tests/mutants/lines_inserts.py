@@ -80,8 +80,8 @@ INSERT_MUTANTS = (
     LineMutant(
         "restore: a dead try is unknown to the record of an older copy, and so stays",
         f"{REPLICA}/life/known_inserts.py",
-        "Tries(blocks | tries.keys(), unsure)",
-        "Tries(blocks, unsure)",
+        "InsertTries(blocks | tries.keys(), unsure)",
+        "InsertTries(blocks, unsure)",
         f"{DEAD_TRIES}"
         "::test_a_dead_try_of_an_insert_that_an_older_copy_of_zookeeper_knows_goes",
     ),

@@ -33,7 +33,7 @@ from rmt_pipeline.protocol.nodes.records import (
 )
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
-from rmt_pipeline.protocol.restoring import Tries, United
+from rmt_pipeline.protocol.restoring import InsertTries, United
 from rmt_pipeline.replica.forget import renumber, take_out
 from rmt_pipeline.replica.insert.record import read_record
 from rmt_pipeline.replica.life.disk_parts import DiskParts
@@ -322,7 +322,7 @@ def _of_lines(
     )
 
 
-def tries_of(replica: Replica, said: Mapping[str, Announced]) -> dict[str, Tries]:
+def tries_of(replica: Replica, said: Mapping[str, Announced]) -> dict[str, InsertTries]:
     """Return the inserts with a token of which some blocks may be from tries that died, by their
     ids. An insert's record has by now what each disk has of it; or it is of an older copy of
     ZooKeeper, and tells of announced blocks alone. Of two tries on one disk the earlier one died.
@@ -341,7 +341,7 @@ def tries_of(replica: Replica, said: Mapping[str, Announced]) -> dict[str, Tries
         }
         announced = blocks if known is not None and _is_older(known.record) else ()
         unsure = {part: by for part, by in tries.items() if part not in announced}
-        found[insert_id] = Tries(blocks | tries.keys(), unsure)
+        found[insert_id] = InsertTries(blocks | tries.keys(), unsure)
     return found
 
 
@@ -350,7 +350,7 @@ def _is_older(record: InsertRecord) -> bool:
     return bool(record.row_hash) and record.is_whole and not record.batches
 
 
-def forget_tries(replica: Replica, united: United, inserts: Mapping[str, Tries]) -> None:
+def forget_tries(replica: Replica, united: United, inserts: Mapping[str, InsertTries]) -> None:
     """Take the rows of tries that died out of the inserts' records: the insert has them once. Ids
     and records that name such a block name the one that stays from now on.
     """

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rmt_pipeline.protocol.nodes.formats import PartHeader
 from rmt_pipeline.protocol.parts.name import PartName, mutated
-from rmt_pipeline.protocol.restoring import Tries, dead_tries, unite
+from rmt_pipeline.protocol.restoring import InsertTries, dead_tries, unite
 
 
 def header(of: str) -> PartHeader:
@@ -182,7 +182,7 @@ def test_what_is_dropped_is_no_reason_to_give_up_what_was_inserted_again() -> No
     before, again, late = block(0), block(4), block(6)
     disks = {"r1": {}, "r2": {before: header("x"), again: header("x")}, "r3": {}}
     dropped = {"r3": [block(0)]}
-    of_token = Tries([before, again, late], {again: ("r2", 0), late: ("r3", 0)})
+    of_token = InsertTries([before, again, late], {again: ("r2", 0), late: ("r3", 0)})
     for more in (([again, late], ()), ((), [of_token])):
         assert sorted(unite(disks, dropped, *more).parts) == [again]
         three = unite({**disks, "r3": {late: header("x")}}, dropped, *more)
@@ -215,7 +215,7 @@ def test_what_a_dead_try_has_left_goes_when_the_same_block_stays(case: str) -> N
             part: header("x" if part.blocks_count == 1 else str(part)) for part in parts
         }
     gives_way, other = (block(int(one)) for one in dead.split(">"))
-    tries = Tries([gives_way, other], {gives_way: ("r1", 0)})
+    tries = InsertTries([gives_way, other], {gives_way: ("r1", 0)})
     united = unite(found, {}, inserts=[tries])
     stays = sorted(united.parts)
     assert stays == [block(*map(int, text.split("-"))) for text in expected.split()]
@@ -228,7 +228,7 @@ def test_the_block_that_would_stay_has_to_be_one_that_does() -> None:
     stays = mutated(block(5), 9)
     found = {"r1": {block(1): header("x")}, "r2": {stays: header("x")}}
     found["r3"] = {block(4, 6): header("larger")}
-    of_token = Tries([block(1), stays], {block(1): ("r1", 0)})
+    of_token = InsertTries([block(1), stays], {block(1): ("r1", 0)})
     for more in (([block(1)], ()), ((), [of_token])):
         united = unite(found, {}, *more)
         assert sorted(united.parts) == [block(1), block(4, 6)]
