@@ -25,8 +25,8 @@ import os
 import resource
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -117,7 +117,8 @@ class Disk(Protocol):
         """Make files and their names survive a crash of the host. `trees` are directories, each
         with the names of files in it.
 
-        If a directory or a file does not exist, the rest of that tree is left out. Raises DiskFull.
+        A directory or a file that does not exist is left out, and perhaps the rest of that tree.
+        Raises DiskFull.
         """
         ...
 
@@ -317,22 +318,24 @@ class LocalDisk:
         _sync(self.local_path(path), os.O_RDONLY | os.O_DIRECTORY)
 
     def fsync_trees(self, trees: Sequence[tuple[str, Sequence[str]]]) -> None:
-        """Sync several trees at once: the file system writes its journal once for all threads that
-        wait for it at that moment. Each thread takes the next tree when it has done one.
+        """Sync all files and directories at once: the file system writes its journal once for all
+        threads that wait for it at that moment, and one that waits for it alone waits again for
+        each file. Each thread takes the next one when it has done one; the caller's is among them.
         """
-        if len(trees) < _FSYNCS_AT_ONCE:
-            for tree in trees:
-                fsync_tree(self, *tree)
-            return
-        todo = iter(trees)
+        todo = iter(
+            [
+                *((f"{path}/{name}", self.fsync) for path, names in trees for name in names),
+                *((path, self.fsync_directory) for path, _ in trees),
+            ]
+        )
 
         def sync_next_ones() -> None:
-            for tree in todo:
-                fsync_tree(self, *tree)
+            for path, sync in todo:
+                with contextlib.suppress(FileNotFoundError):
+                    sync(path)
 
-        with ThreadPoolExecutor(_FSYNCS_AT_ONCE, thread_name_prefix="fsync") as pool:
-            for done in [pool.submit(sync_next_ones) for _ in range(_FSYNCS_AT_ONCE)]:
-                done.result()
+        wanted = sum(1 + len(names) for _, names in trees)
+        _helpers.do(sync_next_ones, min(wanted, _FSYNCS_AT_ONCE) - 1)
 
     def rename(self, source: str, target: str) -> None:
         # The kernel refuses a target that is a directory with something in it, as a part always
@@ -452,6 +455,40 @@ def fsync_tree(disk: Disk, directory: str, names: Sequence[str]) -> None:
         for name in names:
             disk.fsync(f"{directory}/{name}")
         disk.fsync_directory(directory)
+
+
+class _Helpers:
+    """Threads that wait for the disk together with the one that asks them. They are kept, as
+    starting a thread takes longer than many a sync.
+    """
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+
+    def do(self, work: Callable[[], None], threads: int) -> None:
+        """Call `work` in this thread, and at the same time in so many others at most; none if the
+        program is ending. Raises its error when all of them have ended.
+        """
+        running: list[Future[None]] = []
+        with contextlib.suppress(RuntimeError):
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(_FSYNCS_AT_ONCE, thread_name_prefix="fsync")
+            running += (self._pool.submit(work) for _ in range(threads))
+        try:
+            work()
+        finally:
+            running = [one for one in running if not one.cancel()]
+            wait(running)
+        for one in running:
+            one.result()
+
+    def forget(self) -> None:
+        """The threads of a process do not exist in its forks."""
+        self._pool = None
+
+
+_helpers = _Helpers()
+os.register_at_fork(after_in_child=_helpers.forget)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

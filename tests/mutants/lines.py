@@ -2457,10 +2457,18 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "publish: of many parts some are not synced",
         "rmt_pipeline/store/disk.py",
-        "            for tree in todo:\n",
-        "            for tree in [*todo][:1]:\n",
+        "            for path, sync in todo:\n",
+        "            for path, sync in [*todo][:1]:\n",
         "tests/unit/store/test_part_store.py"
         "::test_each_of_many_parts_is_synced_or_none_gets_its_name",
+    ),
+    LineMutant(
+        "publish: the error of a thread that helps to sync is lost",
+        "rmt_pipeline/store/disk.py",
+        "            one.result()\n",
+        "            pass\n",
+        "tests/unit/store/test_part_store.py"
+        "::test_a_part_that_another_thread_could_not_sync_does_not_get_its_name",
     ),
     LineMutant(
         "freeze: names of files are not synced",

@@ -9,7 +9,7 @@ import sys
 import textwrap
 import threading
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -671,25 +671,46 @@ def test_a_part_that_another_process_removed_is_not_answered_from_memory(
 def test_each_of_many_parts_is_synced_or_none_gets_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, broken: int | None
 ) -> None:
-    """Few are synced one by one, many by several threads that share the work."""
+    """Several threads share the work."""
     store, synced = PartStore(LocalDisk(tmp_path), "t", ids=CountedIds()), set[str]()
     names = [PartName("all", number, number, 0) for number in range(count)]
     staged = [stage_bytes(store) for _ in names]
     bad = None if broken is None else staged[broken % count].directory
 
-    def sync(_disk: Disk, directory: str, files: Sequence[str]) -> None:
-        if bad is not None and directory.endswith(bad):
-            raise OSError(errno.ENOSPC, "no space left", directory)
-        synced.update(f"{directory}/{file}" for file in files)
+    def sync(path: str, _flags: int) -> None:
+        if bad is not None and bad in path:
+            raise OSError(errno.ENOSPC, "no space left", path)
+        synced.add(path)
 
-    monkeypatch.setattr(disk_module, "fsync_tree", sync)
+    monkeypatch.setattr(disk_module, "_sync", sync)
     if bad is not None:
-        with pytest.raises(OSError, match="no space left"):
+        with pytest.raises(DiskFull, match="no space left"):
             store.publish_all([*zip(staged, names, strict=True)])
         assert store.parts() == []
         return
     store.publish_all([*zip(staged, names, strict=True)])
     assert store.parts() == names
-    assert synced == {
-        f"t/{one.directory}/{file}" for one in staged for file in one.names_to_sync()
-    }
+    root = tmp_path / "t"
+    of_parts = [root / one.directory for one in staged]
+    files = [root / one.directory / file for one in staged for file in one.names_to_sync()]
+    assert synced == {*map(str, [root, *of_parts, *files])}
+
+
+def test_a_part_that_another_thread_could_not_sync_does_not_get_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = PartStore(LocalDisk(tmp_path), "t", ids=CountedIds())
+    staged, ours = stage_bytes(store), threading.get_ident()
+    another_failed = threading.Event()
+
+    def sync(path: str, _flags: int) -> None:
+        if threading.get_ident() == ours:
+            assert another_failed.wait(30)
+        else:
+            another_failed.set()
+            raise OSError(errno.EIO, "the disk is broken", path)
+
+    monkeypatch.setattr(disk_module, "_sync", sync)
+    with pytest.raises(OSError, match="the disk is broken"):
+        store.publish(staged, PART)
+    assert store.parts() == []
