@@ -1038,6 +1038,21 @@ MUTANTS: tuple[LineMutant, ...] = (
         QUEUE,
     ),
     LineMutant(
+        "queue: what comes after a drop waits until it runs",
+        f"{PROTOCOL}/queue/rules.py",
+        "        if node < question.node:\n            dropped = drop_range_of(",
+        "        if node < question.node and node not in question.state.claims:\n"
+        "            dropped = drop_range_of(",
+        QUEUE,
+    ),
+    LineMutant(
+        "queue: a larger part brings what came after a drop",
+        f"{PROTOCOL}/queue/view.py",
+        "        early = self._drop_before(part, node)\n",
+        "        early = None\n",
+        f"{VIEW}::test_a_larger_part_waits_for_drops_behind_which_some_of_its_rows_come",
+    ),
+    LineMutant(
         "queue: a part is dropped before a replacement brings it",
         f"{PROTOCOL}/queue/rules.py",
         "    DropPart: (_no_overlapping_drop, _replacement_came_first, _detached_first),\n",

@@ -19,7 +19,7 @@ from rmt_pipeline.replica.upkeep.check import refetch
 from rmt_pipeline.replica.work.step import Step
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.part_store import PartStore
-from rmt_pipeline.zookeeper.keeper import Create, Op, Refused, Stat
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, Refused, Stat
 from tests.crash.scenarios import drop_it
 from tests.simulation.altering import add_column, alter
 from tests.simulation.dropping import WAITS, drop
@@ -660,6 +660,24 @@ def a_drop_comes_before_a_merge_is_assigned(scene: Scene) -> None:
     scene.release(held)
 
 
+def rows_come_while_a_replica_is_at_a_drop(scene: Scene) -> None:
+    """They are behind the drop in the log."""
+    inserts(scene, 0)
+    scene.work("r1", "r2")
+    scene.do("r1", drop("a"))
+    scene.work("r1")
+    scene.pull("r2")
+    held = scene.hold("r2", fetch_step, forgets)
+    inserts(scene, 1)
+    scene.pull("r2")
+    scene.step("r2", "fetch")
+    scene.release(held)
+
+
+def forgets(op: Op) -> bool:
+    return isinstance(op, Delete) and "/parts/" in op.path
+
+
 def an_insert_comes_after_a_drop_has_its_numbers(scene: Scene) -> None:
     """And is in the log before the drop is."""
     inserts(scene, 0)
@@ -723,6 +741,7 @@ STORIES: dict[str, Story] = {
         a_drop_that_is_waited_for,
         a_detach_that_is_waited_for,
         a_drop_comes_before_a_merge_is_assigned,
+        rows_come_while_a_replica_is_at_a_drop,
         an_insert_comes_after_a_drop_has_its_numbers,
     )
 }

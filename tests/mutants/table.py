@@ -296,6 +296,12 @@ MUTANTS: tuple[Mutant, ...] = (
         only_by="claims_never_overlap",
     ),
     Mutant(
+        "queue: what comes after a drop overtakes it",
+        plants.rule_is_ignored("_dropped_first"),
+        story="rows_come_while_a_replica_is_at_a_drop",
+        only_by="what_was_dropped_is_not_beside_what_came_after",
+    ),
+    Mutant(
         "follow: merges have another level on r2",
         upkeep.merges_have_other_names_on_r2(upkeep.one_level_more),
         story="a_merge",

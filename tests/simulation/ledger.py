@@ -154,6 +154,12 @@ class Ledger:
     """Ranges and parts that were dropped, in the order of the log."""
     drops_undone: list[PartName] = field(default_factory=list)
     """Those of which no disk knew when ZooKeeper lost the table."""
+    entries: int = 0
+    """How many the log had."""
+    came_at: dict[PartName, tuple[int, str]] = field(default_factory=dict)
+    """By block, the place of its entry in the log, and the replica that wrote it."""
+    dropped_at: dict[PartName, int] = field(default_factory=dict)
+    """By range or part that was dropped."""
     dropped_by: dict[PartName, PartName] = field(default_factory=dict)
     """By the part in which rows came, the first drop that took them; itself, if its quorum failed.
     """
@@ -309,6 +315,8 @@ class Ledger:
         self.drops_undone = [one for one in self.drops if one not in drops]
         self.drops = [one for one in self.drops if one in drops]
         self.drops_answered.clear()
+        self.came_at.clear()
+        self.dropped_at.clear()
         for block in held & self.dropped_by.keys():
             if not any(one.contains(block) or is_inside(block, one) for one in drops):
                 del self.dropped_by[block]

@@ -21,6 +21,7 @@ from rmt_pipeline.protocol.log.entry import (
     MutatePart,
     ReplaceRange,
     drop_range_of,
+    parts_brought,
     virtual_parts,
 )
 from rmt_pipeline.protocol.mutations import FinishedMutations
@@ -296,6 +297,7 @@ class Watchman:
         self.part_is_whole_before_it_is_announced(site, part)
         self.parts_never_overlap(part)
         self.part_has_the_rows_of_its_blocks(site, part)
+        self.what_was_dropped_is_not_beside_what_came_after(site, part.partition)
 
     def part_is_whole_before_it_is_announced(self, site: Site, part: PartName) -> None:
         """The disk first, then ZooKeeper: and it would survive a loss of power right now."""
@@ -331,6 +333,28 @@ class Watchman:
             there = found.get(row, [])
             right = fits(there, allowed)
             assert right, f"{site.replica} announces {part}, in which {row} is {there}"
+
+    def what_was_dropped_is_not_beside_what_came_after(
+        self, site: Site, partition: str
+    ) -> None:
+        """P14. Who reads now sees no rows of a partition together that were never in the table
+        together: those that a drop takes, and rows that are behind that in the log.
+        """
+        ledger, names = (
+            self.ledger,
+            self.cluster.world.zookeeper.nodes[site.paths.parts].children,
+        )
+        there = PartSet(
+            part for part in map(PartName.parse, names) if part.partition == partition
+        )
+        for dropped, place in ledger.dropped_at.items():
+            stays = [part for part in there if dropped.contains(part)]
+            for block, (came, by) in ledger.came_at.items() if stays else ():
+                is_here = came > place and by != site.replica and there.containing(block)
+                assert not is_here, (
+                    f"{site.replica} has {show(stays)}, which {dropped} takes, and {is_here} with "
+                    f"{block}, which came after that"
+                )
 
     def merges_read_all_that_they_cover(self, path: str, entry: MergeParts) -> None:
         """Every block that is in the log and in the range of the result is in a source, but what
@@ -460,6 +484,7 @@ class Watchman:
     def _logged(self, path: str, node: Node, gone: Sequence[str]) -> None:
         """`gone`: what the same transaction has deleted."""
         entry = decode(node.data)
+        self._placed(entry)
         self.nothing_comes_into_what_was_dropped(path, entry)
         if isinstance(entry, DropRange | ReplaceRange):
             self.drops_take_all_that_came_before(path, entry, gone)
@@ -484,6 +509,15 @@ class Watchman:
             for row in rows:
                 self.ledger.taken_by[row] = entry.source_replica
                 self.ledger.blocks.setdefault(row, []).append(entry.part)
+
+    def _placed(self, entry: LogEntry) -> None:
+        ledger, dropped = self.ledger, drop_range_of(entry)
+        ledger.entries += 1
+        if dropped is not None:
+            ledger.dropped_at[dropped] = ledger.entries
+        if not isinstance(entry, MergeParts | MutatePart):
+            place = ledger.entries, entry.source_replica
+            ledger.came_at |= dict.fromkeys(parts_brought(entry), place)
 
     def what_is_restored_was_there(
         self, path: str, part: PartName, rows: Sequence[str]

@@ -15,6 +15,7 @@ from rmt_pipeline.protocol.log.entry import (
     MutatePart,
     ReplaceRange,
     drop_range_of,
+    parts_brought,
     result_of,
     virtual_parts,
 )
@@ -131,6 +132,7 @@ class Replica:
         self.queue: dict[str, LogEntry] = {}
         self.claims: dict[str, Claim] = {}
         self.parts: set[PartName] = set()
+        self.came: dict[PartName, str] = {}  # by the entries that bring rows
         self.end = PartSet()  # what all pulled entries, applied at once, come to
         self._seen = ({}, {}, set())
         self._view = QueueView(*self._seen)
@@ -146,8 +148,10 @@ class Replica:
     def pull(self, log: Log, count: int) -> None:
         new = log.entries[self.pulled : self.pulled + count]
         added = [(node(self.pulled + index), entry) for index, entry in enumerate(new)]
-        for _, entry in added:
+        for name, entry in added:
             apply_at_once(self.end, entry)
+            if not isinstance(entry, MergeParts | MutatePart):
+                self.came |= dict.fromkeys(parts_brought(entry), name)
         self.queue |= dict(added)
         self.pulled += len(added)
 
@@ -197,6 +201,7 @@ class Replica:
                 raise AssertionError(entry)
 
     def _publish(self, name: str, parts: set[PartName]) -> None:
+        self._require_dropped(name, parts)
         self.parts |= parts
         self._remove([name])
 
@@ -208,8 +213,24 @@ class Replica:
             )
             entries = [other for other, _ in self.view.entries_removed_by(dropped, name)]
             self.parts = {part for part in self.parts if not dropped.contains(part)}
+        self._require_dropped(name, new)
         self.parts |= new
         self._remove([name, *entries])
+
+    def _require_dropped(self, name: str, new: set[PartName]) -> None:
+        """Nobody sees rows beside what was dropped before they came."""
+        for other, entry in self.queue.items():
+            dropped = drop_range_of(entry)
+            if other == name or dropped is None:
+                continue
+            stays = [one for one in self.parts if dropped.contains(one)]
+            near = [one for one in new if one.partition == dropped.partition]
+            later = [part for part in near if self._came(part) > other]
+            assert not (stays and later), f"{name} brings {later}, and {other} drops {stays}"
+
+    def _came(self, part: PartName) -> str:
+        """The node of the last entry that brought rows of the part."""
+        return max(node for one, node in self.came.items() if part.contains(one))
 
     def _require_detached(self, name: str, gone: list[PartName]) -> None:
         """What a DETACH of before is to set aside is not taken by others."""

@@ -60,7 +60,9 @@ class Facts:
     * `sizes`: bytes on disk of this replica's parts; a part that is not in it counts 0;
     * `merges_elsewhere`: results that another replica was chosen to merge, and that replica;
     * `unfinished_alters`: alter versions whose mutation this replica has not finished;
-    * `stopped`: the background work that was stopped by hand on this server.
+    * `stopped`: the background work that was stopped by hand on this server;
+    * `has_rows`: whether the part that is asked about has any. An empty one, which takes the place
+      of a lost part, is seen by no reader.
     """
 
     fetches_busy: int = 0
@@ -76,6 +78,7 @@ class Facts:
     merges_elsewhere: Mapping[PartName, str] = field(default_factory=dict)
     unfinished_alters: frozenset[int] = frozenset()
     stopped: frozenset[Background] = frozenset()
+    has_rows: bool = True
 
     def with_running(self, entry: LogEntry) -> "Facts":
         """The facts once this entry runs as well."""

@@ -8,8 +8,13 @@ One rule is narrower here. In the original an entry waits for every queued DROP_
 touches what it produces, and a DROP_PART for every queued REPLACE_RANGE that it touches; a
 replacement and a DROP_PART of one of its own new parts would then wait for each other. Here,
 between these two, the later one in the queue waits for the earlier: the order in which they
-were decided. One rule is added: an ALTER with a mutation waits for pieces of mutations that were
-decided before it, which in the original may run after it and fail.
+were decided.
+
+Two rules are added. An ALTER with a mutation waits for pieces of mutations that were decided before
+it, which in the original may run after it and fail. And what comes into a partition waits for the
+drops in that partition that were decided before it (`_dropped_first`). The original only tries
+drops first (spec §4.2): once one runs, or has failed (§4.5), or waits for another, what came after
+it may overtake it, and readers then see both: after DETACH and ATTACH each row twice.
 """
 
 from collections.abc import Callable
@@ -29,6 +34,7 @@ from rmt_pipeline.protocol.log.entry import (
     MutatePart,
     ReplaceRange,
     drop_range_of,
+    partitions_about,
     result_of,
     sources_of,
     virtual_parts,
@@ -282,10 +288,30 @@ def _detached_first(question: Question) -> str | None:
     return None
 
 
+def _dropped_first(question: Question) -> str | None:
+    """Rule 11: what brings parts waits for every drop in their partition that is queued before it.
+    So no reader sees what was dropped beside what came after it.
+
+    A drop never waits for what is queued behind it, so two entries do not wait for each other. Only
+    a replacement needs parts: if no replica has one of them any more, the empty part that takes its
+    place does not wait. A replacement that drops something needs no such rule: it takes away what
+    drops before it would take, in the step that brings its parts.
+    """
+    if drop_range_of(question.entry) is not None or not question.facts.has_rows:
+        return None
+    for partition in partitions_about(question.entry):
+        node = question.state.first_drops.get(partition, question.node)
+        if node < question.node:
+            dropped = drop_range_of(question.state.entries[node])
+            return f"{node}, which drops {dropped}, must run first"
+    return None
+
+
 _PRODUCING: tuple[Rule, ...] = (
     _produced_by_another,
     _affected_by_drop_part,
     _going_to_be_dropped,
+    _dropped_first,
 )
 _RULES: dict[type[LogEntry], tuple[Rule, ...]] = {
     GetPart: (*_PRODUCING, _fetches),
@@ -299,6 +325,7 @@ _RULES: dict[type[LogEntry], tuple[Rule, ...]] = {
         _replaces_after_drop_part,
         _no_overlapping_drop,
         _detached_first,
+        _dropped_first,
     ),
     AlterMetadata: (_alter_is_next, _mutations_came_first),
 }

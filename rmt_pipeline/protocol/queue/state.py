@@ -84,6 +84,7 @@ class QueueState:
     * `drop_parts`, `replacements`: parts of queued DROP_PARTs, new parts of queued REPLACE_RANGEs;
     * `detaching`: parts and ranges that queued drops move to `detached`;
     * `dropping`: the parts and ranges that claimed entries drop;
+    * `first_drops`: by partition, the node of the first entry that drops something in it;
     * `alters`: metadata versions of queued ALTERs, by node.
     """
 
@@ -97,6 +98,7 @@ class QueueState:
         "dropping",
         "drops",
         "entries",
+        "first_drops",
         "future",
         "holdings",
         "lanes",
@@ -129,10 +131,13 @@ class QueueState:
             for part in claim.parts:
                 self.future.add(part, node)
         self.dropping = PartIndex()
-        for dropped, nodes in self.drops.owners.items():
-            for node in nodes:
-                if node in claims:
-                    self.dropping.add(dropped, node)
+        self.first_drops: dict[str, str] = {}
+        for node in self.lanes[Lane.DROPS]:
+            dropped = drop_range_of(entries[node])
+            assert dropped is not None
+            self.first_drops.setdefault(dropped.partition, node)
+            if node in claims:
+                self.dropping.add(dropped, node)
 
     def _build(self) -> None:
         assert list(self.entries) == sorted(self.entries), "entries come in queue order"

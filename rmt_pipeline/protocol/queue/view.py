@@ -261,8 +261,28 @@ class QueueView:
             )
         for dropped, drop_node in state.drop_parts.overlapping(part):
             return Refusal(f"{drop_node}, which drops part {dropped}, must run before {part}")
+        early = self._drop_before(part, node)
+        if early is not None:
+            return Refusal(f"{early} must run before {part}, which has rows that came after it")
         reason = overlap_reason(part, state.future, but=node)
         return None if reason is None else Refusal(reason)
+
+    def _drop_before(self, part: PartName, node: str) -> str | None:
+        """The first queued drop behind which rows of `part` come: readers would see them beside
+        what it drops. None if there is none, apart from drops of what the entry at `node` drops
+        itself, in the step that brings the part.
+        """
+        state = self._state
+        own = drop_range_of(state.entries[node]) if node in state.entries else None
+        last = max(
+            (one for _, one in state.touched.overlapping(part) if one != node), default=""
+        )
+        for other in sorted(state.drops.nodes_in(part.partition) - {node}):
+            dropped = drop_range_of(state.entries[other])
+            assert dropped is not None
+            if other < last and not (own is not None and own.contains(dropped)):
+                return other
+        return None
 
     def is_dropped_later(self, part: PartName, node: str) -> bool:
         """Whether an entry behind `node` drops the part, by itself or within a range. A replica

@@ -136,7 +136,7 @@ def _replace(replica: Replica, part: PartName) -> bool:
         return False  # the next call finds it; or a drop has taken the entry that needed it
     # Not while a replacement brings it here: that may have begun since we looked at the claims.
     view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
-    if not isinstance(view.decide(nodes[0], Facts()), Run):
+    if not isinstance(view.decide(nodes[0], Facts(has_rows=False)), Run):
         return False
     holder = Holder.new(replica)
     if not holder.take(snapshot, {nodes[0]: (part,)}):

@@ -118,7 +118,7 @@ def test_what_failed_still_holds_back_what_overlaps_it() -> None:
     entries = numbered([get("1_1_0"), merge("0_0_0 1_1_0"), get("5_5_0")])
     plan = view(entries, "0_0_0").choose(Facts(), 100, later={node(0)})
     assert [name for name, _ in plan.run] == [node(2)]
-    dropping = numbered([drop_part("1_1_0"), drop(5), get("7_7_0"), drop(9, "b")])
+    dropping = numbered([drop_part("1_1_0"), drop(5), get("c_7_7_0"), drop(9, "b")])
     plan = view(dropping, "1_1_0").choose(Facts(), 100, later={node(0)})
     assert [name for name, _ in plan.run] == [node(3), node(2)]
 

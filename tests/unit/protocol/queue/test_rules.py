@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from rmt_pipeline.protocol.background import Background, stopped_words
-from rmt_pipeline.protocol.log.entry import AttachPart
+from rmt_pipeline.protocol.log.entry import AttachPart, drop_range_of
 from rmt_pipeline.protocol.merges.size_limits import GIB, MIB, SizeLimits
 from rmt_pipeline.protocol.queue.facts import Covered, Facts, Run, Wait
 from rmt_pipeline.protocol.queue.rules import is_shut
@@ -413,3 +413,42 @@ def test_drops_of_other_blocks_run_at_once() -> None:
     )
     assert reason(view, 1) is None
     assert reason(view, 2) is None
+
+
+# --- rule 11 ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("claims", [{}, {0: ""}])
+@pytest.mark.parametrize("dropping", [drop(5), drop_part("3_3_0"), replace(4, "5_5_0")])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        get("7_7_0"),
+        get("7_7_0", source=""),
+        AttachPart(part("7_7_0"), "0" * 32, create_time=TIME_S, source_replica="r1"),
+        merge("6_6_0 7_7_0"),
+        mutate("7_7_0", "7_7_0_9"),
+        replace(0, "7_7_0"),
+    ],
+)
+def test_what_comes_after_a_drop_waits_for_it(entry, dropping, claims) -> None:
+    """P14. Also while the drop is under way."""
+    view = queue(dropping, entry, here="3_3_0", claims=claims)
+    words = f"queue-0000000000, which drops {drop_range_of(dropping)}, must run first"
+    assert reason(view, 1) == words
+    assert reason(queue(entry, dropping, here="3_3_0"), 0) is None
+    elsewhere = queue(drop(5, "b"), drop_part("c_3_3_0"), entry, here="3_3_0")
+    assert reason(elsewhere, 2) is None
+
+
+def test_an_empty_part_does_not_wait_for_the_replacement_that_lacks_it() -> None:
+    """P12. No replica has the part any more."""
+    view = queue(replace(4, "5_5_0"), get("5_5_0", source=""), here="3_3_0")
+    assert "must run first" in (reason(view, 1) or "")
+    assert reason(view, 1, Facts(has_rows=False)) is None
+
+
+def test_a_replacement_does_not_wait_for_drops_of_what_it_takes_away() -> None:
+    """P12. Of the first one's new parts no replica may have any left: the second took them."""
+    view = queue(drop(2), replace(4, "5_5_0"), replace(6, "7_7_0"), here="3_3_0")
+    assert [reason(view, number) for number in range(3)] == [None] * 3

@@ -163,8 +163,8 @@ def test_every_name_is_known_and_only_the_maximal_ones_are_parts() -> None:
 
 def test_what_others_wait_for_is_taken_before_them() -> None:
     view = queue(
-        get("5_5_0"),
-        drop_part("5_5_0"),
+        get("b_5_5_0"),
+        drop_part("b_5_5_0"),
         alter(3),
         replace(0, "8_8_0"),
         mutate("0_0_0", "0_0_0_9", 3),
@@ -206,6 +206,33 @@ def test_a_larger_part_is_not_fetched_over_a_queued_drop_of_a_part() -> None:
     refusal = view.may_take_actual_part(part("1_3_1"), node(0))
     assert refusal == Refusal(
         "queue-0000000001, which drops part all_2_2_0, must run before all_1_3_1"
+    )
+
+
+@pytest.mark.parametrize("dropping", [drop_part("1_1_0"), drop(3)])
+def test_a_larger_part_waits_for_drops_behind_which_some_of_its_rows_come(dropping) -> None:
+    """P14, P16. Readers would see them beside what is dropped."""
+    rest = [get("6_6_0"), merge("5_5_0 6_6_0")]
+    view = queue(get("5_5_0"), dropping, *rest, here="1_1_0", claims={0: "5_5_0"})
+    assert view.may_take_actual_part(part("5_6_1"), node(0)) == Refusal(
+        "queue-0000000001 must run before all_5_6_1, which has rows that came after it"
+    )
+    elsewhere = drop(3, "b")
+    view = queue(get("5_5_0"), elsewhere, *rest, here="1_1_0", claims={0: "5_5_0"})
+    assert view.may_take_actual_part(part("5_6_1"), node(0)) is None
+    before = queue(get("5_5_0"), *rest, dropping, here="1_1_0", claims={0: "5_5_0"})
+    assert before.may_take_actual_part(part("5_6_1"), node(0)) is None
+
+
+def test_a_replacement_takes_a_larger_part_when_it_takes_away_what_came_before() -> None:
+    """P12, P16. What comes behind it waits for it, so it must not wait for that."""
+    after = [get("6_6_0"), merge("5_5_0 6_6_0")]
+    view = queue(drop(2), replace(4, "5_5_0"), *after, here="1_1_0", claims={1: "5_5_0"})
+    assert view.may_take_actual_part(part("5_6_1"), node(1)) is None
+    between = [drop_part("7_7_0"), *after]
+    view = queue(replace(4, "5_5_0"), *between, here="1_1_0", claims={0: "5_5_0"})
+    assert view.may_take_actual_part(part("5_6_1"), node(0)) == Refusal(
+        "queue-0000000001 must run before all_5_6_1, which has rows that came after it"
     )
 
 
