@@ -11,6 +11,7 @@ IDS = "tests/unit/replica/insert/test_ids_in_zookeeper.py"
 MANY = "tests/unit/replica/insert/test_many.py"
 
 IN_PART = "tests/unit/replica/life/test_restore_in_part.py"
+AFTER = "tests/unit/replica/life/test_after_restore.py"
 DEAD_TRIES = "tests/unit/replica/life/test_restore_dead_tries.py"
 UNKNOWN = "tests/unit/replica/insert/test_unknown_commits.py"
 
@@ -62,6 +63,28 @@ INSERT_MUTANTS = (
         "    maximal, overlapping = outermost(manifests)\n",
         f"{DEAD_TRIES}"
         "::test_what_was_inserted_again_after_a_drop_is_no_repeat_of_what_was_dropped",
+    ),
+    LineMutant(
+        "drop: what was noted when the table was made again stays noted",
+        "rmt_pipeline/replica/upkeep/clean_up.py",
+        "    forget_undone_drops(replica)\n",
+        "",
+        f"{AFTER}::test_a_drop_that_a_process_of_before_notes_takes_nothing_when_it_is_lost_again",
+    ),
+    LineMutant(
+        "start: what was noted when the table was made again stays noted",
+        f"{REPLICA}/upkeep/check.py",
+        "    forget_undone_drops(replica)\n    disk",
+        "    disk",
+        f"{AFTER}::test_a_drop_that_a_process_of_before_notes_takes_nothing_when_it_is_lost_again",
+    ),
+    LineMutant(
+        "drop: what is noted and not carried out yet is forgotten",
+        f"{REPLICA}/upkeep/check.py",
+        "        if one not in queued and any(",
+        "        if one and any(",
+        "tests/unit/replica/life/test_restore_dropped.py"
+        "::test_a_drop_that_is_noted_and_not_carried_out_yet_stays_noted",
     ),
     LineMutant(
         "restore: what merges went across is what stays",

@@ -20,6 +20,7 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.rewound import (
     TooManyUnexpectedParts,
     require_numbers_given_out,
+    require_promises,
 )
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.part_log import PartEvent
@@ -32,6 +33,7 @@ from rmt_pipeline.zookeeper.snapshot import (
     free_parts,
     noted_mutations,
     queue_snapshot,
+    sweep_snapshot,
 )
 
 _HEALS = "it is fetched again from another replica"
@@ -127,12 +129,46 @@ def _ranges_to_drop(replica: Replica) -> list[PartName]:
     return [one for one in dropped if one is not None and one.is_drop_range]
 
 
+def forget_undone_drops(replica: Replica) -> None:
+    """Forget notes of drops that did not happen in this table, as it is since a restore:
+
+    1. A process that carries out a drop is about to note it on the disk, and ZooKeeper loses the
+       table.
+    2. No disk knows of the drop, so the restored table has the rows. Only then the process notes
+       it.
+    3. New rows get numbers within the range. ZooKeeper loses the table again. To the next restore
+       the note would say that all these rows are dropped.
+
+    When a drop is carried out, nothing within it is promised here. Until then its entry is queued.
+    """
+    noted = replica.store.drops.ranges()
+    if not noted:
+        return
+    snapshot = sweep_snapshot(replica.keeper, replica.paths, replica.memory.queue)
+    queued = {drop_range_of(entry) for entry in snapshot.entries.values()}
+    undone = [
+        one
+        for one in noted
+        if one not in queued and any(map(one.contains, snapshot.parts.names(one.partition)))
+    ]
+    if not undone or snapshot.is_lost:
+        return
+    require_promises(replica)
+    stat = replica.keeper.exists(replica.paths.is_lost)
+    if (
+        stat is not None and stat.version == snapshot.is_lost_version
+    ):  # it was not cloned meanwhile
+        for one in undone:
+            replica.store.drops.forget(one)
+
+
 def recover_parts(replica: Replica) -> Recovered:
     """Make the disk and the promises in ZooKeeper agree (spec §11.2 item 4, design §4): remove, set
     aside or fetch parts.
 
     Raises TooManyUnexpectedParts, ZooKeeperIsOlder.
     """
+    forget_undone_drops(replica)
     disk = look_at_disk(replica)
     force = replica.keeper.exists(replica.paths.force_restore_data) is not None
     if not force:

@@ -29,7 +29,7 @@ from rmt_pipeline.replica.mutations.mutations import clean_mutations
 from rmt_pipeline.replica.quorum import clean_quorums
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.attached import AttachedLeft, remove_attached
-from rmt_pipeline.replica.upkeep.check import is_idle, look_at_disk
+from rmt_pipeline.replica.upkeep.check import forget_undone_drops, is_idle, look_at_disk
 from rmt_pipeline.replica.upkeep.commit_notes import tidy_notes
 from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
 from rmt_pipeline.replica.upkeep.outdated_ids import OutdatedIds, find_outdated, forget_ids
@@ -445,6 +445,7 @@ def _forget_dropped(replica: Replica) -> None:
     carry out the drop. If ZooKeeper lost the table now, no other disk would tell that these rows
     are to go.
     """
+    forget_undone_drops(replica)
     oldest_s = replica.clock.now_s() - replica.settings.temporary_directories_lifetime
     old = [
         one

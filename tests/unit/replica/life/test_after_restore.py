@@ -18,6 +18,7 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.replica.assign.merges import (
@@ -41,9 +42,10 @@ from rmt_pipeline.replica.mutations.mutations import (
 from rmt_pipeline.replica.partitions import swap
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Memory, Replica
+from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.work import mutate
 from rmt_pipeline.table import Table
-from rmt_pipeline.zookeeper.keeper import Delete, Op, SetData
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, SetData
 from tests.support.executor import Executor
 from tests.support.local_session import rows, session_with_numbers
 from tests.support.lost_answers import faulty, logs
@@ -365,3 +367,42 @@ def test_a_restore_that_is_repeated_leaves_one_replica_that_its_table_means(
     made_again(two)
     assert [two["r1"].definition.creation] != there
     assert two.values("r1") == Counter([1])
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_a_drop_that_a_process_of_before_notes_takes_nothing_when_it_is_lost_again(
+    two: Disaster, monkeypatch: pytest.MonkeyPatch, started: bool
+) -> None:
+    """It notes the drop on the disk when the table is made again, with what was to be dropped. The
+    range ends with a number that nobody knows any more, and rows that come now get smaller ones.
+    """
+    two.insert("r1", 1)
+    two.work_off()
+    old, prefix = two["r1"], two["r1"].table.lock_prefix("all")
+    for _ in range(3):
+        [lock] = old.session.multi([Create(prefix, sequence=True)])
+        old.session.multi([Delete(lock)])
+    two.table("r1").drop_partitions(["all"], settings={"alter_sync": 0})
+    note = old.store.drops.note
+
+    def late(dropped: PartName) -> None:
+        made_again(two)
+        note(dropped)
+
+    monkeypatch.setattr(old.store.drops, "note", late)
+    with pytest.raises(ReplicaDropped):
+        two.step("r1", "fetch")
+    [dropped] = two["r1"].store.drops.ranges()
+    later = two.insert("r1", 2)
+    assert dropped.contains(later)
+    two.work_off()
+    if started:
+        two.start("r1")
+    else:
+        carry_out(two["r1"], plan_clean_up(two["r1"]))
+    assert two["r1"].store.drops.ranges() == []
+    two.wipe()
+    for name in ("r1", "r2"):
+        two.restore(name)
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter([1, 2])

@@ -16,6 +16,10 @@ from tests.support.local_replicas import DirectPeers
 from tests.support.restoring import Disaster
 
 
+class Dies(BaseException):
+    """A process that is killed."""
+
+
 @pytest.fixture
 def two(tmp_path):
     with Disaster(tmp_path) as disaster:
@@ -166,3 +170,27 @@ def test_what_was_replaced_by_who_had_yet_to_fetch_it_stays_so(tmp_path):
         three.restore("r3")
         three.live_on(["r2", "r3"])
         assert three.values("r2") == three.values("r3") == Counter([2])
+
+
+def test_a_drop_that_is_noted_and_not_carried_out_yet_stays_noted(two, monkeypatch):
+    """Its parts are still promised, and its entry is in the queue. ZooKeeper is lost then."""
+    two.insert("r1", 1)
+    two.work_off()
+    two.table("r1").drop_partitions(["all"], settings={"alter_sync": 0})
+    drops = two["r1"].store.drops
+    note = drops.note
+
+    def noted(dropped):
+        note(dropped)
+        carry_out(two.connect("r1"), plan_clean_up(two["r1"]))
+        raise Dies
+
+    monkeypatch.setattr(drops, "note", noted)
+    with pytest.raises(Dies):
+        two.step("r1", "fetch")
+    assert two["r1"].store.drops.ranges() != []
+    two.wipe()
+    for name in ("r1", "r2"):
+        two.restore(name)
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter()
