@@ -31,9 +31,11 @@ def engine_text(definition: TableDefinition) -> str:
     return " ".join([_engine(definition), *_clauses(definition)])
 
 
-def key_text(expressions: Sequence[str]) -> str:
-    """Return a key as system.tables shows it: `a, b`."""
-    return ", ".join(expressions)
+def clause_text(expressions: Sequence[str]) -> str:
+    """Return a key as a clause has it: `a`, `(a, b)`, `tuple()`."""
+    if len(expressions) == 1:
+        return expressions[0]
+    return f"({', '.join(expressions)})" if expressions else "tuple()"
 
 
 def _column_text(column: Column) -> str:
@@ -71,10 +73,10 @@ def _engine(definition: TableDefinition) -> str:
 
 def _clauses(definition: TableDefinition) -> Iterator[str]:
     if definition.partition_by:
-        yield f"PARTITION BY {_key(definition.partition_by)}"
+        yield f"PARTITION BY {clause_text(definition.partition_by)}"
     if definition.primary_key is not None:
-        yield f"PRIMARY KEY {_key(definition.primary_key)}"
-    yield f"ORDER BY {_key(definition.order_by)}"
+        yield f"PRIMARY KEY {clause_text(definition.primary_key)}"
+    yield f"ORDER BY {clause_text(definition.order_by)}"
     if definition.sample_by:
         yield f"SAMPLE BY {definition.sample_by}"
     if definition.ttl:
@@ -83,12 +85,6 @@ def _clauses(definition: TableDefinition) -> Iterator[str]:
     settings.setdefault("index_granularity", str(INDEX_GRANULARITY))  # as in the original
     pairs = (f"{name} = {_setting_value(value)}" for name, value in settings.items())
     yield f"SETTINGS {', '.join(pairs)}"
-
-
-def _key(expressions: Sequence[str]) -> str:
-    if len(expressions) == 1:
-        return expressions[0]
-    return f"({', '.join(expressions)})" if expressions else "tuple()"
 
 
 def _setting_value(value: str) -> str:

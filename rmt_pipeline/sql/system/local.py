@@ -11,6 +11,7 @@ from uuid import UUID
 
 from rmt_pipeline import __version__
 from rmt_pipeline.catalog.replicated import replicated_database
+from rmt_pipeline.compute.merge.plan import sorting_key
 from rmt_pipeline.protocol.settings.neutral import (
     NEUTRAL_QUERY_SETTINGS,
     NEUTRAL_TABLE_SETTINGS,
@@ -19,7 +20,7 @@ from rmt_pipeline.protocol.settings.query import QUERY_SETTINGS
 from rmt_pipeline.protocol.settings.setting import Setting
 from rmt_pipeline.protocol.settings.table import TABLE_SETTINGS
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.sql.define.show_create import create_query, engine_text, key_text
+from rmt_pipeline.sql.define.show_create import clause_text, create_query, engine_text
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.sql.system.parts import bytes_of_columns
 from rmt_pipeline.sql.system.scope import SystemScope
@@ -108,9 +109,9 @@ def tables(scope: SystemScope, *, counted: bool = False) -> Iterator[tuple[objec
             definition.metadata_version,
             create_query(definition),
             engine_text(definition),
-            key_text(definition.partition_by),
-            key_text(definition.order_by),
-            key_text(definition.order_by if primary_key is None else primary_key),
+            clause_text(definition.partition_by) if definition.partition_by else "",
+            ", ".join(sorting_key(definition)),
+            ", ".join(definition.order_by if primary_key is None else primary_key),
             definition.sample_by,
             *totals,
             definition.comment,
@@ -234,7 +235,7 @@ def _columns_of(
     primary_key = definition.primary_key
     keys = [
         _names_in(definition.partition_by),
-        _names_in(definition.order_by),
+        _names_in(sorting_key(definition)),
         _names_in(definition.order_by if primary_key is None else primary_key),
         _names_in((definition.sample_by,) if definition.sample_by else ()),
     ]
