@@ -26,6 +26,7 @@ from rmt_pipeline.translate.base.function import (
 from rmt_pipeline.translate.base.text_form import text_of
 from rmt_pipeline.translate.base.typed import (
     ELEMENT,
+    FLOAT32,
     FLOAT64,
     INT64,
     INT128,
@@ -54,8 +55,16 @@ from rmt_pipeline.translate.functions.aggregate_call import (
 )
 from rmt_pipeline.translate.functions.arithmetic import as_number
 from rmt_pipeline.translate.functions.array import reduced
+from rmt_pipeline.translate.functions.collected import (
+    for_each,
+    group_array_insert_at,
+    retention,
+    sum_map,
+)
 from rmt_pipeline.translate.functions.state import build_merge, build_state
 from rmt_pipeline.types.data_type import DataType
+
+UP_TO_MAX = 100  # as in the original
 
 # Functions that need a window.
 
@@ -142,6 +151,36 @@ def _quantile_exact(call: AggregateCall) -> Typed:
     value = call.first()
     listed = call.sql("list", to_stored(value), extra_filter=f"{value.sql} IS NOT NULL")
     return exact_quantile(call, listed, value)
+
+
+def _quantiles_exact(call: AggregateCall) -> Typed:
+    if not call.parameters:
+        raise WrongArguments(f"{call.name} takes levels, as in {call.name}(0.5, 0.9)(x)")
+    every = [_quantile_exact(replace(call, parameters=[level])) for level in call.parameters]
+    kind = array_of(every[0].type)
+    return Typed(
+        f"CAST([{', '.join(to_stored(each) for each in every)}] AS {kind.duckdb})", kind
+    )
+
+
+def _timing(of_numbers: AggregateBuild) -> AggregateBuild:
+    """Return the builder of `quantileTiming` and the like, quantiles of durations up to 30 s."""
+
+    def build(call: AggregateCall) -> Typed:
+        number = convert(_number(call), FLOAT64)
+        sql = f"CAST(greatest(0, least(trunc({number.sql}), 30000)) AS DOUBLE)"
+        found = of_numbers(
+            replace(call, arguments=[Typed(sql, nullable_like(FLOAT64, number))])
+        )
+        kind = array_of(FLOAT32) if found.plain.family == "Array" else FLOAT32
+        if kind is FLOAT32:
+            count = call.sql("count", number.sql)
+            missing = "NULL" if found.nullable else "CAST('nan' AS FLOAT)"
+            sql = f"(CASE WHEN {count} > 0 THEN CAST({found.sql} AS FLOAT) ELSE {missing} END)"
+            return Typed(sql, nullable_type(FLOAT32, found.nullable))
+        return convert(found, kind)
+
+    return build
 
 
 def _stable(function: str) -> AggregateBuild:
@@ -233,6 +272,28 @@ def _sum(call: AggregateCall) -> Typed:
     result = INT64 if plain.is_signed else UINT64
     total = call.sql("sum", value.sql)
     return or_default(call, wrap(f"CAST({total} AS HUGEINT)", result), result, value)
+
+
+def _sum_of_floats(call: AggregateCall) -> Typed:
+    number = convert(_number(call), FLOAT64)
+    return or_default(call, call.sql("kahan_sum", number.sql), FLOAT64, number)
+
+
+def _sum_with_overflow(call: AggregateCall) -> Typed:
+    total, plain = _sum(call), call.first().plain
+    if not plain.is_integer or plain.wide_bytes:
+        return total
+    return Typed(wrap(f"CAST({total.sql} AS HUGEINT)", plain), nullable_like(plain, total))
+
+
+def _uniq_up_to(call: AggregateCall) -> Typed:
+    """`uniqUpTo(n)(x)`: how many values there are; n + 1 if they are more than n."""
+    if len(call.parameters) != 1:
+        raise WrongArguments(f"{call.name} takes one number, as in {call.name}(10)(x)")
+    most = constant_integer(call.parameters[0], f"the number of {call.name}")
+    if not 0 <= most <= UP_TO_MAX:
+        raise WrongArguments(f"{call.name} takes a number up to {UP_TO_MAX}, not {most}")
+    return Typed(f"CAST(least({_uniq(call).sql}, {most + 1}) AS UBIGINT)", UINT64)
 
 
 def _avg(call: AggregateCall) -> Typed:
@@ -351,12 +412,34 @@ def _group_concat(call: AggregateCall) -> Typed:
     return or_default(call, sql, STRING, value)
 
 
+def _windows() -> list[Aggregate]:
+    return [
+        Aggregate("row_number", rank("row_number"), 0, 0, windows_only=True),
+        Aggregate("rank", rank("rank"), 0, 0, windows_only=True),
+        Aggregate("dense_rank", rank("dense_rank"), 0, 0, windows_only=True),
+        Aggregate("denseRank", rank("dense_rank"), 0, 0, windows_only=True),
+        Aggregate("percent_rank", _ratio("percent_rank"), 0, 0, windows_only=True),
+        Aggregate("cume_dist", _ratio("cume_dist"), 0, 0, windows_only=True),
+        Aggregate("ntile", ntile, 1, 1, windows_only=True),
+        Aggregate("nth_value", nth_value, 2, 2, windows_only=True),
+        *(
+            Aggregate(name, neighbour(name[: -len("InFrame")] or name), 1, 3, windows_only=True)
+            for name in ("lagInFrame", "leadInFrame")
+        ),
+        Aggregate("lag", neighbour("lag"), 1, 3, windows_only=True),
+        Aggregate("lead", neighbour("lead"), 1, 3, windows_only=True),
+    ]
+
+
 def _aggregates() -> dict[str, Aggregate]:
     approximate = "exact, where the original approximates beyond thousands of values"
+    rounded = "exact, where the original rounds durations above 1,024 down to even 16s"
     made = [
         Aggregate("count", _count, 0, MANY),
         Aggregate("sum", _sum, 1, 1),
-        Aggregate("sumWithOverflow", _sum, 1, 1, differs="widens to 64 bits"),
+        Aggregate("sumWithOverflow", _sum_with_overflow, 1, 1),
+        Aggregate("sumKahan", _sum_of_floats, 1, 1, differs="summed by another method"),
+        Aggregate("sumMap", sum_map, 2, MANY),
         Aggregate("avg", _avg, 1, 1),
         Aggregate("min", _extreme("min"), 1, 1),
         Aggregate("max", _extreme("max"), 1, 1),
@@ -373,11 +456,23 @@ def _aggregates() -> dict[str, Aggregate]:
         Aggregate(
             "groupUniqArray", _group_array(distinct=True), 1, 1, differs="in another order"
         ),
+        Aggregate("groupArrayInsertAt", group_array_insert_at, 2, 2),
+        Aggregate("retention", retention, 1, MANY),
+        Aggregate("uniqUpTo", _uniq_up_to, 1, MANY),
         Aggregate("topK", _top, 1, 1, differs="approximates too, in its own way"),
         Aggregate("quantile", _quantile, 1, 1, differs=approximate),
         Aggregate("median", _quantile, 1, 1, differs=approximate),
         Aggregate("quantiles", quantiles, 1, 1, differs=approximate),
         *(Aggregate(name, _quantile_exact, 1, 1) for name in ("quantileExact", "medianExact")),
+        Aggregate("quantilesExact", _quantiles_exact, 1, 1),
+        *(
+            Aggregate(name, _timing(build), 1, 1, differs=rounded)
+            for name, build in (
+                ("quantileTiming", _quantile_exact),
+                ("medianTiming", _quantile_exact),
+                ("quantilesTiming", _quantiles_exact),
+            )
+        ),
         *(
             Aggregate(f"{name}{ending}", build(sql), arguments, arguments)
             for ending, build in (("", _moments), ("Stable", _stable))
@@ -396,20 +491,7 @@ def _aggregates() -> dict[str, Aggregate]:
         Aggregate("groupBitOr", _bits("bit_or"), 1, 1),
         Aggregate("groupBitXor", _bits("bit_xor"), 1, 1),
         Aggregate("groupConcat", _group_concat, 1, 1),
-        Aggregate("row_number", rank("row_number"), 0, 0, windows_only=True),
-        Aggregate("rank", rank("rank"), 0, 0, windows_only=True),
-        Aggregate("dense_rank", rank("dense_rank"), 0, 0, windows_only=True),
-        Aggregate("denseRank", rank("dense_rank"), 0, 0, windows_only=True),
-        Aggregate("percent_rank", _ratio("percent_rank"), 0, 0, windows_only=True),
-        Aggregate("cume_dist", _ratio("cume_dist"), 0, 0, windows_only=True),
-        Aggregate("ntile", ntile, 1, 1, windows_only=True),
-        Aggregate("nth_value", nth_value, 2, 2, windows_only=True),
-        *(
-            Aggregate(name, neighbour(name[: -len("InFrame")] or name), 1, 3, windows_only=True)
-            for name in ("lagInFrame", "leadInFrame")
-        ),
-        Aggregate("lag", neighbour("lag"), 1, 3, windows_only=True),
-        Aggregate("lead", neighbour("lead"), 1, 3, windows_only=True),
+        *_windows(),
     ]
     return {each.name: each for each in made}
 
@@ -420,7 +502,7 @@ _BY_LOWER = {
     name.lower(): name
     for name in ("count", "sum", "avg", "min", "max", "any_value", "corr", "first_value")
 } | {"last_value": "last_value", "median": "median", "std": "stddevPop", "variance": "varSamp"}
-_COMBINATORS = ("Distinct", "OrNull", "OrDefault", "If", "State", "Merge", "Array")
+_COMBINATORS = ("Distinct", "OrNull", "OrDefault", "If", "State", "Merge", "Array", "ForEach")
 
 
 def find_aggregate(name: str) -> tuple[Aggregate, tuple[str, ...]] | None:
@@ -456,14 +538,8 @@ def build_aggregate(
         place = combinators.index(state)
         combinators, inner = combinators[:place], combinators[place + 1 :]
     call = _combined(combinators, call)
-    if "Array" in (*combinators, *inner):
-        if state is not None or call.over or call.or_null:
-            raise NotImplementedStatement(
-                f"{call.name}: -Array goes with no -OrNull, -State, -Merge or OVER here; "
-                "ARRAY JOIN the array"
-            )
-        _check_elements(aggregate, combinators, call)
-        return _of_elements(aggregate, call)
+    if {"Array", "ForEach"} & {*combinators, *inner}:
+        return _of_arrays(aggregate, combinators, call, bare=state is None)
     name = f"{aggregate.name}If" if "If" in inner else aggregate.name
     if state == "Merge":
         return build_merge(name, _BUILDS, call)
@@ -480,6 +556,28 @@ def build_aggregate(
     if state == "State":
         return build_state(name, _BUILDS, call, whole.arguments)
     return aggregate.build(call)
+
+
+def _of_arrays(
+    aggregate: Aggregate, combinators: tuple[str, ...], call: AggregateCall, *, bare: bool
+) -> Typed:
+    """Compile a call with -Array or -ForEach, which `bare` says is one without -State and -Merge.
+    Raises WrongArguments, TypeProblem, NotImplementedStatement.
+    """
+    if not bare or call.over or call.or_null:
+        raise NotImplementedStatement(
+            f"{call.name}: -Array and -ForEach go with no -OrNull, -State, -Merge or OVER here; "
+            "ARRAY JOIN the array"
+        )
+    if "ForEach" not in combinators:
+        _check_elements(aggregate, combinators, call)
+        return _of_elements(aggregate, call)
+    if combinators[-1] != "ForEach" or "Array" in combinators:
+        raise NotImplementedStatement(
+            f"{call.name}: -ForEach comes first and without -Array, as in "
+            f"{aggregate.name}ForEachIf"
+        )
+    return for_each(aggregate.name, call)
 
 
 def _check_elements(

@@ -161,10 +161,11 @@ def has(arguments: list[Typed]) -> Typed:
     if wanted.is_null_literal:
         found = f"(len({value.sql}) > list_count({value.sql}))"
         return Typed(found, UINT8, is_condition=True)
-    return true_or_false(f"({_place_of(value, wanted)} > 0)", wanted)
+    return true_or_false(f"({place_of_value(value, wanted)} > 0)", wanted)
 
 
-def _place_of(value: Typed, wanted: Typed) -> str:
+def place_of_value(value: Typed, wanted: Typed) -> str:
+    """Return SQL of the first place at which an array has a value, 0 if it has it nowhere."""
     element = known_element(value, "has")
     same = compare("equals", from_stored(ELEMENT, element), wanted).sql
     matches = f"list_transform({value.sql}, lambda {ELEMENT}: coalesce({same}, false))"
@@ -176,7 +177,8 @@ def _index_of(arguments: list[Typed]) -> Typed:
     if wanted.is_null_literal:
         return Typed(f"CAST(coalesce(list_position({value.sql}, NULL), 0) AS UBIGINT)", UINT64)
     return Typed(
-        f"CAST({_place_of(value, wanted)} AS UBIGINT)", nullable_type(UINT64, wanted.nullable)
+        f"CAST({place_of_value(value, wanted)} AS UBIGINT)",
+        nullable_type(UINT64, wanted.nullable),
     )
 
 

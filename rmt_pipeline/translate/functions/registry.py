@@ -15,12 +15,14 @@ from rmt_pipeline.translate.functions import encoding as functions_encoding
 from rmt_pipeline.translate.functions import hash as functions_hash
 from rmt_pipeline.translate.functions import logic as functions_logic
 from rmt_pipeline.translate.functions import math as functions_math
+from rmt_pipeline.translate.functions import numbered as functions_numbered
 from rmt_pipeline.translate.functions import other as functions_other
 from rmt_pipeline.translate.functions import pattern as functions_pattern
 from rmt_pipeline.translate.functions import readable as functions_readable
 from rmt_pipeline.translate.functions import state as functions_state
 from rmt_pipeline.translate.functions import text as functions_text
 from rmt_pipeline.translate.functions import time as functions_time
+from rmt_pipeline.translate.functions import url as functions_url
 from rmt_pipeline.translate.functions.aggregate import AGGREGATES, find_aggregate
 from rmt_pipeline.translate.functions.lambdas import HIGHER_ORDER
 
@@ -36,6 +38,8 @@ SCALARS: dict[str, Function] = named(
         *functions_clock.FUNCTIONS,
         *functions_hash.FUNCTIONS,
         *functions_array.FUNCTIONS,
+        *functions_numbered.FUNCTIONS,
+        *functions_url.FUNCTIONS,
         *functions_state.FUNCTIONS,
         *functions_readable.FUNCTIONS,
         *functions_other.FUNCTIONS,
@@ -108,6 +112,7 @@ SEES_NULL = frozenset(
     {
         *(each.name for each in functions_logic.FUNCTIONS),
         *(each.name for each in functions_array.FUNCTIONS),
+        *(each.name for each in functions_numbered.FUNCTIONS),
         *("CAST", "concat", "ignore", "neighbor", "toString"),
     }
 ) - {"like", "notLike", "ilike", "notILike", "match"}
