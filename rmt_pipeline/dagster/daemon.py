@@ -1,5 +1,5 @@
-"""Dagster's daemon, which looks for backfills every five seconds; and `dagster dev`, which restarts
-a code server that was killed.
+"""Dagster's daemon, which looks for backfills every five seconds and ends as soon as it is asked
+to; and `dagster dev`, which restarts a code server that was killed.
 
 `python -m rmt_pipeline.dagster.daemon run …` is `dagster-daemon run …`, and `… dev …` is `dagster
 dev …` with such a daemon. Dagster's own daemon looks for backfills every thirty seconds and has no
@@ -7,6 +7,7 @@ setting for it: after a click in the UI, half a minute may pass before the first
 """
 
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -22,7 +23,7 @@ from dagster._core.errors import DagsterUserCodeUnreachableError
 from dagster._daemon import controller
 from dagster._daemon.cli import cli as daemon_cli
 from dagster._grpc.client import DagsterGrpcClient
-from dagster_shared.ipc import open_ipc_subprocess
+from dagster_shared.ipc import open_ipc_subprocess, send_ipc_shutdown_message
 
 BACKFILLS_EVERY_S = 5
 """As often as sensors tick. When there is no backfill, a look costs three small queries."""
@@ -45,6 +46,7 @@ def main(arguments: Sequence[str]) -> None:
         dagster_cli(list(arguments), auto_envvar_prefix="DAGSTER_CLI")
     else:
         controller.DEFAULT_DAEMON_INTERVAL_SECONDS = BACKFILLS_EVERY_S
+        controller.DagsterDaemonController = PromptDaemon  # type: ignore[misc]
         daemon_cli(list(arguments), obj={})
 
 
@@ -54,6 +56,26 @@ def _with_our_daemon(parts: Sequence[str], **options: Any) -> "subprocess.Popen[
     """
     ours = [__spec__.name if part == _DAGSTERS_OWN else part for part in parts]
     return open_ipc_subprocess(ours, **options)
+
+
+class PromptDaemon(controller.DagsterDaemonController):
+    """Dagster's daemon. Asked to end, it does not wait for the sensors' ticks, which may take 40 s,
+    and says nothing of them: they fail because the servers that they watch end at the same time.
+    """
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        is_asked = isinstance(exception_value, KeyboardInterrupt)
+        if is_asked:
+            logging.disable()
+        super().__exit__(exception_type, exception_value, traceback)  # type: ignore[arg-type]
+        if is_asked:
+            self._instance.run_launcher.dispose()  # the runs are asked to end
+            os._exit(0)  # a tick's thread can't be ended otherwise
 
 
 class WatchedCodeServers(ProxyServerManager):
@@ -69,6 +91,7 @@ class WatchedCodeServers(ProxyServerManager):
     def __enter__(self) -> Self:
         super().__enter__()
         self._is_over = threading.Event()
+        dev.send_ipc_shutdown_message = self._end_process  # type: ignore[attr-defined, assignment]
         for spec in self.get_code_server_specs():
             server = spec["grpc_server"]
             client = DagsterGrpcClient(
@@ -87,11 +110,17 @@ class WatchedCodeServers(ProxyServerManager):
         traceback: TracebackType | None,
     ) -> None:
         self._is_over.set()
+        dev.send_ipc_shutdown_message = send_ipc_shutdown_message  # type: ignore[attr-defined]
         super().__exit__(exception_type, exception_value, traceback)
+
+    def _end_process(self, pipe: int) -> None:
+        """Ask a process of `dagster dev` to end. Code servers that are gone now were asked to."""
+        self._is_over.set()
+        send_ipc_shutdown_message(pipe)
 
     def _watch(self, client: DagsterGrpcClient, location: str) -> None:
         while not self._is_over.wait(CODE_SERVERS_EVERY_S):
-            if not _is_killed(client):
+            if not _is_killed(client) or self._is_over.is_set():
                 continue
             _log.warning("the code server of %s is gone; it is started again", location)
             try:

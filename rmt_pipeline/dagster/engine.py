@@ -56,6 +56,7 @@ class _Standing:
 
 STANDING = _Standing()
 atexit.register(STANDING.close)
+atexit.register(gc.unfreeze)  # else DuckDB prints all its types as leaked when the process ends
 
 
 class EngineResource(dg.ConfigurableResource[None]):

@@ -68,17 +68,24 @@ class Group:
                 signal.signal(number, handler)
 
     def stop(self) -> None:
-        """Ask all children to end, and kill those that have not after STOP_TIMEOUT_S."""
+        """Ask all children to end, and kill those that have not after STOP_TIMEOUT_S. The one that
+        was started first is asked when the others have ended, which may need it until then.
+        """
         self._over.set()
-        for child in self._children.values():
-            child.terminate()
-        until_s = self._clock.monotonic_s() + STOP_TIMEOUT_S
-        for child in self._children.values():
-            child.wait(max(0.0, until_s - self._clock.monotonic_s()))
-        for child in self._children.values():
-            child.kill()
+        children = list(self._children.values())
+        self._end(children[1:])
+        self._end(children[:1])
         for reader in self._readers:
             reader.join(LAST_WORDS_S)
+
+    def _end(self, children: Sequence[Child]) -> None:
+        for child in children:
+            child.terminate()
+        until_s = self._clock.monotonic_s() + STOP_TIMEOUT_S
+        for child in children:
+            child.wait(max(0.0, until_s - self._clock.monotonic_s()))
+        for child in children:
+            child.kill()
 
     def tell(self, name: str, line: str) -> None:
         """Print a line under a name. From any thread."""

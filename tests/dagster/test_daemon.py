@@ -4,6 +4,8 @@ import contextlib
 import logging
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,8 +21,9 @@ from dagster._daemon import controller
 from dagster._daemon.backfill import execute_backfill_iteration_loop
 from dagster._grpc.client import DagsterGrpcClient
 
-from rmt_pipeline.dagster import daemon
-from tests.support.waiting import until
+from examples.flights.ports import free_port
+from rmt_pipeline.dagster import daemon, instance
+from tests.support.waiting import LIMIT_S, until
 
 
 class Noted(threading.Event):
@@ -42,8 +45,8 @@ def test_it_looks_for_backfills_every_five_seconds(monkeypatch: pytest.MonkeyPat
 
     def run(arguments: Sequence[str], **_: Any) -> None:
         assert arguments == ["run", "--workspace", "workspace.yaml"]
-        with dg.instance_for_test() as instance:
-            asked: Any = SimpleNamespace(instance=instance)
+        with dg.instance_for_test() as fresh:
+            asked: Any = SimpleNamespace(instance=fresh)
             loop = execute_backfill_iteration_loop(asked, logging.getLogger("test"), noted)
             while not noted.naps:
                 next(iter(loop))
@@ -100,8 +103,8 @@ def test_a_code_server_of_dagster_dev_that_is_killed_is_started_again(
     definitions.write_text("import dagster as dg\n\ndefs = dg.Definitions()\n")
     target = PythonFileTarget(str(definitions), None, str(tmp_path), "location")
     with (
-        dg.instance_for_test() as instance,
-        daemon.WatchedCodeServers(instance, target, "WARNING") as servers,
+        dg.instance_for_test() as fresh,
+        daemon.WatchedCodeServers(fresh, target, "WARNING") as servers,
     ):
         [spec] = servers.get_code_server_specs()
         client = DagsterGrpcClient(socket=spec["grpc_server"]["socket"])
@@ -117,3 +120,49 @@ def test_a_code_server_of_dagster_dev_that_is_killed_is_started_again(
                 return False
 
         until(lambda: process_with_the_code() not in (None, killed) and answers(), limit_s=120)
+
+
+A_TICK_THAT_WAITS = """
+import threading
+from pathlib import Path
+
+import dagster as dg
+
+
+@dg.sensor(
+    minimum_interval_seconds=1, default_status=dg.DefaultSensorStatus.RUNNING, asset_selection="*"
+)
+def waits():
+    Path("waits").touch()
+    threading.Event().wait()
+
+
+defs = dg.Definitions(sensors=[waits])
+"""
+
+
+@pytest.mark.dagster
+def test_it_ends_when_asked_though_a_tick_waits_and_says_nothing_of_it(tmp_path: Path) -> None:
+    """As Ctrl-C of `rmt up` ends it, with its code servers at the same time."""
+    (tmp_path / "definitions.py").write_text(A_TICK_THAT_WAITS)
+    instance.prepare_home(tmp_path)
+    command = [sys.executable, "-m", "rmt_pipeline.dagster.daemon", "dev"]
+    command += ["-f", "definitions.py", "-h", "127.0.0.1", "-p", str(free_port())]
+    environment = {**os.environ, **instance.ENVIRONMENT, "DAGSTER_HOME": str(tmp_path)}
+    environment["DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS"] = "3600"
+    output = tmp_path / "output"
+    with output.open("wb") as said:
+        dev_process = subprocess.Popen(
+            command, cwd=tmp_path, env=environment, stdout=said, stderr=said, process_group=0
+        )
+    try:
+        until((tmp_path / "waits").exists)
+        os.killpg(dev_process.pid, signal.SIGTERM)
+        assert dev_process.wait(LIMIT_S) == 0
+        said_last = output.read_text()
+        assert "Dagster services shut down" in said_last
+        for words in ("Traceback", "did not terminate cleanly", "it is started again"):
+            assert words not in said_last
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(dev_process.pid, signal.SIGKILL)  # the code server, whose tick waits
