@@ -966,6 +966,13 @@ MUTANTS: tuple[LineMutant, ...] = (
         f"{KEPT}::test_a_part_that_was_fetched_is_not_asked_for_again",
     ),
     LineMutant(
+        "fetch: what an attempt that died has fetched long ago is asked for again",
+        f"{REPLICA}/work/carry.py",
+        "if is_first or now_s - tasks[source.part].entry.create_time >= YOUNG_S\n",
+        "if is_first\n",
+        f"{KEPT}::test_what_may_be_left_is_listed_once_in_a_session_and_for_entries_that_are_not_young",
+    ),
+    LineMutant(
         "mutate: what an attempt that died has made is made again",
         f"{REPLICA}/work/making.py",
         "store.adopt(kind, {part: one.is_made for part, one in wanted.items()})",

@@ -7,6 +7,7 @@ from collections.abc import (
     Generator,
     Iterable,
     Iterator,
+    Mapping,
     Sequence,
 )
 from contextlib import closing
@@ -55,6 +56,7 @@ from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.system import in_a_thread
 
+YOUNG_S = 5.0  # since an entry was written
 CLONES_TOGETHER_MAX = 128  # they must not wait long for a large part that comes after them
 
 
@@ -120,6 +122,7 @@ class BatchCarrier:
         self._replica = replica
         self._tools = tools
         self._backoff = backoff
+        self._has_adopted = False
 
     def carry_out(self, batch: Batch) -> Generator[PartDone, None, None]:
         """Carry out a batch; yields what became of each entry, as it is done.
@@ -235,24 +238,45 @@ class BatchCarrier:
         """Fetch and publish parts. A part that an earlier attempt has fetched before its session
         ended or its process died is not fetched again, if it is what was promised.
         """
-        replica = self._replica
         tasks = {
             task.how.request: task for task in batch.tasks if isinstance(task.how, PartSource)
         }
         by_part = {source.part: tasks[source.request] for source in sources}
-        kept = replica.store.adopt(
-            "fetch", {source.part: partial(_is_theirs, source) for source in sources}
-        )
-        for source in sources:
-            if source.part in kept and self._differs(source, kept[source.part]):
-                replica.store.discard(kept.pop(source.part))
+        kept = self._fetched_before(sources, by_part)
         yield from self._arrived_together(
             batch, [(by_part[part], staged) for part, staged in kept.items()], started_s
         )
         requests = [source.request for source in sources if source.part not in kept]
-        for together in self._tools.peers.fetch(requests, replica.store):
+        for together in self._tools.peers.fetch(requests, self._replica.store):
             arrived = [(tasks[request], outcome) for request, outcome in together]
             yield from self._arrived_together(batch, arrived, started_s)
+
+    def _fetched_before(
+        self, sources: Sequence[PartSource], tasks: Mapping[PartName, ClaimedEntry]
+    ) -> dict[PartName, StagedPart]:
+        """Those parts that an earlier attempt has fetched, if they are what was promised.
+
+        To find them, the table's directory is listed, with all parts that are in it. A process that
+        dies holds its claims for longer than an entry is young, so a young one is looked for only
+        once in a session: this process may have left it. At worst a part is fetched once more.
+        """
+        now_s, is_first = self._replica.clock.now_s(), not self._has_adopted
+        self._has_adopted = True
+        wanted = [
+            source
+            for source in sources
+            if is_first or now_s - tasks[source.part].entry.create_time >= YOUNG_S
+        ]
+        if not wanted:
+            return {}
+        store = self._replica.store
+        kept = store.adopt(
+            "fetch", {source.part: partial(_is_theirs, source) for source in wanted}
+        )
+        for source in wanted:
+            if source.part in kept and self._differs(source, kept[source.part]):
+                store.discard(kept.pop(source.part))
+        return kept
 
     def _made(
         self,

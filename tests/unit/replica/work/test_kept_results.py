@@ -17,7 +17,7 @@ from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.mutations.mutations import kill_mutation, load_mutations
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Memory
-from rmt_pipeline.replica.work.carry import Tools
+from rmt_pipeline.replica.work.carry import YOUNG_S, Tools
 from rmt_pipeline.replica.work.pools import Pool
 from rmt_pipeline.replica.work.step import Step
 from rmt_pipeline.store.part_store import PartStore
@@ -86,6 +86,29 @@ def test_a_part_that_was_fetched_is_not_asked_for_again(replicas, monkeypatch):
     assert replicas.parts("r2") == ["all_0_0_0"]
     assert replicas.stores["r2"].staged() == []
     assert replicas.table("r2").dataset().to_table().column("n").to_pylist() == [1, 2]
+
+
+def test_what_may_be_left_is_listed_once_in_a_session_and_for_entries_that_are_not_young(
+    replicas, monkeypatch
+):
+    """The table's directory may have tens of thousands of parts, and a busy replica fetches a few
+    at a time.
+    """
+    replica, store = replicas["r2"], replicas.stores["r2"]
+    listings, real = [], store.staged
+    monkeypatch.setattr(store, "staged", lambda: listings.append(1) or real())
+    executor = Executor(
+        replica,
+        Tools(Counted(replicas), LocalMerger(replicas.clock), Counted(replicas)),
+        "fetch",
+    )
+    for waits_s, listed in ((0.0, 1), (YOUNG_S - 1, 1), (YOUNG_S, 2)):
+        replicas.clock.passed_s += waits_s
+        pull_log(replica)
+        assert executor.step(None).done
+        assert len(listings) == listed
+        replicas.insert("r1", 3 + len(listings), int(waits_s))
+    assert len(replicas.parts("r2")) == 3
 
 
 def test_one_that_has_its_name_already_neither(replicas, monkeypatch):
