@@ -161,6 +161,35 @@ def test_very_many_events_are_several_transactions(
     assert transactions == [2, 2, 1]
 
 
+def test_the_file_of_assets_stays_open_and_that_of_the_run_does_not(
+    instance: dg.DagsterInstance,
+) -> None:
+    """When the last connection to a file closes, SQLite removes the log of it. That takes time and
+    is what the UI sees of a run's new events.
+    """
+    open_files: list[tuple[bool, bool]] = []
+
+    def body(context: dg.OpExecutionContext) -> None:
+        run = Path(storage_of(context.instance).path_for_shard(context.run_id))
+        for number in range(3):
+            before = run.stat().st_mtime_ns
+            with one_transaction(context.instance):
+                log(context, number)
+            assert run.stat().st_mtime_ns != before
+            logs = (Path(f"{run.parent / name}-wal") for name in ("index.db", run.name))
+            open_files.append((next(logs).exists(), next(logs).exists()))
+
+    in_a_run(instance, body)
+    assert of_the_asset(instance) == [0, 1, 2]
+    assert open_files == [(True, False)] * 3
+
+
+def storage_of(instance: dg.DagsterInstance) -> SqliteEventLogStorage:
+    found = instance.event_log_storage
+    assert isinstance(found, SqliteEventLogStorage)
+    return found
+
+
 def test_a_worker_s_tables_are_recorded_in_one_transaction(
     instance: dg.DagsterInstance, transactions: list[int]
 ) -> None:

@@ -5,6 +5,7 @@ of what an event costs. Other storages take the events one by one.
 """
 
 import functools
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -14,7 +15,9 @@ from typing import Any
 import dagster as dg
 from dagster._core.events import ASSET_EVENTS
 from dagster._core.storage.event_log import SqliteEventLogStorage
-from sqlalchemy import Connection
+from dagster._core.storage.event_log.sqlite.sqlite_event_log import INDEX_SHARD_NAME
+from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
+from sqlalchemy import Connection, Engine, NullPool, QueuePool, create_engine
 
 EVENTS_AT_ONCE = 200
 """How many events one transaction stores. It takes part of a second, in which no other process can
@@ -63,8 +66,10 @@ def one_transaction(instance: dg.DagsterInstance) -> Iterator[None]:
 def _store_together(directory: Path, events: Sequence[dg.EventLogEntry]) -> None:
     """Store events, which are all of one run."""
     [run_id] = {event.run_id for event in events}
-    runs, assets = _opened(str(directory))
-    with runs.run_connection(run_id) as run, assets.index_connection() as index:
+    runs, assets = (
+        _file(str(directory), name, os.getpid()) for name in (run_id, INDEX_SHARD_NAME)
+    )
+    with runs.begin() as run, assets.begin() as index:
         _Together(str(directory), run, index).store_event_batch(events)
 
 
@@ -86,8 +91,20 @@ class _Together(SqliteEventLogStorage):
 
 
 @functools.lru_cache(maxsize=2)
-def _opened(directory: str) -> tuple[SqliteEventLogStorage, SqliteEventLogStorage]:
-    """Two storages, one for runs and one for assets, since a storage opens one file at a time. They
-    are kept because a storage checks each file's schema when it sees that file for the first time.
+def _file(directory: str, name: str, process: int) -> Engine:
+    """The file of a run or of the assets, in this process: a fork needs connections of its own.
+
+    It is kept, so that statements are compiled once, and so is the connection to the assets' file.
+    The last connection that closes makes SQLite move its log into the file and sync both, which
+    takes as long as the transaction. The file of a run has to be closed each time: the UI shows a
+    run's new events when that file changes.
     """
-    return SqliteEventLogStorage(directory), SqliteEventLogStorage(directory)
+    del process
+    storage = SqliteEventLogStorage(directory)
+    with storage.run_connection(name):
+        pass  # makes the file, or checks its schema
+    return create_engine(
+        storage.conn_string_for_shard(name),
+        poolclass=QueuePool if name == INDEX_SHARD_NAME else NullPool,
+        connect_args={"timeout": SQLITE_BUSY_TIMEOUT_SECONDS},
+    )
