@@ -102,7 +102,10 @@ def _instant(data_type: DataType, text: str, digits: int) -> tuple[int, str]:
         raise ValueError(f"there is no time {shown_text(rest)} in {shown_text(text)}") from None
     zone = _offset(offset) if offset else zone_of(data_type.zone)
     moment = dt.datetime.combine(day, clock, zone)
-    return (moment - EPOCH) // dt.timedelta(seconds=1), fraction or ""
+    # Of two such times the first; of a time that is left out, as the original takes it (in SQL:
+    # `instant_spelled`), the one that the later offset gives.
+    first = min(moment.timestamp(), moment.replace(fold=1).timestamp())
+    return int(first), fraction or ""
 
 
 def _offset(text: str) -> dt.tzinfo:

@@ -30,6 +30,7 @@ from rmt_pipeline.sql.run.context import SessionContext
 from rmt_pipeline.sql.run.tables import not_built
 from rmt_pipeline.syntax import nodes
 from rmt_pipeline.syntax.canonical import canonical
+from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.mutation import (
     AlterColumn,
     Command,
@@ -56,6 +57,7 @@ from rmt_pipeline.syntax.statements.nodes import (
 )
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.system import EventWaker
+from rmt_pipeline.translate.mutation_rules import cast_to
 from rmt_pipeline.translate.ttl import rules_of
 from rmt_pipeline.types.data_type import DataType
 from rmt_pipeline.types.to_text import column_values, formatter
@@ -137,12 +139,54 @@ def _materialize_ttl(
 
 
 def commands_for(commands: Sequence[Command], definition: TableDefinition) -> list[Command]:
-    """The same commands with partitions named by their ids, which every replica can read in the
-    log.
+    """The same commands as every replica can read them in the log: with partitions named by their
+    ids, and with the expressions of ALIAS columns, which an ALTER may change meanwhile.
 
     Raises BadValue for a value that the partition key can't have.
     """
-    return [_with_partition_id(command, definition) for command in commands]
+    aliases = {
+        column.name: cast_to(parse_expression(column.default), column)
+        for column in definition.columns
+        if column.default_kind == "ALIAS"
+    }
+    return [
+        _without_aliases(_with_partition_id(command, definition), aliases)
+        for command in commands
+    ]
+
+
+def _without_aliases(command: Command, aliases: Mapping[str, nodes.Node]) -> Command:
+    if isinstance(command, AlterColumn) or not aliases:
+        return command
+    condition = _expanded(command.condition, aliases)
+    if isinstance(command, DeleteRows):
+        return replace(command, condition=condition)
+    assignments = tuple(
+        replace(one, value=_expanded(one.value, aliases)) for one in command.assignments
+    )
+    return replace(command, condition=condition, assignments=assignments)
+
+
+def _expanded(node: nodes.Node, aliases: Mapping[str, nodes.Node]) -> nodes.Node:
+    """The same expression, with the expressions of `aliases` in place of their names."""
+    match node:
+        case nodes.Name((name,)) if name in aliases:
+            return _expanded(aliases[name], aliases)
+        case nodes.Call():
+            arguments = tuple(_expanded(each, aliases) for each in node.arguments)
+            return replace(node, arguments=arguments)
+        case nodes.Lambda():
+            parameters = set(node.parameters)  # they hide columns, also those of an expression
+            seen = {
+                name: one
+                for name, one in aliases.items()
+                if not parameters & {name, *nodes.names_in(one)}
+            }
+            return replace(node, body=_expanded(node.body, seen))
+        case nodes.Aliased():
+            return replace(node, node=_expanded(node.node, aliases))
+        case _:
+            return node
 
 
 def _with_partition_id(command: Command, definition: TableDefinition) -> Command:

@@ -22,6 +22,7 @@ from rmt_pipeline.translate.base.temporal import (
     digits_of,
     from_microseconds,
     instant,
+    instant_spelled,
     is_nanoseconds,
     local,
     microseconds,
@@ -132,13 +133,14 @@ def _time_from_text(sql: str, plain: DataType, lenient: bool) -> str:
     if is_nanoseconds(plain):
         raise TypeProblem(f"text cannot become {plain.text}, unless it is a constant")
     unix = "CAST(trunc(CAST(v AS DECIMAL(38, 6)) * 1000000) AS BIGINT)"
-    clock = f"epoch_us({instant('CAST(v AS TIMESTAMP)', plain.zone)})"
+    clock = f"epoch_us({instant_spelled('CAST(v AS TIMESTAMP)', plain.zone)})"
     if digits == 0 and plain.family == "DateTime":
         clock = f"({clamp_seconds(f'({clock} // 1000000)')} * 1000000)"
     # Eight digits are a day and not seconds since the epoch: 20200101.
     day = "CAST(v[1:4] || '-' || v[5:6] || '-' || v[7:8] AS TIMESTAMP)"
+    midnight = instant_spelled(day, plain.zone)
     body = (
-        f"CASE WHEN regexp_full_match(v, '[0-9]{{8}}') THEN epoch_us({instant(day, plain.zone)}) "
+        f"CASE WHEN regexp_full_match(v, '[0-9]{{8}}') THEN epoch_us({midnight}) "
         f"WHEN regexp_full_match(v, '[0-9]{{9,10}}([.][0-9]*)?') THEN {unix} ELSE {clock} END"
     )
     read = let(sql, "v", body)

@@ -66,7 +66,7 @@ def local(value: Typed, zone: str | None = None) -> str:
     instant_sql = value.sql
     if is_nanoseconds(value.type):
         instant_sql = f"make_timestamptz({microseconds(value)})"
-    return f"timezone({string_sql(name)}, {instant_sql})"
+    return instant_clock(instant_sql, name)
 
 
 def instant(clock: str, zone: str) -> str:
@@ -74,6 +74,35 @@ def instant(clock: str, zone: str) -> str:
     if zone in UTC_NAMES:
         return f"make_timestamptz(epoch_us({clock}))"
     return f"timezone({string_sql(zone)}, {clock})"
+
+
+def instant_spelled(clock: str, zone: str) -> str:
+    """Return SQL of the instant that the original takes a text for, whose date and time are
+    `clock`: of two at which clocks show it, the first; and a time that clocks leave out, when they
+    are put forward, counts from the new one backwards.
+    """
+    if zone in UTC_NAMES:
+        return instant(clock, zone)
+    day_us = 86_400_000_000
+    before = (
+        f"make_timestamptz(epoch_us(a) - {day_us})"  # whose offset was that of the day before
+    )
+
+    def offset(moment: str) -> str:
+        return f"(epoch_us({instant_clock(moment, zone)}) - epoch_us({moment}))"
+
+    first = f"make_timestamptz(epoch_us(c) - {offset(before)})"
+    body = (
+        f"CASE WHEN {instant_clock('a', zone)} <> c "
+        f"THEN make_timestamptz(epoch_us(c) - {offset('a')}) "
+        f"WHEN {first} < a AND {instant_clock(first, zone)} = c THEN {first} ELSE a END"
+    )
+    return let(clock, "c", let(instant("c", zone), "a", body))
+
+
+def instant_clock(moment: str, zone: str) -> str:
+    """Return SQL of what clocks in `zone` show at an instant."""
+    return f"timezone({string_sql(zone)}, {moment})"
 
 
 def from_microseconds(sql: str, target: DataType) -> str:

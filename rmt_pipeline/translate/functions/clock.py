@@ -19,7 +19,7 @@ from rmt_pipeline.translate.base.temporal import (
     digits_of,
     fraction_text,
     from_microseconds,
-    instant,
+    instant_spelled,
     is_nanoseconds,
     local,
     microseconds,
@@ -202,7 +202,7 @@ def _make_time(arguments: list[Typed]) -> Typed:
     parts = [integer(each) for each in arguments[:6]]
     clock = f"make_timestamp({', '.join(parts[:5])}, CAST({parts[5]} AS DOUBLE))"
     return Typed(
-        instant(clock, zone), nullable_like(DataType("DateTime", zone=zone), *arguments)
+        instant_spelled(clock, zone), nullable_like(DataType("DateTime", zone=zone), *arguments)
     )
 
 

@@ -159,6 +159,17 @@ READ = (
         dt.datetime(2019, 1, 1, 16, 7, 0, 500_000, tzinfo=dt.UTC),
     ),
     ("DateTime('Asia/Tokyo')", "2019-01-01 09:00:00", dt.datetime(2019, 1, 1, tzinfo=dt.UTC)),
+    # Clocks are put forward from 2 to 3, and back from 3 to 2: the first of two such times counts.
+    (
+        "DateTime('Europe/Berlin')",
+        "2018-03-25 02:30:00",
+        dt.datetime(2018, 3, 25, 0, 30, tzinfo=dt.UTC),
+    ),
+    (
+        "DateTime('Europe/Berlin')",
+        "2018-10-28 02:30:00",
+        dt.datetime(2018, 10, 28, 0, 30, tzinfo=dt.UTC),
+    ),
     ("DateTime64(9)", "1970-01-01 00:00:00.000000001", 1),
     ("UUID", "61F0C4045CB311E7907BA6006AD3DBA0", "61f0c404-5cb3-11e7-907b-a6006ad3dba0"),
     ("Enum8('a' = 1)", "1", "a"),

@@ -1,0 +1,38 @@
+-- sampling and order keys
+-- r1
+CREATE TABLE g2 (d Date, u UInt64, v Int32) ENGINE = ReplicatedMergeTree('{zk}/g2', '{r}') PARTITION BY toYYYYMM(d) ORDER BY (d, intHash32(u), v) SAMPLE BY intHash32(u);
+INSERT INTO g2 SELECT toDate('2018-01-01') + number % 60, number, number FROM system.numbers LIMIT 1000;
+SELECT count(), sum(v) FROM g2 SAMPLE 0.1;
+SELECT count(), sum(v) FROM g2 SAMPLE 1/4;
+SELECT count(), sum(v) FROM g2 SAMPLE 1/4 OFFSET 1/4;
+SELECT count(), sum(v) FROM g2 SAMPLE 1/4 OFFSET 1/2 WHERE d < '2018-02-01';
+SELECT count() FROM g2 SAMPLE 1;
+SELECT count() FROM g2 SAMPLE 0;
+SELECT count() FROM g2 PREWHERE v > 500 WHERE u % 2 = 0;
+SELECT sampling_key, sorting_key, partition_key FROM system.tables WHERE name = 'g2';
+SELECT toYYYYMM(d) AS m, count(), min(d), max(d) FROM g2 GROUP BY m ORDER BY m;
+SELECT u FROM g2 WHERE d = '2018-01-05' ORDER BY u DESC LIMIT 3;
+SELECT d, count() AS c FROM g2 WHERE d BETWEEN '2018-01-30' AND '2018-02-02' GROUP BY d ORDER BY d;
+SELECT d, v FROM g2 WHERE (d, v) IN (('2018-01-01', 0), ('2018-01-02', 1)) ORDER BY d;
+SELECT toMonday(d) AS w, count() FROM g2 GROUP BY w ORDER BY w LIMIT 3;
+SELECT count() FROM g2 WHERE d = toDate('2018-01-05') OR d IN ('2018-01-06', '2018-01-07');
+SELECT count() FROM g2 WHERE d > '2018-02-20' AND d < toDate('2018-03-01');
+CREATE TABLE g2n (k Nullable(Int32), s String) ENGINE = ReplicatedMergeTree('{zk}/g2n', '{r}') ORDER BY s;
+INSERT INTO g2n VALUES (NULL, 'x'), (1, 'y'), (2, 'z');
+SELECT k, k + 1, k = 1, k IS NULL, ifNull(k, 0), coalesce(k, -1), isNull(k), toString(k), k > 1, k != 1 FROM g2n ORDER BY s;
+SELECT count(k), count(), sum(k), max(k), avg(k), min(k), uniq(k), groupArray(k) FROM g2n;
+SELECT k FROM g2n WHERE k > 0 ORDER BY k DESC;
+SELECT k FROM g2n WHERE NOT (k > 1) ORDER BY k;
+SELECT k, count() FROM g2n GROUP BY k ORDER BY k;
+SELECT k FROM g2n ORDER BY k DESC NULLS FIRST;
+SELECT DISTINCT k IS NULL FROM g2n ORDER BY k IS NULL;
+CREATE TABLE g2f (k Int32, f Float64) ENGINE = ReplicatedMergeTree('{zk}/g2f', '{r}') ORDER BY k;
+INSERT INTO g2f VALUES (1, nan), (2, 1), (3, inf), (4, -inf), (5, 0), (6, -0.0), (7, nan);
+SELECT f FROM g2f ORDER BY f, k;
+SELECT f FROM g2f ORDER BY f DESC, k;
+SELECT f FROM g2f ORDER BY f ASC NULLS FIRST, k;
+SELECT min(f), max(f) FROM g2f WHERE NOT isNaN(f);
+SELECT k FROM g2f WHERE f = f ORDER BY k;
+SELECT k FROM g2f WHERE f > 0 ORDER BY k;
+SELECT k FROM g2f WHERE f != 1 ORDER BY k;
+SELECT round(f, 1), floor(f), toString(f), f / 0, f * 0, isFinite(f) FROM g2f ORDER BY k;

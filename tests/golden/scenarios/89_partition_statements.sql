@@ -1,0 +1,50 @@
+-- partitions: detach, attach, part, drop, replace
+-- r1
+CREATE TABLE c2 (d Date, k Int32, v String) ENGINE = ReplicatedMergeTree('{zk}/c2', '{r}') PARTITION BY toYYYYMM(d) ORDER BY k;
+-- r2
+CREATE TABLE c2 (d Date, k Int32, v String) ENGINE = ReplicatedMergeTree('{zk}/c2', '{r}') PARTITION BY toYYYYMM(d) ORDER BY k;
+-- r1
+INSERT INTO c2 VALUES ('2018-01-01', 1, 'a'), ('2018-02-01', 2, 'b'), ('2018-03-01', 3, 'c');
+INSERT INTO c2 VALUES ('2018-01-02', 4, 'd'), ('2018-02-02', 5, 'e');
+-- r2
+SYSTEM SYNC REPLICA c2;
+ALTER TABLE c2 DETACH PARTITION 201801;
+-- r1
+SYSTEM SYNC REPLICA c2;
+SELECT * FROM c2 ORDER BY k;
+ALTER TABLE c2 ATTACH PARTITION 201801;
+SELECT * FROM c2 ORDER BY k;
+SELECT name FROM system.parts WHERE table = 'c2' AND active ORDER BY name;
+-- r2
+SYSTEM SYNC REPLICA c2;
+SELECT * FROM c2 ORDER BY k;
+SELECT name FROM system.parts WHERE table = 'c2' AND active ORDER BY name;
+SELECT * FROM c2 ORDER BY k;
+ALTER TABLE c2 DROP PARTITION ID '201803';
+-- expect error
+ALTER TABLE c2 DROP PARTITION 'nosuch';
+-- expect error
+ALTER TABLE c2 DROP PARTITION (201801, 1);
+-- expect error
+ALTER TABLE c2 ATTACH PART '201801_9_9_0';
+-- expect error
+ALTER TABLE c2 FETCH PARTITION 201912 FROM '{zk}/c2';
+-- expect error
+ALTER TABLE c2 FETCH PARTITION 201801 FROM '{zk}/nosuch';
+-- expect error
+ALTER TABLE c2 REPLACE PARTITION 201801 FROM nosuch;
+-- expect error
+ALTER TABLE nosuch DROP PARTITION 201801;
+ALTER TABLE c2 FREEZE PARTITION 201801;
+SELECT * FROM c2 ORDER BY k;
+-- expect error
+ALTER TABLE c2 DROP PART '201801_2_2_0';
+OPTIMIZE TABLE c2 PARTITION 201801 FINAL;
+TRUNCATE TABLE c2;
+SELECT count() FROM c2;
+-- r1
+SYSTEM SYNC REPLICA c2;
+SELECT count() FROM c2;
+INSERT INTO c2 VALUES ('2018-01-01', 1, 'a');
+SELECT * FROM c2;
+SELECT name FROM system.parts WHERE table = 'c2' AND active ORDER BY name;

@@ -1,0 +1,44 @@
+-- system commands
+-- r1
+CREATE TABLE i2 (k UInt32) ENGINE = ReplicatedMergeTree('{zk}/i2', '{r}') ORDER BY k;
+-- r2
+CREATE TABLE i2 (k UInt32) ENGINE = ReplicatedMergeTree('{zk}/i2', '{r}') ORDER BY k;
+SYSTEM STOP FETCHES;
+-- r1
+INSERT INTO i2 VALUES (1);
+INSERT INTO i2 VALUES (2);
+SELECT k FROM i2 ORDER BY k;
+-- r2
+SELECT k FROM i2 ORDER BY k;
+SYSTEM START FETCHES;
+SYSTEM SYNC REPLICA i2;
+SELECT k FROM i2 ORDER BY k;
+-- r1
+SYSTEM STOP REPLICATION QUEUES i2;
+INSERT INTO i2 VALUES (3);
+SELECT k FROM i2 ORDER BY k;
+SYSTEM START REPLICATION QUEUES i2;
+SYSTEM SYNC REPLICA i2;
+-- r2
+SYSTEM RESTART REPLICA i2;
+SYSTEM SYNC REPLICA i2;
+SELECT k FROM i2 ORDER BY k;
+OPTIMIZE TABLE i2;
+OPTIMIZE TABLE i2 FINAL;
+OPTIMIZE TABLE i2 FINAL;
+SELECT name FROM system.parts WHERE table = 'i2' AND active;
+OPTIMIZE TABLE i2 PARTITION tuple() FINAL;
+-- expect error
+OPTIMIZE TABLE nosuch;
+-- expect error
+SYSTEM SYNC REPLICA nosuch;
+-- expect error
+OPTIMIZE TABLE i2 PARTITION 201801 FINAL;
+-- expect error
+SYSTEM NOSUCH;
+SELECT k FROM i2 WHERE _part = 'nosuch';
+SELECT database, table FROM system.parts WHERE database = 'dd' AND active;
+TRUNCATE TABLE i2;
+SELECT count() FROM i2;
+-- expect error
+TRUNCATE TABLE nosuch;
