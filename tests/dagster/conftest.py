@@ -11,11 +11,12 @@ import pytest
 from examples.flights import source
 from examples.flights.definitions import build_definitions
 from examples.flights.laptop import Everything, write_config
+from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.replica.replica import Replica
 from tests.support.site import Site
-from tests.support.waiting import until
+from tests.support.waiting import LASTING_S, until
 
 os.environ["DAGSTER_DISABLE_TELEMETRY"] = "yes"
 
@@ -23,7 +24,11 @@ os.environ["DAGSTER_DISABLE_TELEMETRY"] = "yes"
 @pytest.fixture(scope="session")
 def site() -> Iterator[Site]:
     with tempfile.TemporaryDirectory() as directory:
-        config = write_config(Path(directory))
+        file = write_config(Path(directory)).path
+        assert file is not None
+        lasting = f"[zookeeper]\nsession_timeout_s = {LASTING_S}"
+        file.write_text(file.read_text().replace("[zookeeper]", lasting))
+        config = load_config(file)
         assert config.path is not None
         less = ("--no-dagster", "--no-spark", "--no-work")
         engine = EngineResource(config_path=str(config.path))

@@ -30,7 +30,7 @@ from tests.golden.scenario import (
     mutation_of,
     part_of,
 )
-from tests.support.waiting import LIMIT_S, until
+from tests.support.waiting import LASTING_S, LIMIT_S, until
 
 REPLICAS = ("r1", "r2")
 AS_RECORDED = (  # 18.16 stored blocks as they came, and waited for one quorum after the other
@@ -41,6 +41,7 @@ AS_RECORDED = (  # 18.16 stored blocks as they came, and waited for one quorum a
 CONFIG = """
 [zookeeper]
 hosts = "{zookeeper}"
+session_timeout_s = {lasting_s}
 [spark]
 master = "local[1]"
 [servers.r1]
@@ -132,7 +133,7 @@ def running_servers(directory: Path, zookeeper: str) -> Iterator[Path]:
     """`rmt serve --server r1 --work` and r2's; gives the configuration file. Logs are beside it."""
     ports = {"port1": free_port(), "port2": free_port()}
     config = directory / "rmt.toml"
-    config.write_text(CONFIG.format(zookeeper=zookeeper, **ports))
+    config.write_text(CONFIG.format(zookeeper=zookeeper, lasting_s=LASTING_S, **ports))
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with ExitStack() as stack:
         for name, port in zip(REPLICAS, ports.values(), strict=True):

@@ -7,30 +7,30 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from examples.flights.ports import free_port
 from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.config import Config, load_config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.exchange import control
-from rmt_pipeline.protocol.errors import RmtError, Unavailable
+from rmt_pipeline.protocol.errors import ReplicaRetired, RmtError, Unavailable
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
 from rmt_pipeline.replica.life.create import create_replica
 from rmt_pipeline.server.process import StopSwitch, serve_until
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.keeper import Keeper
 from tests.support.exchange import manifest_of
-from tests.support.waiting import LIMIT_S, until
+from tests.support.waiting import LASTING_S, LIMIT_S, until
 
-SESSION_TIMEOUT_S = 4.0  # shorter, and a busy machine ends sessions that nobody meant
+SHORT_S = 4.0  # a session that is to end; nothing but that may depend on it
 
 
 def config_at(
     directory: Path, hosts: str, *, data: Mapping[str, str] | None = None, **options: Any
 ) -> Config:
     """Servers r1 and r2, or those of `data` (name: directory), on free ports."""
-    options = {"session_timeout_s": SESSION_TIMEOUT_S, "connect_timeout_s": 10, **options}
+    options = {"session_timeout_s": LASTING_S, "connect_timeout_s": 10, **options}
     lines = ["[zookeeper]", f'hosts = "{hosts}"']
     lines += [f"{key} = {value}" for key, value in options.items()]
     for name, place in (data or {"r1": "r1", "r2": "r2"}).items():
@@ -79,6 +79,27 @@ def insert(table: Table, *blocks: bytes) -> list[str]:
         result = table.commit([staging.seal(manifest)])
         names += [str(part) for part in result.parts]
     return names
+
+
+NOT_NOW: tuple[type[RmtError], ...] = (Unavailable, ReplicaRetired)
+"""Nothing was done: the server is away, or ZooKeeper is, or the session of who asks is over because
+the machine stood still for a while.
+"""
+Answer = TypeVar("Answer")
+
+
+def patiently(
+    action: Callable[[], Answer], again: tuple[type[RmtError], ...] = NOT_NOW
+) -> Answer:
+    """Again after such an error, as a person would, until there is an answer."""
+    until_s = time.monotonic() + LIMIT_S
+    while True:
+        try:
+            return action()
+        except again as error:
+            if time.monotonic() > until_s:
+                raise AssertionError("it is never done") from error
+            time.sleep(0.1)
 
 
 ANSWER_S = 10.0  # who has not answered by then is asked again

@@ -8,6 +8,10 @@ from pathlib import Path
 
 LIMIT_S = 300.0
 LOOK_EVERY_S = 0.02
+LASTING_S = 50.0
+"""The timeout of ZooKeeper sessions that no test means to end. A busy machine stands still for some
+seconds now and then, and shorter sessions are over then. The embedded ZooKeeper grants a minute.
+"""
 BUSY = 6.0
 """How much longer than promised something may take on a machine that does much else meanwhile: what
 is promised is for one that does not.

@@ -23,7 +23,7 @@ def test_parts_go_from_server_to_server_in_secret(
 ) -> None:
     authority = Authority(tmp_path / "authority")
     own = authority.sign("server", "127.0.0.1")
-    config_at(tmp_path, zookeeper_server.hosts, session_timeout_s=10.0)
+    config_at(tmp_path, zookeeper_server.hosts)
     file = tmp_path / "rmt.toml"
     rest = file.read_text() + (
         f'\n[tls]\ncertificate = "{own.file}"\nkey = "{own.key}"\nca = "{authority.file}"\n'

@@ -8,7 +8,7 @@ import pytest
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import RmtError
 from tests.support.ensemble import MEMBERS, Ensemble
-from tests.support.serving import Served, config_at, create, definition_of, insert
+from tests.support.serving import SHORT_S, Served, config_at, create, definition_of, insert
 from tests.support.waiting import freeze, until
 
 pytestmark = pytest.mark.zookeeper
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.zookeeper
 
 def test_whichever_of_three_is_lost_inserts_go_on(tmp_path) -> None:
     with Ensemble(tmp_path, force_sync=False) as ensemble:
-        config = config_at(tmp_path, ensemble.hosts)
+        config = config_at(tmp_path, ensemble.hosts, session_timeout_s=SHORT_S)
         with ServerContext.open(config, "r1") as context:
             create(config, context.keeper(), definition_of("/t"))
             with Served(config) as served:

@@ -27,9 +27,7 @@ def partitioned(root):
 
 @pytest.fixture
 def table(tmp_path, zookeeper_server, chroot):
-    config = config_at(
-        tmp_path, zookeeper_server.hosts, data={"r1": "r1"}, session_timeout_s=20
-    )
+    config = config_at(tmp_path, zookeeper_server.hosts, data={"r1": "r1"})
     with table_of_one_server(config, f"{chroot}/t", partitioned) as found:
         yield found
 

@@ -17,13 +17,12 @@ from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
 from rmt_pipeline.zookeeper.keeper import Create, Delete
 from rmt_pipeline.zookeeper.strays import Stray, seen_to
 from tests.support.proxy import Proxy
-from tests.support.serving import SESSION_TIMEOUT_S
+from tests.support.serving import SHORT_S
 from tests.support.thief import steal_session
-from tests.support.waiting import BUSY, freeze, until
+from tests.support.waiting import BUSY, LASTING_S, freeze, until
 
 pytestmark = pytest.mark.zookeeper
 
-LASTING_S = 30.0
 DETECTION_MAX_S = 10.0 * BUSY
 
 
@@ -36,7 +35,7 @@ def proxy(zookeeper_server: EmbeddedZooKeeper) -> Iterator[Proxy]:
 @pytest.fixture
 def far(proxy: Proxy, chroot: str) -> Iterator[KazooKeeper]:
     """A session through the proxy."""
-    opened = connect(proxy.hosts, chroot=chroot, session_timeout_s=SESSION_TIMEOUT_S)
+    opened = connect(proxy.hosts, chroot=chroot, session_timeout_s=SHORT_S)
     yield opened
     opened.close()
 
@@ -225,7 +224,7 @@ def test_a_frozen_server_ends_in_unknown_and_closing_does_not_wait_for_it(
     tmp_path: Path,
 ) -> None:
     with EmbeddedZooKeeper(tmp_path, free_port(), force_sync=False) as server:
-        keeper = connect(server.hosts, session_timeout_s=SESSION_TIMEOUT_S)
+        keeper = connect(server.hosts, session_timeout_s=SHORT_S)
         keeper.multi([Create("/a")])
         assert server.pid is not None
         freeze(server.pid)

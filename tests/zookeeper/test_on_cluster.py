@@ -18,7 +18,7 @@ from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from rmt_pipeline.sql.run.on_cluster import StillDue
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.zookeeper.keeper import Refused
-from tests.support.serving import SESSION_TIMEOUT_S
+from tests.support.serving import SHORT_S
 from tests.support.waiting import until
 from tests.zookeeper.test_sql_session import ask
 
@@ -30,7 +30,7 @@ SHARDS = (("r1", "r2"), ("r3",))
 @pytest.fixture
 def config(zookeeper_server: EmbeddedZooKeeper, tmp_path: Path, chroot: str) -> Config:
     lines = ["[zookeeper]", f'hosts = "{zookeeper_server.hosts}"']
-    lines += [f"session_timeout_s = {SESSION_TIMEOUT_S}"]
+    lines += [f"session_timeout_s = {SHORT_S}"]
     for number, shard in enumerate(SHARDS, 1):
         for name in shard:
             lines += [

@@ -39,7 +39,7 @@ from rmt_pipeline.system import SystemClock
 from rmt_pipeline.table import ReadWithoutZooKeeper, Table
 from tests.soak.partitions import Act, Kind, Look, Unit, Verdict, judge
 from tests.support.local_server import Server
-from tests.support.serving import config_at, create
+from tests.support.serving import NOT_NOW, SHORT_S, config_at, create, patiently
 from tests.support.time_limit import TEST_LIMIT_S, time_limit
 from tests.support.waiting import until
 
@@ -149,8 +149,8 @@ class Client:
             statement()
         except Unfinished:
             server = ""  # it is in the log
-        except OutcomeUnknown:
-            done = False
+        except (OutcomeUnknown, ReplicaRetired):
+            done = False  # or nobody knows
         except TableIsReadOnly:
             CLOCK.sleep_s(0.1)
             return
@@ -207,7 +207,7 @@ class Client:
         begin_s = CLOCK.monotonic_s()
         try:
             keys = keys_of(self.table())
-        except (Unavailable, ReadWithoutZooKeeper):
+        except (*NOT_NOW, ReadWithoutZooKeeper):
             return
         self.history.looks.append(
             Look(self.context.server.name, keys, begin_s, CLOCK.monotonic_s())
@@ -244,9 +244,8 @@ class World:
             try:
                 while CLOCK.monotonic_s() < until_s:
                     turn()
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001  asserted below
                 errors.append(error)
-                raise
 
         threads = [threading.Thread(target=run, args=(turn,)) for turn in turns]
         for thread in threads:
@@ -262,11 +261,16 @@ class World:
         """Queues empty, the replicas are compared, and what they show is noted."""
         for name in TABLES:
             until(lambda name=name: self._is_even(name))
-            table = self.contexts["r1"].table(name)
-            assert compare_replicas(table.replica).different == ()
+            compared = patiently(
+                lambda name=name: compare_replicas(self.contexts["r1"].table(name).replica)
+            )
+            assert compared.different == ()
         begin_s = CLOCK.monotonic_s()
         for name, context in self.contexts.items():
-            keys, moved = keys_of(context.table("t")), keys_of(context.table("sink"))
+            keys, moved = (
+                patiently(lambda context=context, one=one: keys_of(context.table(one)))
+                for one in ("t", "sink")
+            )
             end_s = CLOCK.monotonic_s()
             self.history.looks.append(Look(name, keys, begin_s, end_s, moved))
 
@@ -292,13 +296,13 @@ class World:
             for context in self.contexts.values():
                 context.table(name).sync()
             return not compare_replicas(self.contexts["r1"].table(name).replica).behind
-        except (Unavailable, ReplicaRetired):
+        except NOT_NOW:
             return False
 
 
 @pytest.fixture
 def world(tmp_path: Path, zookeeper_server, chroot: str) -> Iterator[World]:
-    config = config_at(tmp_path, zookeeper_server.hosts)
+    config = config_at(tmp_path, zookeeper_server.hosts, session_timeout_s=SHORT_S)
     with ExitStack() as opened:
         contexts, servers = {}, {}
         for name in REPLICAS:

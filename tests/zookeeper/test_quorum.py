@@ -20,7 +20,7 @@ pytestmark = pytest.mark.zookeeper
 
 @pytest.fixture
 def config(tmp_path, zookeeper_server) -> Config:
-    return config_at(tmp_path, zookeeper_server.hosts, session_timeout_s=10.0)
+    return config_at(tmp_path, zookeeper_server.hosts)
 
 
 class Two:

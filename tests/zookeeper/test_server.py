@@ -39,8 +39,8 @@ from rmt_pipeline.zookeeper.keeper import Create, Delete
 from rmt_pipeline.zookeeper.paths import TablePaths
 from tests.support.exchange import put, store_at
 from tests.support.proxy import Proxy
-from tests.support.serving import Served, config_at, create, definition_of, forget
-from tests.support.waiting import BUSY, LIMIT_S
+from tests.support.serving import SHORT_S, Served, config_at, create, definition_of, forget
+from tests.support.waiting import BUSY, LASTING_S, LIMIT_S
 
 pytestmark = pytest.mark.zookeeper
 
@@ -49,7 +49,7 @@ PART = PartName("2013", 0, 0, 0)
 
 @pytest.fixture
 def keeper(zookeeper_server):
-    opened = connect(zookeeper_server.hosts)
+    opened = connect(zookeeper_server.hosts, session_timeout_s=LASTING_S)
     yield opened
     opened.close()
 
@@ -157,7 +157,7 @@ def test_after_a_lost_session_it_is_read_only_and_then_starts_over(
 ):
     path = TablePaths(root).replica("r1").is_active
     with Proxy("127.0.0.1", zookeeper_server.port) as proxy:
-        config = config_at(tmp_path, proxy.hosts)
+        config = config_at(tmp_path, proxy.hosts, session_timeout_s=SHORT_S)
         with Served(config) as server:
             create(config, keeper, definition_of(root))
             server.until(server.is_active)
@@ -177,7 +177,7 @@ def test_after_a_lost_session_it_is_read_only_and_then_starts_over(
 
 def test_it_stops_promptly_while_zookeeper_is_away(tmp_path, zookeeper_server, keeper, root):
     with Proxy("127.0.0.1", zookeeper_server.port) as proxy:
-        config = config_at(tmp_path, proxy.hosts)
+        config = config_at(tmp_path, proxy.hosts, session_timeout_s=SHORT_S)
         with Served(config) as server:
             create(config, keeper, definition_of(root))
             server.until(server.is_active)
@@ -188,7 +188,7 @@ def test_it_stops_promptly_while_zookeeper_is_away(tmp_path, zookeeper_server, k
 
 def test_parts_are_served_even_without_a_session(tmp_path, zookeeper_server, keeper, root):
     with Proxy("127.0.0.1", zookeeper_server.port) as proxy:
-        config = config_at(tmp_path, proxy.hosts)
+        config = config_at(tmp_path, proxy.hosts, session_timeout_s=SHORT_S)
         definition = definition_of(root)
         with Served(config) as server:
             create(config, keeper, definition)

@@ -27,7 +27,7 @@ SETTINGS = (("merge_selecting_sleep_ms", "20"), ("max_merge_selecting_sleep_ms",
 
 @pytest.fixture
 def config(tmp_path, zookeeper_server) -> Config:
-    return config_at(tmp_path, zookeeper_server.hosts, session_timeout_s=10.0)
+    return config_at(tmp_path, zookeeper_server.hosts)
 
 
 @pytest.fixture
