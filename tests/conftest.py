@@ -18,12 +18,11 @@ from examples.flights.ports import free_port
 from rmt_pipeline.config import Config, load_config
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from rmt_pipeline.system import SystemClock
-from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
 from rmt_pipeline.zookeeper.keeper import Keeper
 from tests.support.fake_keeper import FakeKeeper, FakeZooKeeper
+from tests.support.lasting import lasting
 from tests.support.time_limit import time_limit
-from tests.support.waiting import LASTING_S
 
 # A property holds or not, whatever else the machine does meanwhile: examples have no time limit.
 settings.register_profile(
@@ -118,9 +117,7 @@ def _real_sessions(server: EmbeddedZooKeeper, chroot: str) -> Sessions:
         assert isinstance(keeper, KazooKeeper)
         steal_session(server.hosts, keeper)
 
-    return Sessions(
-        lambda: connect(server.hosts, chroot=chroot, session_timeout_s=LASTING_S), expire
-    )
+    return Sessions(lambda: lasting(server.hosts, chroot=chroot), expire)
 
 
 @pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.zookeeper)])
@@ -143,7 +140,7 @@ def keeper(sessions: Sessions) -> Keeper:
 @pytest.fixture
 def real_keeper(zookeeper_server: EmbeddedZooKeeper, chroot: str) -> Iterator[KazooKeeper]:
     """One session on an empty tree of the real server, whatever its speed."""
-    opened = connect(zookeeper_server.hosts, chroot=chroot, session_timeout_s=LASTING_S)
+    opened = lasting(zookeeper_server.hosts, chroot=chroot)
     yield opened
     opened.close()
 

@@ -19,6 +19,7 @@ from tests.crash.everywhere import (
     strike_everywhere,
     strike_twice_everywhere,
 )
+from tests.crash.nursery import Nursery, struck, struck_twice
 from tests.crash.scenarios import SCENARIOS, UNKNOWN_PART, Scenario
 from tests.simulation import run as simulation
 from tests.simulation.checkers import Finished
@@ -56,10 +57,12 @@ TWICE = [
 
 @pytest.mark.parametrize("how", FAULTS, ids=lambda how: how.name.lower())
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_every_promise_survives_one_fault_anywhere(name: str, how: Fault) -> None:
+def test_every_promise_survives_one_fault_anywhere(
+    nursery: Nursery, name: str, how: Fault
+) -> None:
     scenario = SCENARIOS[name]
     first = random.randrange(EVERY)  # of the seed that the run has printed
-    at = strike_everywhere(scenario, how, every=EVERY, first=first).failed_at
+    at = nursery.ask(struck, name, how, every=EVERY, first=first)
     if at is None:
         return
     try:
@@ -75,14 +78,14 @@ def test_every_promise_survives_one_fault_anywhere(name: str, how: Fault) -> Non
 )
 @pytest.mark.parametrize("name", TWICE)
 def test_every_promise_survives_a_second_fault_in_the_recovery(
-    name: str, pair: tuple[Fault, Fault]
+    nursery: Nursery, name: str, pair: tuple[Fault, Fault]
 ) -> None:
     """Whoever goes on after the first one, on any host."""
     scenario, (how, again) = SCENARIOS[name], pair
     turn = TWICE.index(name) + PAIRS.index(pair)
-    then = Everywhere(again, owner="", every=EVERY_SECOND, first=turn)
-    both = Everywhere(how, owner=scenario.owner, every=EVERY_FIRST, first=turn, then=then)
-    at = strike_twice_everywhere(scenario, both).failed_at
+    at = nursery.ask(
+        struck_twice, name, how, again, every=EVERY_FIRST, second=EVERY_SECOND, first=turn
+    )
     if at is None:
         return
     then = Everywhere(again, owner="", every=EVERY_SECOND, first=turn)

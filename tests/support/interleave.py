@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType, ModuleType
 from typing import Any
 
-PATIENCE_S = 30.0  # then a thread waits for a lock of one that waits for its turn
+PATIENCE_S = 300.0  # then a thread waits for a lock of one that waits for its turn
 
 
 def interleave(

@@ -30,7 +30,7 @@ def config_at(
     directory: Path, hosts: str, *, data: Mapping[str, str] | None = None, **options: Any
 ) -> Config:
     """Servers r1 and r2, or those of `data` (name: directory), on free ports."""
-    options = {"session_timeout_s": LASTING_S, "connect_timeout_s": 10, **options}
+    options = {"session_timeout_s": LASTING_S, "connect_timeout_s": LASTING_S, **options}
     lines = ["[zookeeper]", f'hosts = "{hosts}"']
     lines += [f"{key} = {value}" for key, value in options.items()]
     for name, place in (data or {"r1": "r1", "r2": "r2"}).items():

@@ -19,6 +19,7 @@ from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
 from rmt_pipeline.zookeeper.keeper import Create
+from tests.support.lasting import lasting
 from tests.support.time_limit import time_limit
 from tests.support.waiting import BUSY, LIMIT_S, until
 
@@ -57,8 +58,8 @@ def test_hosts_that_are_none_are_refused(hosts: str) -> None:
 def test_a_chroot_is_created_and_hides_the_rest(
     zookeeper_server: EmbeddedZooKeeper, chroot: str
 ) -> None:
-    inner = connect(zookeeper_server.hosts, chroot=f"{chroot}/deep/down")
-    outer = connect(zookeeper_server.hosts)
+    inner = lasting(zookeeper_server.hosts, chroot=f"{chroot}/deep/down")
+    outer = lasting(zookeeper_server.hosts)
     try:
         assert inner.multi([Create("/a"), Create("/a/n-", sequence=True)]) == [
             "/a",
@@ -75,8 +76,8 @@ def test_a_chroot_is_created_and_hides_the_rest(
 def test_a_chroot_stands_behind_the_hosts(
     zookeeper_server: EmbeddedZooKeeper, chroot: str
 ) -> None:
-    inner = connect(f"{zookeeper_server.hosts}{chroot}/from/hosts/", chroot="/more")
-    outer = connect(zookeeper_server.hosts, chroot=chroot)
+    inner = lasting(f"{zookeeper_server.hosts}{chroot}/from/hosts/", chroot="/more")
+    outer = lasting(zookeeper_server.hosts, chroot=chroot)
     inner.multi([Create("/a")])
     outer.sync("/")
     assert outer.children("/from/hosts/more") == ["a"]
@@ -85,7 +86,7 @@ def test_a_chroot_stands_behind_the_hosts(
 
 
 def test_one_of_several_hosts_is_enough(zookeeper_server: EmbeddedZooKeeper) -> None:
-    keeper = connect(f"127.0.0.1:{free_port()},{zookeeper_server.hosts}")
+    keeper = lasting(f"127.0.0.1:{free_port()},{zookeeper_server.hosts}")
     assert keeper.exists("/") is not None
     keeper.close()
 

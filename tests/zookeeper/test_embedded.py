@@ -14,8 +14,8 @@ from examples.flights.ports import free_port
 from rmt_pipeline.processes.java import JavaCommand
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper, answers
 from rmt_pipeline.protocol.errors import AddressInUse, BadConfiguration, ZooKeeperUnreachable
-from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.keeper import Create
+from tests.support.lasting import lasting
 from tests.support.waiting import BUSY, until
 
 pytestmark = pytest.mark.zookeeper
@@ -25,6 +25,7 @@ KEPT = 3
 FOREGROUND = """
 import sys
 from pathlib import Path
+from tests.support.lasting import lasting
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 server = EmbeddedZooKeeper(Path(sys.argv[1]), int(sys.argv[2]))
 server.run_foreground(lambda text: print(text, flush=True))
@@ -35,7 +36,7 @@ print("ended in order", flush=True)
 def test_data_outlive_the_server(tmp_path: Path) -> None:
     for number in range(2):
         with EmbeddedZooKeeper(tmp_path, free_port()) as server:
-            keeper = connect(server.hosts)
+            keeper = lasting(server.hosts)
             if number == 0:
                 keeper.multi([Create("/kept", b"1")])
             assert keeper.get("/kept")[0] == b"1"
@@ -48,7 +49,7 @@ def test_what_the_newest_snapshots_have_is_not_kept_in_older_files(tmp_path: Pat
         tmp_path, free_port(), force_sync=False, settings="snapCount=50\n"
     )
     with server:
-        keeper = connect(server.hosts)
+        keeper = lasting(server.hosts)
         for number in range(1000):
             keeper.multi([Create(f"/{number}", b"")])
         keeper.close()
@@ -57,7 +58,7 @@ def test_what_the_newest_snapshots_have_is_not_kept_in_older_files(tmp_path: Pat
     assert before > 4 * KEPT, "otherwise nothing is to go"
     with server:  # purges at its start, and every hour from then on; and then makes one more
         until(lambda: len(list(files.iterdir())) <= 2 * KEPT + 4)
-        keeper = connect(server.hosts)
+        keeper = lasting(server.hosts)
         assert len(keeper.children("/")) > 1000, "all, and /zookeeper"
         keeper.close()
 

@@ -242,7 +242,7 @@ def test_a_frozen_server_ends_in_unknown_and_closing_does_not_wait_for_it(
 
 def test_a_server_that_freezes_just_before_the_close_is_not_waited_for(tmp_path: Path) -> None:
     with EmbeddedZooKeeper(tmp_path, free_port(), force_sync=False) as server:
-        keeper = connect(server.hosts, session_timeout_s=10)
+        keeper = connect(server.hosts, session_timeout_s=60)
         assert server.pid is not None
         freeze(server.pid)
         try:

@@ -19,7 +19,7 @@ from rmt_pipeline.sql.run.on_cluster import StillDue
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.zookeeper.keeper import Refused
 from tests.support.serving import SHORT_S
-from tests.support.waiting import until
+from tests.support.waiting import LASTING_S, until
 from tests.zookeeper.test_sql_session import ask
 
 pytestmark = pytest.mark.zookeeper
@@ -30,7 +30,7 @@ SHARDS = (("r1", "r2"), ("r3",))
 @pytest.fixture
 def config(zookeeper_server: EmbeddedZooKeeper, tmp_path: Path, chroot: str) -> Config:
     lines = ["[zookeeper]", f'hosts = "{zookeeper_server.hosts}"']
-    lines += [f"session_timeout_s = {SHORT_S}"]
+    lines += [f"session_timeout_s = {LASTING_S}", f"connect_timeout_s = {LASTING_S}"]
     for number, shard in enumerate(SHARDS, 1):
         for name in shard:
             lines += [
@@ -46,10 +46,22 @@ def config(zookeeper_server: EmbeddedZooKeeper, tmp_path: Path, chroot: str) -> 
     return load_config(file)
 
 
+MORTAL = "r2"
+"""Who is killed, and whose sessions are over soon after that."""
+
+
 @contextmanager
 def serving(config: Config, name: str) -> Iterator[subprocess.Popen[bytes]]:
     """`rmt serve`, killed at the end."""
-    command = [sys.executable, "-m", "rmt_pipeline.cli", "--config", str(config.path)]
+    assert config.path is not None
+    file = config.path
+    if name == MORTAL:
+        text = file.read_text()
+        file = file.with_name("mortal.toml")
+        file.write_text(
+            text.replace(f"session_timeout_s = {LASTING_S}", f"session_timeout_s = {SHORT_S}")
+        )
+    command = [sys.executable, "-m", "rmt_pipeline.cli", "--config", str(file)]
     log = (config.server(name).data.parent / f"{name}.log").open("ab")
     process = subprocess.Popen([*command, "serve", "--server", name, "--work"], stderr=log)
     try:
@@ -97,8 +109,8 @@ def test_a_statement_reaches_every_server_and_one_that_is_killed_goes_on(
         queue = "SELECT countIf(status = 'Finished') FROM system.distributed_ddl_queue"
         port = config.server("r2").listen_address.port
         until(lambda: int(ask(session, f"{queue} WHERE port = {port}")[0]) >= 5)
-        os.kill(processes["r2"].pid, signal.SIGKILL)
-        processes["r2"].wait()
+        os.kill(processes[MORTAL].pid, signal.SIGKILL)
+        processes[MORTAL].wait()
 
         until(lambda: running(session) == 2)
         session.execute("SET distributed_ddl_task_timeout = 1")
@@ -145,8 +157,8 @@ def test_a_replicated_database_comes_back_on_a_server_that_was_killed_and_on_a_n
             if number % 2:
                 session.execute(f"DROP TABLE d.u{number}")
         until(lambda: "u0" in ask(other, "SHOW TABLES FROM d"))
-        os.kill(processes["r2"].pid, signal.SIGKILL)
-        processes["r2"].wait()
+        os.kill(processes[MORTAL].pid, signal.SIGKILL)
+        processes[MORTAL].wait()
         session.execute("DROP TABLE d.u0")
         session.execute("DROP TABLE d.t")
         session.execute(f"CREATE TABLE d.t {table.replace('UInt64', 'UInt64, k String')}")

@@ -27,8 +27,8 @@ from rmt_pipeline.processes.java import find_java
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from rmt_pipeline.protocol.errors import AccessDenied
 from rmt_pipeline.sql.run.session import Session
-from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
+from tests.support.lasting import lasting
 from tests.support.serving import Served, config_at
 from tests.support.waiting import LIMIT_S, until
 
@@ -329,7 +329,7 @@ def open_nodes(site: Site) -> Iterator[None]:
 @contextmanager
 def connect_to(site: Site) -> Iterator[KazooKeeper]:
     """As somebody whom ZooKeeper does not know."""
-    with closing(connect(site.zookeeper.hosts)) as keeper:
+    with closing(lasting(site.zookeeper.hosts)) as keeper:
         yield keeper
 
 

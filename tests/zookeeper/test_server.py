@@ -34,13 +34,13 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.server.process import StopSwitch, serve_until
 from rmt_pipeline.system import RandomIds
-from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.keeper import Create, Delete
 from rmt_pipeline.zookeeper.paths import TablePaths
 from tests.support.exchange import put, store_at
+from tests.support.lasting import lasting
 from tests.support.proxy import Proxy
 from tests.support.serving import SHORT_S, Served, config_at, create, definition_of, forget
-from tests.support.waiting import BUSY, LASTING_S, LIMIT_S
+from tests.support.waiting import BUSY, LIMIT_S
 
 pytestmark = pytest.mark.zookeeper
 
@@ -49,7 +49,7 @@ PART = PartName("2013", 0, 0, 0)
 
 @pytest.fixture
 def keeper(zookeeper_server):
-    opened = connect(zookeeper_server.hosts, session_timeout_s=LASTING_S)
+    opened = lasting(zookeeper_server.hosts)
     yield opened
     opened.close()
 
@@ -251,7 +251,9 @@ def test_a_copy_of_a_server_does_not_take_its_place(
         create(config, keeper, definition_of(root))
         server.until(server.is_active)
         shutil.copytree(tmp_path / "r1", tmp_path / "copied" / "r1")
-        copy = Served(config_at(tmp_path / "copied", zookeeper_server.hosts))
+        copy = Served(
+            config_at(tmp_path / "copied", zookeeper_server.hosts, session_timeout_s=SHORT_S)
+        )
         with copy:
             before = keeper.exists(path)
             problem = copy.ended()
@@ -291,7 +293,7 @@ def test_a_first_start_without_zookeeper_goes_on_trying_and_says_so(
     """Nothing is on the disk yet, and nobody knows the secret: looking is all that one may do."""
     with Proxy("127.0.0.1", zookeeper_server.port) as proxy:
         proxy.drop_requests()
-        config = config_at(tmp_path, proxy.hosts)
+        config = config_at(tmp_path, proxy.hosts, connect_timeout_s=2)
         with Served(config) as server:
             server.until(lambda: server.health()["waiting"])
             [reason] = server.health()["waiting"]
@@ -312,7 +314,7 @@ def test_a_start_without_zookeeper_serves_what_is_on_the_disk_until_it_comes(
     tmp_path, zookeeper_server, keeper, root, work
 ):
     with Proxy("127.0.0.1", zookeeper_server.port) as proxy:
-        config = config_at(tmp_path, proxy.hosts)
+        config = config_at(tmp_path, proxy.hosts, connect_timeout_s=2)
         with Served(config) as server:
             create(config, keeper, definition_of(f"{root}/t"))
             create(config, keeper, definition_of(f"{root}/u", name="u"))
@@ -336,7 +338,7 @@ def test_a_directory_of_another_zookeeper_is_refused_when_that_comes(
     tmp_path, zookeeper_server, keeper
 ):
     with Proxy("127.0.0.1", zookeeper_server.port) as proxy:
-        config = config_at(tmp_path, proxy.hosts)
+        config = config_at(tmp_path, proxy.hosts, connect_timeout_s=2)
         claim_data_directory(config.server("r1").data, "r1", "another")
         proxy.drop_requests()
         server = Served(config)
@@ -349,7 +351,7 @@ def test_a_directory_of_another_zookeeper_is_refused_when_that_comes(
 
 
 def test_ctrl_c_ends_a_server_that_waits_for_zookeeper(tmp_path):
-    config = config_at(tmp_path, f"127.0.0.1:{free_port()}")
+    config = config_at(tmp_path, f"127.0.0.1:{free_port()}", connect_timeout_s=2)
     with rmt(config, "serve", "--server", "r1") as process:
         served = Served(config)
         served.until(lambda: (served.health() or {}).get("waiting"))

@@ -16,7 +16,7 @@ from rmt_pipeline.replica import together
 from rmt_pipeline.replica.together import AT_ONCE_MAX, Together
 from rmt_pipeline.system import EventWaker
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
 class Work:

@@ -11,14 +11,15 @@ from rmt_pipeline.protocol.settings.query import QUERY_SETTINGS
 from rmt_pipeline.protocol.settings.setting import setting_text
 from rmt_pipeline.sql.run import select
 from tests.support.local_session import NUMBERS, create, rows
+from tests.support.waiting import until
 
-LONG = "SELECT count() FROM numbers(100000000000) WHERE sqrt(number) < 5"
+LONG = "SELECT count() FROM numbers(100000000000000) WHERE sqrt(number) < 5"  # for hours
 WATCHES = "_interrupt"
 
 
 def test_what_is_over_before_it_has_begun_is_not_computed_to_its_end(session, monkeypatch):
     """DuckDB forgets an interrupt of a query that does not run yet."""
-    run, start = select._run, time.monotonic()
+    run = select._run
 
     def late(connection, sql, query, sources):
         while not sources.limit.is_over:
@@ -29,7 +30,6 @@ def test_what_is_over_before_it_has_begun_is_not_computed_to_its_end(session, mo
     monkeypatch.setattr(select, "_run", late)
     with pytest.raises(QueryTooSlow, match=r"max_execution_time, 0\.1 s"):
         rows(session, f"{LONG} SETTINGS max_execution_time = 0.1")
-    assert time.monotonic() - start < 30
 
 
 @pytest.mark.parametrize("limit", ["99999999999", "999999999999999.5", "1234567.5"])
@@ -48,10 +48,7 @@ def test_an_answer_that_nobody_reads_is_not_watched_for_ever(session):
     assert watching()
     del answer
     gc.collect()
-    deadline = time.monotonic() + 10
-    while watching() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not watching()
+    until(lambda: not watching())
 
 
 @pytest.mark.parametrize(
@@ -63,10 +60,8 @@ def test_an_answer_that_nobody_reads_is_not_watched_for_ever(session):
 )
 def test_the_query_of_an_insert_is_limited_too(session, statement):
     create(session, NUMBERS)
-    start = time.monotonic()
     with pytest.raises(QueryTooSlow):
         session.execute(statement)
-    assert time.monotonic() - start < 30
     assert rows(session, "SELECT count() FROM t") == [(0,)]
 
 
