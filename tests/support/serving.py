@@ -133,6 +133,10 @@ class Served:
         self._thread.join()
         return time.monotonic() - began_s
 
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
     def ended(self) -> RmtError | None:
         """Waits until it ends by itself."""
         self._thread.join(LIMIT_S)

@@ -30,7 +30,7 @@ from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
 from tests.support.lasting import lasting
 from tests.support.serving import Served, config_at
-from tests.support.waiting import LIMIT_S, until
+from tests.support.waiting import LASTING_S, LIMIT_S, until
 
 pytestmark = pytest.mark.zookeeper
 
@@ -48,8 +48,9 @@ SETTINGS max_suspicious_broken_parts = 0"""
 class Site:
     """A ZooKeeper and two servers, which work their queues; and a shell with `rmt`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, session_timeout_s: float) -> None:
         self.directory = directory
+        self.session_timeout_s = session_timeout_s
         self.port = free_port()
         self.zookeeper = EmbeddedZooKeeper(directory / "zookeeper", self.port, force_sync=False)
         self.servers: dict[str, Served] = {}
@@ -57,7 +58,11 @@ class Site:
 
     def begin(self) -> None:
         self.zookeeper.start()
-        self.config = config_at(self.directory, self.zookeeper.hosts)
+        self.config = config_at(
+            self.directory,
+            self.zookeeper.hosts,
+            session_timeout_s=self.session_timeout_s,
+        )
         for name in ("r1", "r2"):
             self.serve(name)
 
@@ -151,12 +156,14 @@ def shared_site(tmp_path_factory) -> Iterator[Site]:
 
 
 @pytest.fixture
-def own_site(tmp_path) -> Iterator[Site]:
-    yield from begun(tmp_path)
+def own_site(tmp_path, recipe: str) -> Iterator[Site]:
+    """Sessions of a ZooKeeper that lost everything are over as late as if it were away."""
+    timeout_s = 20.0 if recipe.startswith("ZooKeeper") else LASTING_S
+    yield from begun(tmp_path, timeout_s)
 
 
-def begun(directory: Path) -> Iterator[Site]:
-    site = Site(directory)
+def begun(directory: Path, session_timeout_s: float = LASTING_S) -> Iterator[Site]:
+    site = Site(directory, session_timeout_s)
     try:
         site.begin()
         yield site
