@@ -366,10 +366,6 @@ class ServerContext:
                 f"ZooKeeper path {path!r} of {definition.full_name} is not an absolute path; "
                 "write e.g. '/clickhouse/tables/{shard}/{table}'"
             )
-        if not name or "/" in name:
-            raise UserError(
-                f"replica name {name!r} of {definition.full_name} is empty or has a slash in it"
-            )
         require_path(path, f"the ZooKeeper path of {definition.full_name}")
         require_node(name, f"the replica name of {definition.full_name}")
         engine = replace(
@@ -480,7 +476,7 @@ class ServerContext:
                 f"there is no replica {engine.replica} at {engine.zookeeper_path} to attach, or "
                 "only what an interrupted DROP has left of it: CREATE TABLE makes one"
             )
-        applied = int(version[0] or b"0")
+        applied = int(version[0])
         for name in creations or ():  # the catalog finds the table's directory by it
             definition = definition.with_creation(name)
         self.catalog.add(at_version(self.keeper(), table, definition, applied))

@@ -221,7 +221,10 @@ def _addresses(replica: Replica, names: Sequence[str], seen: SeenNodes) -> dict[
 def _read_exact(
     replica: Replica, names: Sequence[str], parts: Sequence[PartName], failed: Failed
 ) -> dict[PartName, PartSource]:
-    """Sources for the parts that one of these replicas has under exactly this name."""
+    """Sources for the parts that one of these replicas has under exactly this name. One that was
+    dropped since it was listed has no `host`; one that was made since in its place has no address
+    before it is active.
+    """
     peers = [replica.table.replica(name) for name in names]
     hosts = replica.keeper.get_many([peer.host for peer in peers])
     asked = [
@@ -234,7 +237,7 @@ def _read_exact(
     found: dict[PartName, PartSource] = {}
     for (part, number), header in zip(asked, reads, strict=True):
         host = hosts[number]
-        if part not in found and header is not None and host is not None:
+        if part not in found and header is not None and host is not None and host[0]:
             found[part] = _source(replica, names[number], host[0], part, header[0])
     return found
 

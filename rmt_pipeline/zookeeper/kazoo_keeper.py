@@ -561,7 +561,7 @@ class KazooKeeper:
             self._life.retire("expired")
         elif state == KazooState.SUSPENDED:
             self._disconnected_s = self._clock.monotonic_s()
-        elif state == KazooState.CONNECTED:
+        else:
             self._disconnected_s = None
             identity = self._client.client_id
             if identity is not None and identity[0] != self.session_id:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kazoo.exceptions import NoNodeError
+from kazoo.exceptions import ConnectionLoss, NoNodeError, UnimplementedError
 from kazoo.protocol.states import ZnodeStat
 
-from rmt_pipeline.protocol.errors import ReplicaRetired
+from rmt_pipeline.protocol.errors import ReplicaRetired, Unavailable
 from rmt_pipeline.system import SystemClock
 from rmt_pipeline.zookeeper import kazoo_keeper
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
@@ -210,6 +210,23 @@ def test_a_session_that_is_over_asks_for_nothing(request_name: str) -> None:
     assert isinstance(result, list)
     assert [type(one) for one in result] == [ReplicaRetired]
     assert client.asked == []
+
+
+@pytest.mark.parametrize(
+    ("error", "requests"),
+    [(UnimplementedError(), ["get_async", "get_async"]), (ConnectionLoss(), ["_call"])],
+)
+def test_a_server_that_can_not_read_many_nodes_at_once_is_asked_for_one_at_a_time(
+    error: Exception, requests: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And only such a one: a connection breaks for other reasons, too."""
+    keeper, client = keeper_of_everything()
+    monkeypatch.setattr(client, "async_result", lambda: Answer(error))
+    for _ in range(2):
+        client.asked.clear()
+        with contextlib.suppress(Unavailable):
+            assert keeper.get_many(["/a", "/b"]) == [None, None]
+    assert client.asked == requests
 
 
 def test_what_each_read_finds_and_where_nothing_is() -> None:

@@ -2,6 +2,9 @@
 
 import threading
 
+import pytest
+
+from rmt_pipeline.protocol.errors import ReplicaRetired
 from rmt_pipeline.zookeeper.session import SessionLife
 
 
@@ -32,3 +35,23 @@ def test_who_hears_of_the_end_may_close_the_session() -> None:
     session.retire("it expired")
     assert ended.wait(60)
     assert session.is_over
+
+
+def test_who_waits_as_the_session_ends_is_told_so_and_called() -> None:
+    """It ends after the caller has looked whether it lives, and has called all who waited then."""
+    key, calls = ("children", "/a"), []
+    session = SessionLife(lambda: None)
+    session.close()
+    session.watches.lasts(key)
+    with pytest.raises(ReplicaRetired):
+        session.wait(key, lambda: calls.append("called"))
+    assert calls == ["called"]
+    assert len(session.watches) == 0
+
+
+def test_who_asks_as_the_session_ends_is_told_so_and_waits_for_nothing() -> None:
+    session = SessionLife(lambda: None)
+    session.close()
+    with pytest.raises(ReplicaRetired):
+        session.ask("data", "/a", lambda: None)
+    assert len(session.watches) == 0

@@ -760,14 +760,15 @@ class Insertion:
 
 def ensure_partitions(replica: Replica, partitions: set[str]) -> None:
     """Make sure that block numbers can be allocated in each of these partitions: create the nodes
-    of those that are new.
+    of those that are new. Raises ReplicaDropped.
     """
     known = replica.memory.partitions.of(partitions)
     new = sorted(partitions - known.keys())
     multis = [transactions.create_partition(replica.table, replica.paths, one) for one in new]
     for partition, result in zip(new, replica.keeper.multi_many(multis), strict=True):
-        there = isinstance(result, Refused) and result.kind is RefusalKind.NODE_EXISTS
-        if isinstance(result, Exception) and not there:
+        if isinstance(result, Refused) and result.kind is RefusalKind.NO_NODE:
+            raise gone(replica.paths) from result
+        if isinstance(result, Exception) and not isinstance(result, Refused):
             raise result
         replica.memory.partitions.learn({partition: None})
 

@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.machine.hunt import OPTIONS, Hunter, Verdict, every_site, run_planted
+from tests.mutants.machine.hunt import (
+    OPTIONS,
+    TESTS_S,
+    Hunter,
+    Verdict,
+    every_site,
+    run_planted,
+)
 from tests.mutants.machine.sites import Site
 from tests.mutants.machine.tests_of_lines import ROOMS
 
@@ -70,13 +77,23 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--tests", type=Path, help="which tests run which lines: kept there")
     parser.add_argument("--lanes", nargs="+", default=LANES)
+    parser.add_argument("--seconds", type=float, default=TESTS_S, help="of tests, for each bug")
+    parser.add_argument(
+        "--no-worlds", action="store_true", help="nor crash points: survivors are known soon"
+    )
     parser.add_argument("--plant", help=argparse.SUPPRESS)
     options, more = parser.parse_known_args()
     sites = every_site(ROOMS)
     if options.plant:
         return run_planted(next(one for one in sites if one.name == options.plant), more)
     file = options.tests or Path(tempfile.mkdtemp(), "tests-of-lines.json")
-    hunter = Hunter(file, chosen(sites, options), options.processes)
+    hunter = Hunter(
+        file,
+        chosen(sites, options),
+        options.processes,
+        tests_s=options.seconds,
+        worlds=not options.no_worlds,
+    )
     lanes = [*OPTIONS, "-k", f"not ({NOT_ASKED})", *options.lanes]
     code = pytest.main(lanes, plugins=[hunter])
     if code:

@@ -34,7 +34,7 @@ from tests.mutants.machine.tests_of_lines import (
 NO_OTHER_PROCESS = "not zookeeper and not spark and not dagster and not browser and not slow"
 OPTIONS = ("-qq", "-s", "-p", "no:cacheprovider", "-m", NO_OTHER_PROCESS)
 TESTS_S = 20.0
-"""Of processor time, as they usually take, for each bug."""
+"""Of processor time, as they usually take, for each bug, unless another time is said."""
 SLOWER = 10.0
 HUNG_S = 5.0
 """Who uses this and so many times what it usually takes is in a loop without an end."""
@@ -87,10 +87,20 @@ class _Child:
 class Hunter:
     """A plugin of pytest: when the tests are collected it hunts, instead of running them."""
 
-    def __init__(self, measured: Path, sites: Sequence[Site], processes: int) -> None:
+    def __init__(
+        self,
+        measured: Path,
+        sites: Sequence[Site],
+        processes: int,
+        *,
+        tests_s: float = TESTS_S,
+        worlds: bool = True,
+    ) -> None:
         self._measured = measured
         self._sites = sites
         self._processes = processes
+        self._tests_s = tests_s
+        self._worlds = worlds
         self.verdicts: list[Verdict] = []
 
     @pytest.hookimpl(tryfirst=True)
@@ -110,14 +120,15 @@ class Hunter:
                 tests.add(of_one_file)
                 tests.save(self._measured)
         items = {item.nodeid: item for item in session.items}
-        tests.not_measured = [test for test in items if test not in tests.seconds]
+        tests.not_measured = [
+            test for test in items if self._worlds and test not in tests.seconds
+        ]
         garden = Garden()
 
         def start(site: Site) -> _Child:
             plant = garden.plant(site)
-            chosen = [
-                test for test in tests.running(site.file, site.line, TESTS_S) if test in items
-            ]
+            running = tests.running(site.file, site.line, self._tests_s)
+            chosen = [test for test in running if test in items]
             if plant is None:
                 more = TALKING if _talks(site) else ()
                 return _forked(site, lambda channel: _anew(site, [*chosen, *more], channel))

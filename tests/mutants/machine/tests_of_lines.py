@@ -46,9 +46,10 @@ class ByLine:
 
     def running(self, file: str, line: int, within_s: float) -> list[str]:
         """Tests of this line, for so many seconds, then a few dozen worlds. First those that are
-        named after the module; then the quickest of all, for a quarter of the time, since a table
-        of cases is many quick tests in one file; then the quickest of each file of tests, then the
-        second of each: what all run is some file's own matter.
+        named after the module, or after its folder, as test_settings_against_chdb.py is; then the
+        quickest of all, for a quarter of the time, since a table of cases is many quick tests in
+        one file; then the quickest of each file of tests, then the second of each: what all run is
+        some file's own matter.
 
         What no test runs by itself was run when the module was imported: then every test of the
         file counts.
@@ -59,8 +60,12 @@ class ByLine:
             tests = {test for some in by_line.values() for test in some}
         chosen, total_s = [], 0.0
         quickest = sorted(tests, key=lambda one: self.seconds[one])
-        named = f"/test_{Path(file).stem}.py::"
-        own = [test for test in quickest if named in test]
+        own = [
+            test
+            for name in (f"{Path(file).stem}.py::", Path(file).stem, Path(file).parent.name)
+            for test in quickest
+            if f"/test_{name}" in test
+        ]
         quick = list(self._within(quickest, within_s / 4))
         for test in dict.fromkeys([*own, *quick, *_in_turns(quickest)]):
             total_s += self.seconds[test]
@@ -206,6 +211,9 @@ def _measured(items: Sequence[pytest.Item]) -> ByLine:
         config_file=False,
         concurrency=["greenlet", "thread"],
     )
+    measured.set_option(
+        "run:disable_warnings", ["no-data-collected"]
+    )  # of tests of other rooms
     measured.start()
     measured.switch_context("")
     seconds, failed = {}, set()

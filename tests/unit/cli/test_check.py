@@ -111,6 +111,7 @@ def test_requests_per_second_are_those_since_it_was_asked_before():
     assert first is not None
     assert second is not None
     assert second.requests_per_s(first) == 30
+    assert second.requests_per_s(replace(second, asked_s=5.0)) == 0, "nobody asked for anything"
     assert first.requests_per_s(replace(second, asked_s=1.0)) == 25, "it was started again"
     assert (first.mode, first.outstanding, first.nodes) == ("standalone", 2, 77)
     assert (

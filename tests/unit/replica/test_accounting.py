@@ -30,6 +30,7 @@ from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.check import check_part, refetch
 from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Create
 from tests.support.executor import Executor
 from tests.support.local_replicas import Replicas
@@ -118,6 +119,15 @@ def test_what_was_decided_on_another_state_is_outdated_and_no_bug(replicas):
     assert isinstance(assign_merge(replica, merge_view(replica), [FIRST, SECOND]), Assigned)
     pull_log(replica)
     outcome = assign_merge(replica, view, [FIRST, SECOND, THIRD])
+    assert outcome == Nothing(OUTDATED, changed=True)
+
+
+def test_nor_is_one_that_would_lose_rows_in_the_state_of_now(replicas):
+    """Something was decided since: the log refuses it, whatever it covers now."""
+    replica = replicas["r1"]
+    view = merge_view(replica)
+    replica.keeper.multi(transactions.bump_log(replica.table))
+    outcome = assign_merge(replica, view, [FIRST, THIRD])
     assert outcome == Nothing(OUTDATED, changed=True)
 
 

@@ -13,7 +13,12 @@ from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.backoff import record_failure
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.check import check_part
-from rmt_pipeline.replica.upkeep.clean_up import CleanUpPlan, carry_out, plan_clean_up
+from rmt_pipeline.replica.upkeep.clean_up import (
+    CleanedUp,
+    CleanUpPlan,
+    carry_out,
+    plan_clean_up,
+)
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.local_replicas import Replicas
 
@@ -55,6 +60,34 @@ def test_covered_parts_go_from_zookeeper_and_from_disk(replicas):
     cleaned = carry_out(replicas["r1"], planned(replicas))
     assert [str(part) for part in cleaned.parts] == SOURCES
     assert replicas.parts("r1") == on_disk(replicas) == [MERGED]
+
+
+PART = PartName.parse("all_0_0_0")
+
+
+@pytest.mark.parametrize(
+    ("cleaned", "words"),
+    [
+        (CleanedUp(), "nothing to remove"),
+        (CleanedUp(parts=(PART,), block_ids=2), "removed 1 old parts, 2 block ids"),
+        (CleanedUp(marked_lost=("r2", "r3")), "nothing to remove; marked as lost: r2, r3"),
+        (
+            CleanedUp(lost=(PART,)),
+            (
+                "nothing to remove; LOST on all replicas, and empty parts now: all_0_0_0 "
+                "(system.lost_parts says which inserts to repeat)"
+            ),
+        ),
+        (CleanedUp(detached=("a", "b")), "nothing to remove; set aside: a, b"),
+        (CleanedUp(pinned=(PART,)), "nothing to remove; 1 old parts are being read and stay"),
+        (
+            CleanedUp(log_entries=3, stopped_because="it ended"),
+            "removed 3 log entries; it ended",
+        ),
+    ],
+)
+def test_what_was_removed_is_said_and_nothing_else(cleaned, words):
+    assert cleaned.words() == words
 
 
 def test_an_old_plan_removes_nothing_once_what_covers_was_given_up(replicas):

@@ -308,6 +308,7 @@ def test_who_has_tried_another_entry_may_still_have_a_copy_in_another_table(
     made = [Create(peer.attempts_of(node), tries.encode()) for node in nodes]
     one.session.multi(made[:1])
     assert missing._may_copy(one, peer, LOST, nodes)
+    assert not missing._may_copy(one, peer, PartName.parse("all_5_5_0"), nodes)
     one.session.multi(made[1:])
     assert not missing._may_copy(one, peer, LOST, nodes)
 

@@ -185,9 +185,10 @@ def test_what_is_done_before_it_is_looked_at_is_not_waited_for(replicas: Replica
     assert replicas.clock.passed_s == 0.0
 
 
+@pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("mode", [SyncMode.DEFAULT, SyncMode.STRICT, SyncMode.LIGHTWEIGHT])
 def test_who_syncs_waits_for_what_a_clone_has_queued_meanwhile(
-    replicas: Replicas, mode: SyncMode
+    replicas: Replicas, mode: SyncMode, at_once: bool
 ) -> None:
     """1. r2, whose server was away, is waited for. 2. It was marked as lost: its server clones it
     when it is back, and the entries that were waited for are not in the queue any more. 3. Its
@@ -200,6 +201,11 @@ def test_who_syncs_waits_for_what_a_clone_has_queued_meanwhile(
         replicas["r1"].session.multi([SetData(replica.paths.is_lost, b"1")])
         clone_if_lost(replica)
 
-    waker = Meanwhile(replicas.clock, [cloned, lambda: replicas.work_off("r2")])
-    sync_replica(replica, mode, 5.0, waker)
+    def cloned_and_worked_off() -> None:
+        cloned()
+        replicas.work_off("r2")
+
+    steps = [cloned_and_worked_off] if at_once else [cloned, lambda: replicas.work_off("r2")]
+    sync_replica(replica, mode, 5.0, Meanwhile(replicas.clock, steps))
     assert len(replicas.parts("r2")) == 2
+    assert replicas.clock.passed_s == 0.0, "nothing was left to wait for"

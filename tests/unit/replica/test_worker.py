@@ -14,6 +14,7 @@ from rmt_pipeline.protocol.errors import (
     ReplicaRetired,
     RmtError,
     TableIsReadOnly,
+    Unavailable,
 )
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.life.drop import drop_replica
@@ -192,6 +193,26 @@ def test_what_was_begun_is_done_before_an_error_of_the_loop_is_raised(replicas, 
     with pytest.raises(AssertionError, match="nobody expects this"):
         fetches(replicas, replicas.tools(), Waker())
     assert len(done) == 1
+
+
+def test_a_look_that_failed_is_made_again_at_the_next_turn(replicas, monkeypatch):
+    """What its watches told it has been taken: no other one fires for that."""
+    pool = worker.Worker(replicas["r2"], replicas.tools(), "fetch", EventWaker(), select=False)
+    while pool.turn()[0].batches:
+        replicas.work_off("r2")
+    part = replicas.insert("r1", 7)
+    pull_log(replicas["r2"])
+    glance = pool.executor.glance
+
+    def failing(*_: object) -> object:
+        monkeypatch.setattr(pool.executor, "glance", glance)
+        raise Unavailable("no answer")
+
+    monkeypatch.setattr(pool.executor, "glance", failing)
+    with pytest.raises(Unavailable):
+        pool.turn()
+    [batch] = pool.turn()[0].batches
+    assert batch.tasks[0].entry.part == part
 
 
 def test_no_more_batches_are_begun_than_there_may_be_at_once(replicas, monkeypatch):

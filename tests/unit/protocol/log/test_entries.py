@@ -218,6 +218,7 @@ def test_a_merge_that_is_not_one_is_corrupt(old: str, new: str) -> None:
         (mutate("0_0_0", "0_0_0_5"), "all_0_0_0_5", "all_0_0_0"),
         (mutate("0_0_0", "0_0_0_5", 3), "alter_version\n3", "alter_version\n-2"),
         (replace(4, "5_5_0"), "['all_5_5_0']", "'all_5_5_0'"),
+        (replace(4, "5_5_0"), "['all_5_5_0']", "('all_5_5_0')"),
         (replace(4, "5_5_0"), "['all_5_5_0']", "[]"),
         (replace(4, "5_5_0"), "['all_5_5_0']", "['5']"),
         (replace(4, "5_5_0"), "all_0_4_999999999_999999999", "all_0_4_1"),

@@ -255,6 +255,17 @@ def test_a_column_keeps_a_type_of_which_the_default_of_another_can_be_made(repli
     assert keeper_version(replicas) == 2
 
 
+def test_defaults_that_would_use_each_other_are_refused(replicas):
+    """No row could be inserted, or read from an older part, any more."""
+    alter(replicas, "r1", AddColumn(Column("y", "Int64")))
+    take_up(replicas, "r1")
+    alter(replicas, "r1", AddColumn(Column("x", "Int64", "DEFAULT", "y")))
+    take_up(replicas, "r1")
+    with pytest.raises(UserError, match="use each other"):
+        alter(replicas, "r1", ModifyColumn("y", default_kind="DEFAULT", default="x"))
+    assert keeper_version(replicas) == 2
+
+
 def test_a_constant_default_of_rows_that_are_there_stays_what_they_have(replicas):
     """P35."""
     replicas.insert("r1", 1)

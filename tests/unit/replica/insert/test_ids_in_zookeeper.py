@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import Conflict
+from rmt_pipeline.protocol.errors import Conflict, ReplicaDropped
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica import forget as forgetting
@@ -86,6 +86,24 @@ def test_an_insert_whose_record_goes_meanwhile_is_inserted(
     monkeypatch.setattr(insert.Insertion, "_learn", late)
     assert table.insert(ROWS).outcome is Outcome.INSERTED
     assert count(replicas) == 1
+
+
+def test_a_partition_that_is_there_no_more_is_made_again(replicas: Replicas) -> None:
+    """This process has seen it, and does not look again before each insert."""
+    replicas.insert("r1", 1)
+    keeper, table = replicas["r1"].keeper, replicas["r1"].table
+    keeper.multi([Delete(table.partition("all"))])
+    assert replicas.table("r1").insert([{"n": 2}]).rows == 1
+    assert keeper.exists(table.partition("all")) is not None
+
+
+def test_who_is_dropped_makes_no_partition_and_is_told_so(replicas: Replicas) -> None:
+    """Not that ZooKeeper has refused something: the INSERT's client can do nothing with that."""
+    replica = replicas["r1"]
+    replica.keeper.multi([Delete(replica.paths.host)])
+    with pytest.raises(ReplicaDropped, match="DROP TABLE here too"):
+        replicas.insert("r1", 1)
+    assert replica.keeper.exists(replica.table.partition("all")) is None
 
 
 def test_what_another_replica_has_dropped_is_inserted(replicas: Replicas) -> None:

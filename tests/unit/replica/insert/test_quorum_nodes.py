@@ -6,9 +6,15 @@ import pytest
 
 from rmt_pipeline.protocol.nodes.formats import AddedParts, QuorumEntry, QuorumStatus
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.replica.quorum import Quorums
-from rmt_pipeline.zookeeper.keeper import Delete, Op, SetData
+from rmt_pipeline.replica.insert.result import QuorumNotReached
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.quorum import Quorums, has_failed
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, SetData
 from rmt_pipeline.zookeeper.paths import TablePaths
+from tests.support.local_replicas import Replicas
+from tests.unit.replica.insert.test_quorum import children, insert, two
+
+__all__ = ["two"]  # a fixture
 
 T = TablePaths("/t")
 ONE, TWO, BEFORE = (PartName("all", n, n, 0) for n in (5, 6, 4))
@@ -142,3 +148,18 @@ def test_without_a_last_part_none_is_noted() -> None:
 )
 def test_what_is_dropped_waits_no_more(alone, dropped: PartName, ops: list[Op]) -> None:
     assert quorums(*alone).without(dropped) == ops
+
+
+@pytest.mark.parametrize("name", ["all_0_0_0", "all_0_1_1"])
+def test_what_somebody_has_in_a_part_that_contains_it_has_not_failed(
+    two: Replicas, name: str
+) -> None:
+    """Nor are the ids of its insert forgotten: repeated, the rows would be there twice."""
+    with pytest.raises(QuorumNotReached):
+        insert(two)
+    pull_log(two["r2"])
+    two.stop("r1")
+    two["r2"].session.multi([Create(two["r2"].paths.part(PartName.parse(name)), b"")])
+    assert not has_failed(two["r2"], PartName("all", 0, 0, 0))
+    assert children(two, "failed_parts") == set()
+    assert two["r2"].keeper.children(two["r2"].table.inserts)

@@ -104,6 +104,21 @@ def test_of_many_runs_the_three_that_made_most_parts_are_named(tmp_path):
     assert "came from: run-b (3), run-a (2), run-c (2). " in str(raised.value)
 
 
+def test_of_parts_that_have_all_gone_since_they_were_counted_nobody_is_named(
+    replicas, monkeypatch
+):
+    replicas.set(parts_to_throw_insert=3)
+    right, store = throttle_module._producers, replicas["r1"].store
+
+    def when_they_are_gone(*arguments):
+        monkeypatch.setattr(store, "parts", list)
+        return right(*arguments)
+
+    monkeypatch.setattr(throttle_module, "_producers", when_they_are_gone)
+    with pytest.raises(TooManyParts, match=r"merges are behind\. Insert fewer, larger blocks"):
+        throttle(replicas)
+
+
 def test_a_limit_holds_for_inserts_that_come_at_once(replicas):
     replicas.set(parts_to_throw_insert=5)
     for value in (3, 4):

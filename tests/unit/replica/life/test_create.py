@@ -8,12 +8,13 @@ import pytest
 
 from rmt_pipeline.protocol.errors import Conflict, MetadataMismatch
 from rmt_pipeline.protocol.table import Column
-from rmt_pipeline.replica.life.create import create_replica
+from rmt_pipeline.replica.life.create import create_replica, ensure_ancestors
 from rmt_pipeline.replica.life.drop import drop_dead_replica, drop_replica
 from rmt_pipeline.replica.life.restore import restore
 from rmt_pipeline.zookeeper.keeper import Create, Op
 from rmt_pipeline.zookeeper.paths import TablePaths
-from tests.support.local_replicas import ROOT, Replicas, definition_of
+from tests.support.fake_keeper import FakeZooKeeper
+from tests.support.local_replicas import ROOT, Replicas, StillClock, definition_of
 from tests.support.lost_answers import before
 from tests.support.restoring import Disaster
 
@@ -62,6 +63,19 @@ def test_nor_does_one_join_it_that_is_restored_late(tmp_path: Path) -> None:
             pytest.raises(Conflict, match="say it again"),
         ):
             restore(late, b"r2")
+
+
+def test_two_make_the_nodes_above_their_tables_at_once() -> None:
+    zookeeper = FakeZooKeeper(StillClock())
+    mine, other = zookeeper.connect(), zookeeper.connect()
+    comes_first = before(
+        mine,
+        lambda op: isinstance(op, Create) and op.path == "/a",
+        lambda: ensure_ancestors(other, "/a/b/other"),
+    )
+    with comes_first:
+        ensure_ancestors(mine, "/a/b/c/mine")
+    assert mine.exists("/a/b/c") is not None
 
 
 def test_one_that_had_no_answer_and_no_uuid_is_created_once(tmp_path: Path) -> None:

@@ -428,6 +428,7 @@ def test_who_comes_late_clones_and_keeps_what_is_equal(two):
         "the rest is cloned from them"
     )
     assert restored.parts == 1
+    assert two["r2"].keeper.get(two["r2"].paths.is_lost)[0] == b"1", "it has yet to clone"
     assert any(str(alone) == name and "1 rows" in why for name, why in restored.left_out)
     two.live_on()
     assert two.values("r1") == two.values("r2") == Counter([1, 3])

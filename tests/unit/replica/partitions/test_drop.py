@@ -227,6 +227,33 @@ def test_a_drop_without_an_answer_is_in_the_log_once(replicas, landed):
     assert keeper.children(table.partition("1")) == []
 
 
+def test_a_drop_without_an_answer_is_looked_for_in_the_log_as_it_is_now(replicas, monkeypatch):
+    """Without a sync, a read may come from a server that has not heard of the drop yet: it would be
+    said once more.
+    """
+    insert(replicas, (1, 1))
+    keeper, table = replicas["r1"].keeper, replicas["r1"].table
+    before_the_drop = keeper.children_stat(table.log)
+    real, synced = keeper.children_stat, []
+    monkeypatch.setattr(keeper, "sync", synced.append)
+
+    def late(path, *watch):
+        return real(path, *watch) if synced else before_the_drop
+
+    with faulty(keeper, drops, landed=True):
+        multi = keeper.multi
+
+        def unanswered(ops):
+            monkeypatch.setattr(keeper, "children_stat", late)
+            del synced[:]
+            return multi(ops)
+
+        monkeypatch.setattr(keeper, "multi", unanswered)
+        drop(replicas, "1")
+    monkeypatch.undo()
+    assert len(keeper.children(table.log)) == 2
+
+
 @pytest.mark.parametrize("landed", [True, False])
 def test_a_drop_whose_session_is_lost_with_the_answer_is_in_the_log_once(replicas, landed):
     """The next session says what became of it, once there is one."""
@@ -291,9 +318,11 @@ def test_the_number_of_a_mutation_in_flight_stays(replicas):
     assert keeper.exists(lock) is not None
 
 
+@pytest.mark.parametrize("is_read", [False, True])
 def test_a_number_that_is_given_back_while_it_is_looked_at_is_no_insert_in_flight(
-    replicas, monkeypatch
+    replicas, monkeypatch, is_read
 ):
+    """Before it is read what the number is for, or after that: then it can't be cancelled."""
     insert(replicas, (1, 1))
     keeper, table = replicas["r1"].keeper, replicas["r1"].table
     number = Create(
@@ -303,9 +332,10 @@ def test_a_number_that_is_given_back_while_it_is_looked_at_is_no_insert_in_fligh
     get_many = replicas["r2"].keeper.get_many
 
     def late(paths):
+        read = get_many(paths)
         if lock in paths:
             keeper.multi([Delete(lock)])
-        return get_many(paths)
+        return read if is_read else get_many(paths)
 
     monkeypatch.setattr(replicas["r2"].keeper, "get_many", late)
     assert [str(one) for one in drop(replicas, "1", at="r2")] == ["1_0_1_999999999_999999999"]

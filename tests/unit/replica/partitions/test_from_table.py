@@ -164,6 +164,10 @@ def test_a_source_that_has_yet_to_get_rows_is_waited_for(two):
     for statement in (two.replace, two.attach, two.move):
         with pytest.raises(Unavailable, match="has yet to carry out queue-"):
             statement()
+    asked_s = two.s.clock.passed_s
+    with pytest.raises(Unavailable, match="has yet to carry out queue-"):
+        two.move(settings=replace(NOW, receive_timeout=7))
+    assert two.s.clock.passed_s >= asked_s + 7
     work(two.s)
     two.move()
     assert (1, 12) in rows(two.t, "r1")

@@ -21,6 +21,7 @@ from rmt_pipeline.replica.insert.result import Outcome
 from rmt_pipeline.replica.partitions.drop import PartIsLocked
 from rmt_pipeline.replica.partitions.overwrite import RowsLost
 from rmt_pipeline.replica.partitions.undo import CannotUndo, UnknownInsert
+from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.check import check_part
 from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
 from rmt_pipeline.zookeeper.keeper import Create, SetData
@@ -220,6 +221,18 @@ def test_a_part_that_is_being_mutated_is_for_later(replicas):
     undo(replicas, wrong)
     work(replicas)
     assert rows(replicas, "r2") == []
+
+
+def test_a_part_that_is_not_here_yet_is_for_later(replicas):
+    """Its rows were not removed: they are still to be fetched."""
+    wrong = insert(replicas, (1, 2))
+    pull_log(replicas["r2"])
+    with pytest.raises(PartIsLocked, match=r"1_0_0_0 is not here yet\. Try again"):
+        undo(replicas, wrong, at="r2")
+    work(replicas)
+    undo(replicas, wrong, at="r2")
+    work(replicas)
+    assert rows(replicas, "r1") == []
 
 
 def test_rows_that_another_insert_had_are_that_one_s(replicas):

@@ -9,7 +9,7 @@ import pytest
 from rmt_pipeline.compute.jobs.merge import LocalMerger
 from rmt_pipeline.compute.jobs.mutate import LocalMutator
 from rmt_pipeline.exchange.peers import Fetched, FetchRequest
-from rmt_pipeline.protocol.errors import Unavailable
+from rmt_pipeline.protocol.errors import NoReplicaHasPart, Unavailable
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.fetch import PartSource, find_sources
@@ -17,7 +17,7 @@ from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.check import check_part
 from rmt_pipeline.replica.work.carry import Tools
 from rmt_pipeline.store.part_store import PartStore
-from rmt_pipeline.zookeeper.keeper import Create, Delete
+from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.executor import Executor
 from tests.support.local_replicas import DirectPeers, Replicas
 
@@ -150,6 +150,18 @@ def test_nobody_fetches_from_himself(replicas: Replicas) -> None:
     found = find_sources(replicas["r1"], [(part, "r1")])[part]
     assert isinstance(found, PartSource)
     assert found.replica == "r2"
+
+
+@pytest.mark.parametrize("op", [Delete, lambda host: SetData(host, b"")])
+def test_who_is_dropped_while_he_is_looked_at_is_no_source(replicas: Replicas, op) -> None:
+    """Also when another replica of his name was made since, which has no address yet."""
+    part, keeper = PartName("all", 0, 0, 0), replicas["r3"].keeper
+    keeper.multi([op(replicas["r1"].paths.host)])
+    found = find_sources(replicas["r3"], [(part, "r1")])[part]
+    assert isinstance(found, PartSource)
+    assert found.replica == "r2"
+    keeper.multi([op(replicas["r2"].paths.host)])
+    assert isinstance(find_sources(replicas["r3"], [(part, "r1")])[part], NoReplicaHasPart)
 
 
 def test_who_became_active_since_he_was_seen_has_another_address_than_then(replicas) -> None:

@@ -48,6 +48,16 @@ def test_what_no_node_can_be_called_is_refused_by_name(tmp_path, where, bad):
     assert set(servers.zookeeper.nodes) == before
 
 
+@pytest.mark.parametrize("where", ["replica name", "drop replica", "replica of a database"])
+@pytest.mark.parametrize("bad", ["", "a/b"])
+def test_a_name_is_one_node_not_a_path_to_one(tmp_path, where, bad):
+    servers = Servers(tmp_path)
+    before = set(servers.zookeeper.nodes)
+    with servers.session() as session, pytest.raises(UserError, match=repr(bad)):
+        session.execute(STATEMENTS[where].replace("{bad}", bad))
+    assert set(servers.zookeeper.nodes) == before
+
+
 @pytest.mark.parametrize("path", ["/a/../b", "/a//b", "/a/\x01", "a", "/a/"])
 def test_the_queue_of_the_configuration_has_a_path(tmp_path, path):
     file = tmp_path / "rmt.toml"
