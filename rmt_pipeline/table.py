@@ -228,14 +228,13 @@ class Table(Partitions):
             slowed = throttle_insert(replica, query)
             insert_id = self._insert_id(token, query, replica.settings)
             staged.extend(
-                blocks.stage(
-                    block,
+                blocks.stage_all(
+                    blocks.blocks_of(tables, definition, query),
                     self.store,
                     insert_id=insert_id,
                     run_id=run_id,
                     created_s=int(created_s),
                 )
-                for block in blocks.blocks_of(tables, definition, query)
             )
         except BaseException:
             for part in staged:

@@ -25,6 +25,7 @@ import os
 import resource
 import shutil
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -35,6 +36,8 @@ from rmt_pipeline.protocol.errors import DiskFull
 
 CHUNK_BYTES = 1 << 20
 _FSYNCS_AT_ONCE = 8
+_WRITERS_AT_ONCE = 3  # each of them also computes, one at a time
+_TASKS_PER_WRITER = 4  # for fewer another thread is not worth its start
 _REMOVALS_AT_ONCE = 8
 SETTLED_NS = 50_000_000  # longer than a tick of the clock by which the kernel stamps files
 REMOVERS_MAX = 1000  # rounds of remove_tree; another is needed when the tree changed meanwhile
@@ -119,6 +122,13 @@ class Disk(Protocol):
 
         A directory or a file that does not exist is left out, and perhaps the rest of that tree.
         Raises DiskFull.
+        """
+        ...
+
+    def at_once(self, tasks: Sequence[Callable[[], None]]) -> None:
+        """Do all of these, which write to this disk and do not depend on each other, perhaps
+        several at a time. If one raises an error, no further ones are begun, and it is raised when
+        those that were begun have ended.
         """
         ...
 
@@ -336,6 +346,22 @@ class LocalDisk:
 
         wanted = sum(1 + len(names) for _, names in trees)
         _helpers.do(sync_next_ones, min(wanted, _FSYNCS_AT_ONCE) - 1)
+
+    def at_once(self, tasks: Sequence[Callable[[], None]]) -> None:
+        """A new directory or file may have to wait until the file system has written its journal,
+        with nothing for the processor to do meanwhile.
+        """
+        todo = iter(tasks)
+
+        def do_next_ones() -> None:
+            for task in todo:
+                try:
+                    task()
+                except BaseException:
+                    deque(todo, maxlen=0)
+                    raise
+
+        _helpers.do(do_next_ones, min(len(tasks) // _TASKS_PER_WRITER, _WRITERS_AT_ONCE - 1))
 
     def rename(self, source: str, target: str) -> None:
         # The kernel refuses a target that is a directory with something in it, as a part always

@@ -229,6 +229,25 @@ def after_many_crashes(
     return found
 
 
+@pytest.mark.parametrize("count", [0, 1, 50])
+def test_tasks_are_done_at_once_and_after_an_error_no_further_ones(
+    disk: Disk, count: int
+) -> None:
+    done: list[int] = []
+    disk.at_once([partial(done.append, number) for number in range(count)])
+    assert sorted(done) == [*range(count)]
+
+    def fails(number: int) -> None:
+        begun.append(number)
+        raise DiskFull(f"at {number}")
+
+    begun: list[int] = []
+    if count:
+        with pytest.raises(DiskFull):
+            disk.at_once([partial(fails, number) for number in range(count)])
+        assert 1 <= len(begun) <= 3
+
+
 def test_what_is_synced_survives_a_crash() -> None:
     def build(disk: FakeDisk) -> None:
         disk.make_directory("a")

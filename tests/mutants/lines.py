@@ -2477,6 +2477,14 @@ MUTANTS: tuple[LineMutant, ...] = (
         f"{FETCHES}::test_numbers_of_another_table_prove_nothing",
     ),
     LineMutant(
+        "insert: parts stay that were staged beside one that could not be",
+        "rmt_pipeline/compute/insert/blocks.py",
+        "        for part in staged.values():\n            store.discard(part)\n",
+        "",
+        "tests/unit/compute/insert/test_blocks.py"
+        "::test_many_blocks_of_which_one_can_not_be_staged_leave_nothing_behind",
+    ),
+    LineMutant(
         "publish: of many parts some are not synced",
         "rmt_pipeline/store/disk.py",
         "            for path, sync in todo:\n",

@@ -193,6 +193,10 @@ class FakeDisk:
         for tree in trees:
             fsync_tree(self, *tree)
 
+    def at_once(self, tasks: Sequence[Callable[[], None]]) -> None:
+        for task in tasks:
+            task()
+
     def rename(self, source: str, target: str) -> None:
         old_directory, old = self._parent(source)
         node = old_directory.names.get(old)

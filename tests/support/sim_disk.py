@@ -78,6 +78,10 @@ class SimDisk:
         for tree in trees:
             fsync_tree(self, *tree)
 
+    def at_once(self, tasks: Sequence[Callable[[], None]]) -> None:
+        for task in tasks:
+            task()
+
     def rename(self, source: str, target: str) -> None:
         self._change("rename", f"{source} {target}", lambda: self._disk.rename(source, target))
 

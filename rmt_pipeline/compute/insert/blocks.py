@@ -6,9 +6,9 @@ and UUID as `order_values` says.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import metadata
 from typing import Any, Protocol
 
@@ -46,6 +46,8 @@ from rmt_pipeline.types.escapes import shown_text
 from rmt_pipeline.types.to_text import column_values
 
 _GROUP = "\0partition"
+TOGETHER_MAX = 256  # blocks that are staged several at a time
+TOGETHER_ROWS_MAX = 1 << 16  # of them; they are in memory at once
 
 
 class BlockSettings(Protocol):
@@ -131,6 +133,54 @@ def blocks_of(
     for table in _joined(tables, settings):
         yield from _split(table, shape, settings, first_row)
         first_row += table.num_rows
+
+
+def stage_all(
+    blocks: Iterable[Block], store: PartStore, *, insert_id: str, run_id: str, created_s: int
+) -> Iterator[StagedPart]:
+    """Stage the blocks, in order, small ones several at a time. Raises like `stage`; the caller
+    discards the parts that it has got by then.
+    """
+    stage_one = partial(
+        stage, store=store, insert_id=insert_id, run_id=run_id, created_s=created_s
+    )
+    for some in _few_rows_at_a_time(blocks):
+        yield from _stage_together(some, store, stage_one)
+
+
+def _few_rows_at_a_time(blocks: Iterable[Block]) -> Iterator[list[Block]]:
+    """Consecutive blocks that are held in memory together; a large one alone."""
+    some: list[Block] = []
+    rows = 0
+    for block in blocks:
+        if some and rows + block.table.num_rows > TOGETHER_ROWS_MAX:
+            yield some
+            some, rows = [], 0
+        some.append(block)
+        rows += block.table.num_rows
+        if rows > TOGETHER_ROWS_MAX or len(some) == TOGETHER_MAX:
+            yield some
+            some, rows = [], 0
+    if some:
+        yield some
+
+
+def _stage_together(
+    blocks: Sequence[Block], store: PartStore, stage_one: Callable[[Block], StagedPart]
+) -> list[StagedPart]:
+    """Stage these blocks, all or, after an error, none of them."""
+    staged: dict[int, StagedPart] = {}
+
+    def task(number: int, block: Block) -> None:
+        staged[number] = stage_one(block)
+
+    try:
+        store.disk.at_once([partial(task, *numbered) for numbered in enumerate(blocks)])
+    except BaseException:
+        for part in staged.values():
+            store.discard(part)
+        raise
+    return [staged[number] for number in range(len(blocks))]
 
 
 def stage(

@@ -1,6 +1,7 @@
 """Blocks: nothing lost, nothing twice, one partition each, in order; and staged as parts."""
 
 import datetime as dt
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -12,7 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmt_pipeline.compute.inputs.conform import conform
-from rmt_pipeline.compute.insert.blocks import Block, blocks_of, key_columns_of, stage
+from rmt_pipeline.compute.insert import blocks as module
+from rmt_pipeline.compute.insert.blocks import (
+    Block,
+    blocks_of,
+    key_columns_of,
+    stage,
+    stage_all,
+)
 from rmt_pipeline.protocol.errors import (
     BadValue,
     DiskFull,
@@ -25,8 +33,10 @@ from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
 from rmt_pipeline.store import parquet
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.hashes.rows import RowHashes, hash_table
-from rmt_pipeline.store.manifest import KeyBound
+from rmt_pipeline.store.manifest import KeyBound, Manifest
 from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.store.staging import StagedPart, Staging
+from rmt_pipeline.system import RandomIds
 from tests.support.fake_disk import FakeDisk
 from tests.support.parts import CountedIds
 
@@ -328,6 +338,57 @@ def test_a_full_disk_leaves_nothing_behind() -> None:
 
 
 # Keys that are computed
+
+
+def staged_all(blocks: Iterable[Block], store: PartStore) -> list[StagedPart]:
+    return list(stage_all(blocks, store, insert_id="i1", run_id="run", created_s=77))
+
+
+@pytest.mark.parametrize("count", [1, 3, 50, 600])
+def test_blocks_are_staged_in_their_order(tmp_path: Path, count: int) -> None:
+    """By several threads if there are many; so ids may be given out in any order."""
+    rows = [row(number, part=number) for number in range(count)]
+    found = blocks(rows, max_partitions_per_insert_block=0)
+    store = PartStore(LocalDisk(tmp_path), ids=RandomIds(), durable=False)
+    parts = staged_all(found, store)
+    assert [one.manifest.partition_id for one in parts] == [str(one) for one in range(count)]
+    assert sorted(one.directory for one in parts) == store.staged()
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_many_blocks_of_which_one_can_not_be_staged_leave_nothing_behind(
+    tmp_path: Path, real: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = LocalDisk(tmp_path) if real else FakeDisk(lambda: 0.0)
+    store = PartStore(disk, ids=RandomIds())
+    seal = Staging.seal
+
+    def full(staging: Staging, manifest: Manifest) -> StagedPart:
+        if manifest.partition_id == "13":
+            raise DiskFull("no space left")
+        return seal(staging, manifest)
+
+    monkeypatch.setattr(Staging, "seal", full)
+    with pytest.raises(DiskFull):
+        staged_all(blocks([row(number, part=number) for number in range(40)]), store)
+    assert store.staged() == []
+
+
+def test_large_blocks_are_staged_one_by_one(
+    store: PartStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else an insert of any size would be in memory."""
+    monkeypatch.setattr(module, "TOGETHER_ROWS_MAX", 5)
+    taken: list[int] = []
+
+    def coming() -> Iterator[Block]:
+        for part, rows in enumerate((2, 2, 9, 9, 2)):
+            taken.append(part)
+            yield from blocks([row(number, part=part) for number in range(rows)])
+
+    parts = stage_all(coming(), store, insert_id="i1", run_id="run", created_s=77)
+    looked = [(one.manifest.rows, len(taken)) for one in parts]
+    assert looked == [(2, 3), (2, 3), (9, 3), (9, 4), (2, 5)]
 
 
 def test_a_computed_partition_key() -> None:
