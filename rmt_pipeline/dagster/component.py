@@ -11,6 +11,7 @@ from rmt_pipeline.dagster.exports import rmt_export
 from rmt_pipeline.dagster.location import (
     LAPTOP,
     assets_of,
+    checking,
     definition_of,
     machinery,
     rmt_resources,
@@ -109,23 +110,31 @@ class ReplicatedTable(dg.Component, dg.Model, dg.Resolvable):
             description="Your assets that insert into the table, by their keys."
         ),
     ] = Field(default_factory=list)
+    jobs: Annotated[
+        bool,
+        dg.Resolver.default(
+            description="Whether this project has the servers' jobs and sensors, which serve all "
+            "their tables. false: another code location has them."
+        ),
+    ] = True
     config_path: _ConfigPath = ""
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        given = machinery if self.jobs else checking
         return dg.Definitions.merge(
             assets_of(definition_of(self.create), self.servers, self.ingest),
-            *(machinery(server) for server in self.servers if self._is_first(server, context)),
+            *(given(server) for server in self.servers if self._gives(server, context)),
             dg.Definitions(resources=_given(self.config_path)),
         )
 
-    def _is_first(self, server: str, context: dg.ComponentLoadContext) -> bool:
-        """Whether no table before this one is on the server. The project's loader copies the
-        definitions of each component, so what a server has only once would be defined twice if two
-        tables gave it.
+    def _gives(self, server: str, context: dg.ComponentLoadContext) -> bool:
+        """Whether this is the one of the project's tables that gives what a server has only once:
+        the first on the server, or the first there with jobs. The project's loader copies the
+        definitions of each component, so two tables would define it twice.
         """
         tables = context.component_tree.get_all_components(ReplicatedTable)
-        first = next((table for table in tables if server in table.servers), self)
-        return first is self
+        there = [table for table in tables if server in table.servers] or [self]
+        return next((table for table in there if table.jobs), there[0]) is self
 
 
 class ExportScaffolder(dg.Scaffolder[Any]):

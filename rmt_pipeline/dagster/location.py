@@ -39,6 +39,7 @@ def rmt_table(
     *,
     servers: Sequence[str],
     ingest: Sequence[dg.AssetKey | dg.AssetsDefinition | str] = (),
+    jobs: bool = True,
 ) -> dg.Definitions:
     """A replicated table beside a project's own assets, in one statement:
 
@@ -52,14 +53,17 @@ def rmt_table(
     parts and partitions, and its checks. The jobs of workers and clean-up, the schedules and the
     sensors are there once for all tables of a server.
 
+    `jobs`: False when another code location has the jobs and sensors of these servers. They serve
+    all tables of a server; here are then this table's assets and checks, and a schedule for these.
+
     `ingest`: the assets that insert into the table. The location has to provide the resources, see
     `rmt_resources`. Raises ValueError without servers, and a UserError that names what is wrong
     with the CREATE TABLE.
     """
     definition = definition_of(table) if isinstance(table, str) else table
-    return dg.Definitions.merge(
-        replicated_tables(servers, {}), assets_of(definition, servers, ingest)
-    )
+    _require_any(servers)
+    given = machinery if jobs else checking
+    return dg.Definitions.merge(*map(given, servers), assets_of(definition, servers, ingest))
 
 
 def assets_of(
@@ -123,13 +127,17 @@ def replicated_tables(
     it. Sensors and workers serve every table of a server, whether it is named here or not.
     Definitions of several calls may be merged. Raises ValueError when there is no server.
     """
+    _require_any(servers)
+    return dg.Definitions.merge(
+        *(machinery(server) for server in servers), *_parts_and_checks(servers, tables)
+    )
+
+
+def _require_any(servers: Sequence[str]) -> None:
     if not servers:
         raise ValueError(
             f"{SERVERS_VARIABLE} names no server; write e.g. {SERVERS_VARIABLE}=r1"
         )
-    return dg.Definitions.merge(
-        *(machinery(server) for server in servers), *_parts_and_checks(servers, tables)
-    )
 
 
 def _parts_and_checks(
@@ -152,12 +160,23 @@ def machinery(server: str) -> dg.Definitions:
     """
     workers = [worker_job(server, pool) for pool in POOLS]
     clean_up = clean_up_job(server)
-    return dg.Definitions(
-        jobs=[*workers, clean_up, *maintenance_jobs(server)],
-        schedules=[checks_schedule(server), clean_up_schedule(server, clean_up)],
-        sensors=sensors_of(server, workers),
-        resources={STORES_NOTHING: dg.mem_io_manager},
+    return dg.Definitions.merge(
+        checking(server),
+        dg.Definitions(
+            jobs=[*workers, clean_up, *maintenance_jobs(server)],
+            schedules=[clean_up_schedule(server, clean_up)],
+            sensors=sensors_of(server, workers),
+            resources={STORES_NOTHING: dg.mem_io_manager},
+        ),
     )
+
+
+@functools.cache
+def checking(server: str) -> dg.Definitions:
+    """The schedule of the checks of this location's tables on a server; the same object each
+    time.
+    """
+    return dg.Definitions(schedules=[checks_schedule(server)])
 
 
 def servers_of_location() -> tuple[str, ...]:

@@ -65,6 +65,24 @@ def test_two_tables_on_three_servers_are_two_statements() -> None:
         assert all(server in name for name in checks)
 
 
+def test_a_second_location_has_a_table_on_servers_whose_jobs_another_one_has() -> None:
+    """Its own checks run there. In one location both kinds can be merged, in any order."""
+    second = rmt.rmt_table(VISITS, servers=SERVERS, jobs=False)
+    alone = dg.Definitions.merge(second, dg.Definitions(resources=rmt.rmt_resources()))
+    dg.Definitions.validate_loadable(alone)
+    assert not alone.sensors
+    assert {job.name for job in alone.resolve_all_job_defs()} == {
+        *(f"check_{server}" for server in SERVERS),
+        "__ASSET_JOB",
+    }
+    assert len(alone.resolve_job_def("check_r1").nodes) == 9
+    first = rmt.rmt_table(ORDERS, servers=SERVERS)
+    for both in ([first, second], [second, first]):
+        merged = dg.Definitions.merge(*both, dg.Definitions(resources=rmt.rmt_resources()))
+        assert len(merged.resolve_job_def("check_r1").nodes) == 2 * 9
+        assert merged.resolve_job_def("fetch_parts_r1")
+
+
 def test_the_resources_are_of_the_rmt_toml_that_is_named() -> None:
     with dg.build_resources(dict(rmt.rmt_resources("/etc/rmt/rmt.toml"))) as resources:
         assert resources.engine.config_path == "/etc/rmt/rmt.toml"
@@ -159,6 +177,30 @@ def test_a_component_is_the_same_in_yaml() -> None:
         ),
     }
     assert jobs.count("fetch_parts_r1") == 1, "both tables have one worker on a server"
+
+
+@experimental
+def test_a_project_beside_another_says_in_yaml_that_the_jobs_are_there() -> None:
+    """Also when only one of its tables says so."""
+    for jobs in ([False, False], [False, True]):
+        with create_defs_folder_sandbox() as sandbox:
+            for name, has in zip(("orders", "visits"), jobs, strict=True):
+                attributes = {
+                    "create": ORDERS.replace("orders", name),
+                    "servers": ["r1"],
+                    "jobs": has,
+                }
+                given = {
+                    "type": "rmt_pipeline.dagster.ReplicatedTable",
+                    "attributes": attributes,
+                }
+                sandbox.scaffold_component(
+                    rmt.ReplicatedTable, defs_path=name, defs_yaml_contents=given
+                )
+            with sandbox.build_all_defs() as definitions:
+                sensors = [sensor.name for sensor in definitions.sensors or ()]
+                assert len(definitions.resolve_job_def("check_r1").nodes) == 2 * 9
+        assert sensors.count("log_r1") == any(jobs)
 
 
 @experimental

@@ -21,8 +21,8 @@ from rmt_pipeline.replica.work.pools import Pool
 TICK_S = 5
 """Dagster's sensor loop is not faster than this, whatever interval a sensor asks for."""
 TWICE = (
-    "nothing is done twice, but watching costs twice; set RMT_REPLICA so that only one code "
-    "location has the server"
+    "nothing is done twice, but watching costs twice; declare its tables with jobs=False in one of "
+    "the two, or set RMT_REPLICA where the location is the package's own"
 )
 
 
