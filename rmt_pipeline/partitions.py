@@ -4,7 +4,7 @@ Imports inside methods are for start-up time.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings, query_settings
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.caught_up import require_dropped, wait_until_dropped
 from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.insert.result import InsertResult
 from rmt_pipeline.replica.partitions.attach import (
@@ -141,14 +142,23 @@ class Partitions(ABC):
         """ATTACH PARTITION (an id) or PART from this replica's `detached/`; all of it if neither is
         given (spec §9.5). Each part gets a new block number and comes to every replica. A damaged
         part stays where it is. The same part is attached once, unless `insert_deduplicate` is 0.
-        Waits for the other replicas as `alter_sync` says.
+        Waits until what is to be dropped here before is, as long as `receive_timeout`, and then for
+        the other replicas as `alter_sync` says.
 
-        Raises BadDetachedPart, and what `insert` raises; Unfinished when waiting ended first.
+        Raises BadDetachedPart, Unavailable, and what `insert` raises; Unfinished when waiting ended
+        first.
         """
         query = query_settings(settings)
+        only = partition if part is None else part.partition
+        wait_until_dropped(self._living, None if only is None else [only], query)
+
+        def commit(insertion: Insertion, partitions: Collection[str]) -> InsertResult:
+            require_dropped(self._living, partitions)
+            return self._run(insertion, query)
+
         attached = attach(
             self.replica,
-            lambda insertion: self._run(insertion, query),
+            commit,
             partition=partition,
             part=part,
             deduplicate=query.insert_deduplicate,

@@ -1,10 +1,18 @@
 """A replica's parts and queue, read after everything in the log has been copied to its queue."""
 
+from collections.abc import Callable, Collection
+from contextlib import suppress
+
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import Conflict
+from rmt_pipeline.protocol.errors import Conflict, ReplicaRetired, Unavailable
+from rmt_pipeline.protocol.log.entry import LogEntry, drop_range_of, partitions_about
+from rmt_pipeline.protocol.parts.holdings import Holdings
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.pull_log import Pulled, PutOff, pull_log
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, sweep_snapshot
+from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, parts_now, sweep_snapshot
+
+LOOK_EVERY_S = 0.1  # the pause between two looks at a replica that is behind
 
 
 def caught_up(replica: Replica, put_off: PutOff | None = None) -> tuple[Pulled, QueueSnapshot]:
@@ -31,3 +39,53 @@ def caught_up(replica: Replica, put_off: PutOff | None = None) -> tuple[Pulled, 
         f"{replica} was cloned or gave up parts each of {limits.LOOK_ROUNDS_MAX} times while it "
         "was looked at what it has; nothing was changed, try again"
     )
+
+
+def takes_some(entry: LogEntry, there: Holdings) -> bool:
+    """Whether the entry has yet to drop some of these parts."""
+    dropped = drop_range_of(entry)
+    return dropped is not None and any(map(dropped.contains, there.names(dropped.partition)))
+
+
+def require_dropped(living: Callable[[], Replica], partitions: Collection[str] | None) -> None:
+    """Raise Unavailable if the replica has parts of these partitions that a drop in the log takes.
+    Whoever brings others now lets its readers see both (P14).
+    """
+    if node := _yet_to_drop(living, partitions):
+        raise Unavailable(
+            f"{living()} has yet to carry out {node}, which drops what is there; nothing was "
+            "changed. Try again when it has: SYSTEM SYNC REPLICA waits for it, "
+            "system.replication_queue says what it waits for"
+        )
+
+
+def wait_until_dropped(
+    living: Callable[[], Replica], partitions: Collection[str] | None, query: QuerySettings
+) -> None:
+    """Wait, as long as `receive_timeout`, until `require_dropped` would not raise. None: all
+    partitions.
+    """
+    clock = living().clock
+    deadline_s = clock.monotonic_s() + query.receive_timeout
+    while _yet_to_drop(living, partitions) and clock.monotonic_s() < deadline_s:
+        clock.sleep_s(LOOK_EVERY_S)
+
+
+def _yet_to_drop(living: Callable[[], Replica], partitions: Collection[str] | None) -> str:
+    """The first entry that drops parts of these partitions which are here; "" if there is none."""
+    with suppress(ReplicaRetired):  # its session has just ended: the next one is asked
+        return _first_drop(living(), partitions)
+    return _first_drop(living(), partitions)
+
+
+def _first_drop(replica: Replica, partitions: Collection[str] | None) -> str:
+    there = parts_now(replica.keeper, replica.paths, replica.memory.queue)
+    if partitions is not None and not any(map(there.names, partitions)):
+        return ""
+    put_off = None if partitions is None else PutOff(frozenset(partitions))
+    _, snapshot = caught_up(replica, put_off)
+    for node, entry in snapshot.entries.items():
+        is_meant = partitions is None or not partitions_about(entry).isdisjoint(partitions)
+        if is_meant and takes_some(entry, snapshot.parts):
+            return node
+    return ""

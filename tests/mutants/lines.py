@@ -1060,6 +1060,22 @@ MUTANTS: tuple[LineMutant, ...] = (
         f"{VIEW}::test_a_larger_part_waits_for_drops_behind_which_some_of_its_rows_come",
     ),
     LineMutant(
+        "attach: what a DETACH has copied comes before that takes it away",
+        "rmt_pipeline/partitions.py",
+        "            require_dropped(self._living, partitions)\n",
+        "            pass\n",
+        "tests/unit/replica/partitions/test_what_came_after.py"
+        "::test_nor_if_the_detach_begins_when_an_attach_has_waited_for_none",
+    ),
+    LineMutant(
+        "attach: a DETACH that is under way is not waited for",
+        "rmt_pipeline/partitions.py",
+        "        wait_until_dropped(self._living, None if only is None else [only], query)\n",
+        "        pass\n",
+        "tests/unit/replica/partitions/test_what_came_after.py"
+        "::test_an_attach_waits_for_the_detach",
+    ),
+    LineMutant(
         "queue: a part is dropped before a replacement brings it",
         f"{PROTOCOL}/queue/rules.py",
         "    DropPart: (_no_overlapping_drop, _replacement_came_first, _detached_first),\n",

@@ -44,11 +44,11 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.protocol.text import require_path
+from rmt_pipeline.replica.caught_up import LOOK_EVERY_S
 from rmt_pipeline.replica.fetch import difference_from_promise
 from rmt_pipeline.replica.life.create import at_version
 from rmt_pipeline.replica.partitions.drop import Living, require_partition
 from rmt_pipeline.replica.partitions.from_table import (
-    LOOK_EVERY_S,
     column_difference,
     stored_types,
     why_behind,

@@ -29,7 +29,11 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.replica.caught_up import caught_up
+from rmt_pipeline.replica.caught_up import (
+    LOOK_EVERY_S,
+    caught_up,
+    takes_some,
+)
 from rmt_pipeline.replica.forget import forget
 from rmt_pipeline.replica.partitions.drop import Living
 from rmt_pipeline.replica.partitions.swap import (
@@ -49,8 +53,6 @@ from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.keeper import Check, Op
 from rmt_pipeline.zookeeper.snapshot import awaiting_quorum
-
-LOOK_EVERY_S = 0.1  # the pause between two looks at a source that is behind
 
 
 class CannotReplace(UserError):
@@ -342,10 +344,8 @@ def why_behind(
         if isinstance(entry, MergeParts | MutatePart):
             continue
         dropped = drop_range_of(entry)
-        takes = dropped is not None and any(
-            dropped.contains(part) for part in there.names(dropped.partition)
-        )
-        if takes and dropped is not None and _is_among(dropped, partitions):
+        is_meant = dropped is not None and _is_among(dropped, partitions)
+        if is_meant and takes_some(entry, there):
             return key
         if any(
             _is_among(part, partitions) and there.current.containing(part) is None

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from rmt_pipeline.protocol.errors import Unavailable
 from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.replica.partitions import attach as attaching
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.zookeeper.keeper import Delete
 from tests.support.local_replicas import Replicas, partitioned
@@ -84,3 +86,56 @@ def test_what_came_after_is_not_begun_beside_a_drop_that_is_under_way(replicas):
     assert [one.kind for one in executor.carry_out(batch)] == ["DROP_RANGE"]
     replicas.work_off("r2")
     assert rows(replicas, "r2") == OLD
+
+
+def half_detach(replicas):
+    """r1 has copied the parts, and has them still."""
+    replicas.table("r1").drop_partitions(["1"], detach=True, settings=NOW)
+    pull_log(replicas["r1"])
+    with faulty(replicas["r1"].keeper, forgets_parts, landed=False, times=4):
+        [done] = replicas.executor("r1", "fetch").step(None).done
+    assert done.error
+    assert len(replicas.stores["r1"].detached()) == 2
+
+
+def test_what_a_detach_has_copied_is_not_attached_before_it_has_taken_it_away(replicas):
+    """P14. Here readers would see each row twice, until the detach is tried again."""
+    half_detach(replicas)
+    with pytest.raises(Unavailable, match="has yet to carry out queue-0000000000, which drops"):
+        replicas.table("r1").attach("1")
+    assert rows(replicas, "r1") == OLD
+    replicas.clock.passed_s += 100
+    replicas.work_off()
+    assert rows(replicas, "r1") == []
+    replicas.table("r1").attach("1")
+    assert rows(replicas, "r1") == OLD
+
+
+def test_nor_if_the_detach_begins_when_an_attach_has_waited_for_none(replicas, monkeypatch):
+    """P14. What it had taken up is given back."""
+    choose = attaching._choose
+
+    def then(*asked):
+        half_detach(replicas)
+        return choose(*asked)
+
+    monkeypatch.setattr(attaching, "_choose", then)
+    with pytest.raises(Unavailable, match="has yet to carry out queue-0000000000, which drops"):
+        replicas.table("r1").attach("1")
+    assert rows(replicas, "r1") == OLD
+    assert replicas.stores["r1"].detached() == ["1_0_0_0", "1_1_1_0"]
+
+
+def test_an_attach_waits_for_the_detach(replicas, monkeypatch):
+    half_detach(replicas)
+
+    def time_passes(seconds):
+        replicas.clock.passed_s += 100
+        replicas.work_off("r1")
+
+    monkeypatch.setattr(
+        type(replicas.clock), "sleep_s", lambda _, seconds: time_passes(seconds)
+    )
+    assert len(replicas.table("r1").attach("1").parts) == 2
+    assert rows(replicas, "r1") == OLD
+    assert replicas.stores["r1"].detached() == []
