@@ -321,10 +321,7 @@ class Replica:
         before may be another one's. For what changes the disk before the first multi asserts it.
         """
         if self.creation and self.keeper.exists(self.creation) is None:
-            raise ReplicaDropped(
-                f"{self} is not the replica that this was meant for: that one was dropped, or "
-                "ZooKeeper lost it, or it was made again by SYSTEM RESTORE REPLICA"
-            )
+            raise not_meant(self)
 
     @property
     def session(self) -> Keeper:
@@ -419,6 +416,14 @@ def asserting_active(replica: Replica, therefore: str) -> Iterator[None]:
         if refused.path != replica.paths.is_active:
             raise
         raise not_active(replica, therefore) from refused
+
+
+def not_meant(replica: Replica) -> ReplicaDropped:
+    """The error to raise when another replica has the place of the one that is meant."""
+    return ReplicaDropped(
+        f"{replica} is not the replica that this was meant for: that one was dropped, or ZooKeeper "
+        "lost it, or it was made again by SYSTEM RESTORE REPLICA"
+    )
 
 
 def lost_error(replica: Replica) -> TableIsReadOnly:

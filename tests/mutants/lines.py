@@ -651,9 +651,9 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "restore: the definition is that of before the disk was looked at",
-        f"{REPLICA}/life/restore.py",
-        "    replica.definition = replica.update_definition(lambda now: now)",
-        "    pass",
+        f"{REPLICA}/life/announce.py",
+        "replica.update_definition(lambda now: replace(now, restored=restored))",
+        "replace(replica.definition, restored=restored)",
         "tests/unit/replica/life/test_after_restore.py"
         "::test_an_alter_that_another_process_takes_up_meanwhile_is_restored",
     ),
@@ -713,8 +713,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "restore: the replica that is made again is the one of before",
         f"{REPLICA}/life/announce.py",
-        "replace(replica.definition, restored=replica.ids.new_id()).creation",
-        "replica.definition.creation",
+        "restored = replica.ids.new_id()",
+        "restored = replica.definition.restored",
         "tests/unit/replica/life/test_after_restore.py",
     ),
     LineMutant(

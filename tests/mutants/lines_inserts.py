@@ -87,6 +87,20 @@ INSERT_MUTANTS = (
         "::test_a_drop_that_is_noted_and_not_carried_out_yet_stays_noted",
     ),
     LineMutant(
+        "alter: who means the replica of before a restore takes up an ALTER",
+        f"{REPLICA}/alter/apply.py",
+        "        if before.creation != replica.definition.creation:\n",
+        "        if before.uuid != replica.definition.uuid:\n",
+        f"{AFTER}::test_an_alter_of_before_that_is_taken_up_afterwards_stops_no_server",
+    ),
+    LineMutant(
+        "restore: a replica that an older copy of ZooKeeper knows is the one of before",
+        f"{REPLICA}/life/announce.py",
+        "and made.created_zxid < restoring.created_zxid\n",
+        "and made.created_zxid > restoring.created_zxid\n",
+        f"{AFTER}::test_an_alter_of_before_that_is_taken_up_afterwards_stops_no_server",
+    ),
+    LineMutant(
         "restore: what merges went across is what stays",
         "rmt_pipeline/protocol/restoring.py",
         "        and covering.blocks_count > 1\n",

@@ -23,7 +23,7 @@ from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.backoff import Backoff, record_failure
 from rmt_pipeline.replica.finish import finish_entries
 from rmt_pipeline.replica.mutations.mutations import load_mutations
-from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.replica import Replica, not_meant
 from rmt_pipeline.zookeeper.alter_transactions import alter_records, applied_alter
 from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused
 from rmt_pipeline.zookeeper.snapshot import noted_mutations
@@ -93,11 +93,15 @@ def apply_alter_metadata(replica: Replica, node: str, entry: AlterMetadata) -> N
 
 
 def take_up(replica: Replica, metadata: str, columns: str, version: int) -> TableDefinition:
-    """Make these texts the definition on this host's disk, unless that is newer already."""
+    """Make these texts the definition on this host's disk, unless that is newer already. Raises
+    ReplicaDropped if the replica that is meant was made again since.
+    """
     records = alter_records(replica.keeper, replica.table, version)
     history = history_of(records)
 
     def change(before: TableDefinition) -> TableDefinition:
+        if before.creation != replica.definition.creation:
+            raise not_meant(replica)
         if before.metadata_version >= version:
             return before
         return definition_of_texts(before, metadata, columns, version, history)

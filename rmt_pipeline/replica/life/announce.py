@@ -98,19 +98,51 @@ def announce(replica: Replica, creator: bytes, disk: DiskParts) -> int:
     return inserts
 
 
-def new_creation(replica: Replica) -> str:
-    """Return a new name for the node that says which replica this is. It is not the earlier one:
-    the versions and numbers of all nodes begin anew, and a process that lives through a restore
-    still remembers the earlier ones. The server adopts the new name when it starts the replica.
+def become_another(replica: Replica) -> str:
+    """Make this another replica in the server's catalog, and return the name of the node that says
+    so in ZooKeeper: the versions and numbers of all nodes begin anew, and a process that lives
+    through a restore still remembers the earlier ones.
+
+    The catalog comes first, after the disk was looked at. An ALTER that such a process has taken up
+    by then, and made parts with, is announced; and it takes up no other one (`alter.apply`): the
+    server would find a structure that ZooKeeper does not know, and not start.
     """
-    return replace(replica.definition, restored=replica.ids.new_id()).creation
+    restored = replica.ids.new_id()
+    replica.become(replica.update_definition(lambda now: replace(now, restored=restored)))
+    return replica.definition.creation
+
+
+def _become_another_there(replica: Replica) -> list[Op]:
+    """Do the same for a replica that ZooKeeper has: return what replaces its node, unless an
+    earlier try of this restore has made it.
+    """
+    keeper, paths = replica.session, replica.paths
+    [names] = keeper.children_many([paths.creations])
+    found = replica.definition.of_creation(names or ())
+    if found is None:
+        return transactions.note_creation(paths, become_another(replica))
+    node = paths.creation(found.creation)
+    restoring, made = keeper.exists_many([replica.table.restoring, node])
+    if (
+        restoring is not None
+        and made is not None
+        and made.created_zxid < restoring.created_zxid
+    ):
+        return [Delete(node), Create(paths.creation(become_another(replica)))]
+    replica.become(replica.update_definition(lambda now: replace(now, restored=found.restored)))
+    return []
 
 
 def _ensure_replica(replica: Replica, creator: bytes, guard: Op, log: int) -> None:
     keeper, table, paths = replica.session, replica.table, replica.paths
+    is_new = keeper.exists(paths.root) is None
+    if is_new:
+        creation = become_another(replica)
+    else:
+        keeper.multi([guard, *_become_another_there(replica)])
     metadata, columns = texts_of(replica)
     version = replica.definition.metadata_version
-    if keeper.exists(paths.root) is None:
+    if is_new:
         stat = keeper.exists(table.replicas)
         ops = transactions.create_replica(
             paths,
@@ -119,7 +151,7 @@ def _ensure_replica(replica: Replica, creator: bytes, guard: Op, log: int) -> No
             columns=columns,
             metadata_version=version,
             creator=creator,
-            creation=new_creation(replica),
+            creation=creation,
         )
         announce = transactions.announce_replica(
             table, replica.name, 0 if stat is None else stat.version

@@ -64,7 +64,7 @@ from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.restoring import Promised, United, unite
 from rmt_pipeline.replica.forget import forget, forget_copy, forget_lost
 from rmt_pipeline.replica.insert.record import read_record
-from rmt_pipeline.replica.life.announce import announce, new_creation, texts_of
+from rmt_pipeline.replica.life.announce import announce, become_another, texts_of
 from rmt_pipeline.replica.life.create import (
     at_version,
     check_structure,
@@ -161,11 +161,10 @@ def restore(replica: Replica, creator: bytes) -> Restored:
     Raises NothingToRestore; UserError if the table is active, or other replicas have to be restored
     first; Conflict if another process restores or removes the table: repeat it.
     """
+    replica = replace(replica)  # it becomes another one: not the one that other threads mean
     keeper, table = replica.session, replica.table
     keeper.sync("/")  # else a ZooKeeper server that is behind may answer with an older table
     disk = parts_of_disk(replica)
-    # A process that lived on may have taken up an ALTER, and made parts with it.
-    replica.definition = replica.update_definition(lambda now: now)
     for part in replica.store.marks.given_up():  # from now on another part may have its name
         replica.store.marks.looked_again(part)
     if not _begin(replica):
@@ -712,11 +711,12 @@ def _join(replica: Replica, creator: bytes, disk: DiskParts) -> Restored:
     if read is None:
         raise Conflict(f"{table.root} is being dropped; try again")
     (metadata, metadata_stat), (columns, _) = read
-    check_structure(replica.definition, metadata, columns, table.root)
     if replica.name in names:
         raise NothingToRestore(
             f"{replica} is in ZooKeeper already, and clones another replica when its server runs"
         )
+    creation = become_another(replica)
+    check_structure(replica.definition, metadata, columns, table.root)
     equal = _equal_elsewhere(replica, names, disk)
     definition = at_version(keeper, table, replica.definition, metadata_stat.version)
     ops: list[Op] = [
@@ -728,7 +728,7 @@ def _join(replica: Replica, creator: bytes, disk: DiskParts) -> Restored:
             columns=columns,
             metadata_version=metadata_stat.version,
             creator=creator,
-            creation=new_creation(replica),
+            creation=creation,
         ),
         transactions.announce_replica(table, replica.name, stat.version),
     ]

@@ -17,10 +17,13 @@ from rmt_pipeline.protocol.errors import (
     TableIsReadOnly,
 )
 from rmt_pipeline.protocol.mutations import Mutations
+from rmt_pipeline.protocol.nodes.columns import columns_text
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
+from rmt_pipeline.protocol.nodes.metadata import metadata_text
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.replica.alter.apply import take_up
 from rmt_pipeline.replica.assign.merges import (
     Nothing,
     assign_merge,
@@ -304,6 +307,54 @@ def test_an_alter_that_another_process_takes_up_meanwhile_is_restored(two: Disas
     columns, _ = one.session.get(one.paths.columns)
     assert b"`m` Int64" in columns
     assert one.session.get(one.paths.metadata_version)[0] == b"1"
+
+
+@pytest.mark.parametrize("late", ["one is waited for", "it is open", "its server runs"])
+@pytest.mark.parametrize("older", [False, True])
+def test_an_alter_of_before_that_is_taken_up_afterwards_stops_no_server(
+    two: Disaster, late: str, older: bool
+) -> None:
+    """A process had read the entry when ZooKeeper lost the table, or went back. What it takes up
+    after the replica was announced would not be in ZooKeeper.
+    """
+    two.insert("r1", 1)
+    old = replace(two["r1"], keeper=two.zookeeper.connect())
+    added = old.definition.with_columns((*old.definition.columns, Column("m", "Int64")))
+    metadata, columns = metadata_text(added), columns_text(added.columns)
+
+    def of_the_catalog(change: Callable[[TableDefinition], TableDefinition]) -> TableDefinition:
+        return two["r1"].update_definition(change)
+
+    old.update_definition = of_the_catalog
+
+    def take_up_late() -> None:
+        with suppress(ReplicaDropped):
+            take_up(old, metadata, columns, 1)
+
+    if older:
+        two.note()
+        two["r1"].store.marks.note_log_seen(100)
+        two["r2"].store.marks.note_log_seen(100)
+        for name in ("r1", "r2"):
+            two.stop(name)
+            two.connect(name)
+    else:
+        delete_tree(two.zookeeper.connect(), two["r1"].table.root)
+    two.clock.passed_s += 1000
+    two.restore("r1")
+    if late == "one is waited for":
+        take_up_late()
+    two.restore("r2")
+    if late == "it is open":
+        take_up_late()
+    two.start("r1")
+    if late == "its server runs":
+        take_up_late()
+        two.stop("r1")
+        two.start("r1")
+    two.live_on()
+    assert two["r1"].definition.columns == added.columns[:1]
+    assert two.values("r2") == Counter([1])
 
 
 def test_no_mutation_is_noted_as_finished_because_one_of_before_was(two: Disaster) -> None:
