@@ -1076,6 +1076,20 @@ MUTANTS: tuple[LineMutant, ...] = (
         "::test_an_attach_waits_for_the_detach",
     ),
     LineMutant(
+        "queue: a replacement waits for a drop that waits for it",
+        f"{PROTOCOL}/queue/view.py",
+        "        return isinstance(state.entries[node], ReplaceRange) and any(\n",
+        "        return False and any(\n",
+        f"{VIEW}::test_a_replacement_takes_a_larger_part_before_drops_that_wait_for_it",
+    ),
+    LineMutant(
+        "queue: what waits for an earlier drop is asked one by one",
+        f"{PROTOCOL}/queue/state.py",
+        "        if not first_drops:\n",
+        "        if True:\n",
+        f"{KEPT_VIEW}::test_what_waits_for_an_earlier_drop_is_not_asked_one_by_one",
+    ),
+    LineMutant(
         "queue: a part is dropped before a replacement brings it",
         f"{PROTOCOL}/queue/rules.py",
         "    DropPart: (_no_overlapping_drop, _replacement_came_first, _detached_first),\n",

@@ -6,7 +6,7 @@ P9). A worker that looks often makes each state from the one before. The result 
 that is built anew: tests/property/test_queue.py compares them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from typing import assert_never
 
@@ -72,7 +72,7 @@ class QueueState:
     """The queue's working sets. A value: nothing in it changes once it is made.
 
     * `entries`: the entries by queue node, in queue order;
-    * `lanes`: their nodes by lane, each in queue order;
+    * `lanes`: their nodes by lane, each in queue order, with the partition ("" for an ALTER);
     * `claims`: the claims of running entries, by queue node;
     * `holdings`: the parts that this replica has; `current`: the maximal ones;
     * `covered`: the nodes of entries of which nothing is left to do, each with the part of
@@ -142,7 +142,7 @@ class QueueState:
     def _build(self) -> None:
         assert list(self.entries) == sorted(self.entries), "entries come in queue order"
         self.virtual = self.current.copy()
-        self.lanes: dict[Lane, dict[str, None]] = {lane: {} for lane in Lane}
+        self.lanes: dict[Lane, dict[str, str]] = {lane: {} for lane in Lane}
         self.touched = PartIndex()
         self.drops = PartIndex()
         self.drop_parts = PartIndex()
@@ -252,7 +252,7 @@ class QueueState:
             self.virtual.remove_covered(entry.part)
 
     def _index_entry(self, node: str, entry: LogEntry) -> None:
-        self.lanes[lane_of(entry)][node] = None
+        self.lanes[lane_of(entry)][node] = "".join(partitions_about(entry))
         for part in touched_by(entry):
             self.touched.add(part, node)
         dropped = drop_range_of(entry)
@@ -284,6 +284,25 @@ class QueueState:
         covering = None if part is None else self.current.containing(part)
         if covering is not None:
             self.covered[node] = covering
+
+    def lanes_to_ask(self) -> Mapping[Lane, Collection[str]]:
+        """The lanes without entries that wait for an earlier drop in their partition, but for the
+        first of each partition. There may be ten thousand of them while a drop is carried out.
+        """
+        first_drops, first_behind = self.first_drops, dict[str, str]()
+        if not first_drops:
+            return self.lanes
+        return {
+            lane: nodes
+            if lane is Lane.DROPS
+            else [
+                node
+                for node, partition in nodes.items()
+                if first_drops.get(partition, node) >= node
+                or first_behind.setdefault(partition, node) == node
+            ]
+            for lane, nodes in self.lanes.items()
+        }
 
     def names(self, partition: str) -> frozenset[PartName]:
         """Every part of the partition that this replica has in ZooKeeper, covered ones too."""

@@ -123,9 +123,11 @@ class QueueView:
 
         Drops come first, so that no part is fetched that a drop would take away (spec §4.2).
         Fetches of newly inserted parts and of parts that this replica has lost, which may be a
-        whole table, take turns, so that neither kind waits for the other.
+        whole table, take turns, so that neither kind waits for the other. What waits for an earlier
+        drop, but for the first of each partition, comes last.
         """
-        return list(_in_turn(self._state.lanes))
+        first = dict.fromkeys(_in_turn(self._state.lanes_to_ask()))
+        return [*first, *(node for node in self._state.entries if node not in first)]
 
     def decide(self, node: str, facts: Facts) -> Decision:
         """What to do about one entry. `node` must be in the queue."""
@@ -202,7 +204,8 @@ class QueueView:
     ) -> Plan:
         """The `run` and `done` that `plan` gives, without asking the rules about entries that can't
         run: once an entry was refused because its lane is shut (`is_shut`), no other one of that
-        lane is asked. `wait` has only entries that were asked. `skip` are lanes that the caller
+        lane is asked, nor are those that wait for an earlier drop in their partition, but for the
+        first of each. `wait` has only entries that were asked. `skip` are lanes that the caller
         leaves to other workers. `done` is in queue order.
 
         Entries of `later` are not asked either. Such an entry matters only to one that overlaps it;
@@ -213,7 +216,7 @@ class QueueView:
         run: list[tuple[str, LogEntry]] = []
         wait: list[tuple[str, str]] = []
         shut = set(skip)
-        for node in _in_turn(state.lanes, shut) if limit else ():
+        for node in _in_turn(state.lanes_to_ask(), shut) if limit else ():
             if node in later or node in state.claims or node in state.covered:
                 continue
             entry = state.entries[node]
@@ -260,7 +263,10 @@ class QueueView:
                 "and a drop may come before it"
             )
         for dropped, drop_node in state.drop_parts.overlapping(part):
-            return Refusal(f"{drop_node}, which drops part {dropped}, must run before {part}")
+            if not self._waits_for(drop_node, node):
+                return Refusal(
+                    f"{drop_node}, which drops part {dropped}, must run before {part}"
+                )
         early = self._drop_before(part, node)
         if early is not None:
             return Refusal(f"{early} must run before {part}, which has rows that came after it")
@@ -280,9 +286,22 @@ class QueueView:
         for other in sorted(state.drops.nodes_in(part.partition) - {node}):
             dropped = drop_range_of(state.entries[other])
             assert dropped is not None
-            if other < last and not (own is not None and own.contains(dropped)):
+            takes_it = own is not None and own.contains(dropped)
+            if other < last and not takes_it and not self._waits_for(other, node):
                 return other
         return None
+
+    def _waits_for(self, drop_node: str, node: str) -> bool:
+        """Whether the drop waits for the replacement at `node`, or for one behind it that waits for
+        that: they have yet to bring what it drops, which nobody sees here until then.
+        """
+        state = self._state
+        entry = state.entries.get(drop_node)
+        if not isinstance(entry, DropPart) or node not in state.entries:
+            return False
+        return isinstance(state.entries[node], ReplaceRange) and any(
+            node <= other < drop_node for _, other in state.replacements.overlapping(entry.part)
+        )
 
     def is_dropped_later(self, part: PartName, node: str) -> bool:
         """Whether an entry behind `node` drops the part, by itself or within a range. A replica
@@ -318,7 +337,7 @@ class QueueView:
 
 
 def _in_turn(
-    lanes: Mapping[Lane, Mapping[str, None]], shut: AbstractSet[Lane] = frozenset()
+    lanes: Mapping[Lane, Collection[str]], shut: AbstractSet[Lane] = frozenset()
 ) -> Iterator[str]:
     """The nodes in the order of `QueueView.order`. Lanes in `shut`, to which the caller may add
     while it iterates, may be left out.

@@ -214,6 +214,22 @@ def test_a_look_costs_what_has_changed() -> None:
     assert calls_of(lambda: first.choose(one_slot, 9, later={node(999)})) < 2000
 
 
+@pytest.mark.parametrize("claimed", [(), (1,)])
+def test_what_waits_for_an_earlier_drop_is_not_asked_one_by_one(
+    claimed: tuple[int, ...],
+) -> None:
+    """However many entries there are. One of them tells why."""
+    behind = [get(f"{number}_{number}_0") for number in range(7, 1000)]
+    entries = numbered([get("6_6_0"), drop_part("3_3_0"), *behind, get("b_1_1_0")])
+    one = view(entries, "3_3_0", *claimed)
+    plan = one.choose(Facts(), 10)
+    chosen = {name for name, _ in plan.run} | ({node(1)} if claimed else set())
+    assert chosen == {node(0), node(1), node(995)}
+    assert plan.wait == ((node(2), "queue-0000000001, which drops all_3_3_0, must run first"),)
+    assert calls_of(lambda: one.choose(Facts(), 10)) < 2500
+    assert plan.run == one.plan(Facts(), 10).run
+
+
 def asked(index: PartIndex, text: str) -> set[str]:
     return {f"{name} {owner[-2:]}" for name, owner in index.overlapping(part(text))}
 

@@ -236,6 +236,19 @@ def test_a_replacement_takes_a_larger_part_when_it_takes_away_what_came_before()
     )
 
 
+@pytest.mark.parametrize(
+    "dropping", [[drop_part("6_6_0")], [replace(0, "8_8_0"), drop_part("8_8_0")]]
+)
+def test_a_replacement_takes_a_larger_part_before_drops_that_wait_for_it(dropping) -> None:
+    """P12. Nobody has the smaller one any more; and what they drop is not here before it."""
+    brought = [replace(4, "5_5_0 6_6_0"), *dropping]
+    claims = {0: "5_5_0 6_6_0"}
+    view = queue(*brought, get("9_9_0"), merge("5_5_0 9_9_0"), claims=claims)
+    assert view.may_take_actual_part(part("5_9_1"), node(0)) is None
+    view = queue(*brought, mutate("5_5_0", "5_5_0_7"), claims=claims)
+    assert view.may_take_actual_part(part("5_5_0_7"), node(0)) is None
+
+
 def test_a_drop_takes_the_entries_inside_its_range_with_it() -> None:
     """P14, spec §4.11, §16.5 D1."""
     view = queue(

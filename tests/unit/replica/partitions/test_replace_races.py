@@ -10,6 +10,7 @@ import pytest
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.mutations.mutations import create_mutation
+from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.zookeeper.keeper import Op
 from tests.support.local_replicas import Replicas, partitioned
 from tests.support.lost_answers import allocates, before
@@ -95,6 +96,41 @@ def test_who_carries_it_out_after_its_source_has_changed_has_the_same_rows(
     clean_up(two.s)
     work(two.t)
     assert rows(two.t, "r1") == rows(two.t, "r2") == ALL
+
+
+def mutated_after(t: Replicas) -> list[tuple[int, int]]:
+    create_mutation(t["r1"], "DELETE WHERE n = 1")
+    assign_mutations(t["r1"])
+    return [(1, 10), (2, 2)]
+
+
+def merged_after(t: Replicas) -> list[tuple[int, int]]:
+    insert(t, (1, 12))
+    optimize_partition(t["r1"], "1", final=True, skip_merged=False)
+    return [(1, 10), (1, 12), (2, 2)]
+
+
+@pytest.mark.parametrize("change", [mutated_after, merged_after])
+def test_who_is_behind_when_one_of_its_parts_is_dropped_and_the_other_is_in_a_larger_one(
+    two: Two, change: Callable[[Replicas], list[tuple[int, int]]]
+) -> None:
+    """P12. The drop waits for the replacement; that has to take the larger part, which came behind
+    the drop.
+    """
+    filled(two)
+    two.replace()
+    work(two.t, "r1")
+    merged(two.s)
+    clean_up(two.s)  # r2 has no copy to link
+    (dropped,) = (one.name for one in two.t.table("r1").parts() if one.name.block_min == 3)
+    two.t.table("r1").drop_part(dropped, settings=NOW)
+    left = change(two.t)
+    work(two.t, "r1")
+    for _ in range(2):
+        two.t.clock.passed_s += 10_000
+        carry_out(two.t["r1"], plan_clean_up(two.t["r1"]))
+    work(two.t)
+    assert rows(two.t, "r2") == rows(two.t, "r1") == left
 
 
 def test_the_source_is_replaced_in_its_turn_meanwhile(two: Two) -> None:
