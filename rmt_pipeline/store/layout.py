@@ -72,6 +72,8 @@ DetachReason = Literal[
 ]
 DETACH_REASONS: tuple[DetachReason, ...] = get_args(DetachReason)
 
+TEMPORARY = "tmp_"
+"""Is in the names of staged directories, and of those that are moved or being removed."""
 _STAGED = re.compile(
     rf"tmp_({'|'.join(STAGE_KINDS)})_([A-Za-z0-9_-]+)_([0-9a-f]{{32}})", re.ASCII
 )

@@ -339,9 +339,13 @@ class PartStore:
         return [
             name
             for name in self._disk.list(self._root)
-            if layout.parse_staged(name) is not None
-            or layout.parse_moved(name) is not None
-            or layout.is_deleting(name)
+            if layout.TEMPORARY
+            in name  # nearly all others are parts, perhaps tens of thousands
+            and (
+                layout.parse_staged(name) is not None
+                or layout.parse_moved(name) is not None
+                or layout.is_deleting(name)
+            )
         ]
 
     def staged_at(self, name: str) -> tuple[float, str] | None:
