@@ -264,14 +264,29 @@ class Choice:
     merge_type: MergeType
 
 
-def select_and_assign(replica: Replica, *, aggressive: bool) -> Assigned | Nothing:
+def select_and_assign(
+    replica: Replica,
+    *,
+    aggressive: bool,
+    deduplicate: bool = False,
+    deduplicate_by: tuple[str, ...] = (),
+) -> Assigned | Nothing:
     """Choose the merge that is most worth it in any partition, and assign it (spec §6.1).
 
     `aggressive` is OPTIMIZE without FINAL: it takes less balanced ranges too.
     """
     view = merge_view(replica)
     choice = choose_merge(replica, view, aggressive=aggressive)
-    return choice if isinstance(choice, Nothing) else assign_choice(replica, view, choice)
+    if isinstance(choice, Nothing):
+        return choice
+    return assign_merge(
+        replica,
+        view,
+        choice.sources,
+        deduplicate=deduplicate,
+        deduplicate_by=deduplicate_by,
+        merge_type=choice.merge_type,
+    )
 
 
 def assign_choice(replica: Replica, view: MergeView, choice: Choice) -> Assigned | Nothing:

@@ -65,7 +65,13 @@ def optimize(
     if replica.keeper.exists(replica.paths.is_active) is None:
         raise not_active(replica, "it assigns no merges")
     if wanted.partition is None and not wanted.final:
-        outcomes = [select_and_assign(living(), aggressive=True)]
+        outcome = select_and_assign(
+            living(),
+            aggressive=True,
+            deduplicate=wanted.deduplicate,
+            deduplicate_by=wanted.deduplicate_by,
+        )
+        outcomes = [outcome]
     elif wanted.partition is not None and (unknown := _unknown(living(), wanted.partition)):
         outcomes = [Nothing(unknown)]
     else:

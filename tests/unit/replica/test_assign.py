@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.protocol.log.codec import encode
+from rmt_pipeline.protocol.log.codec import decode, encode
 from rmt_pipeline.protocol.log.entry import GetPart
 from rmt_pipeline.protocol.nodes.formats import MutationEntry
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign import merges as assign
 from rmt_pipeline.replica.assign import mutations as assign_mutations
 from rmt_pipeline.replica.assign.merges import (
@@ -20,11 +21,13 @@ from rmt_pipeline.replica.assign.merges import (
     merge_view,
     optimize_partition,
 )
+from rmt_pipeline.replica.assign.optimize import OptimizeRequest, optimize
 from rmt_pipeline.replica.life.clone import clone_if_lost
 from rmt_pipeline.replica.mutations.mutations import create_mutation
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import refetch
 from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.local_replicas import Replicas
@@ -194,6 +197,20 @@ def test_a_part_that_can_not_be_optimized_is_fetched_first(replicas):
     assert outcome.changed, outcome
     follow(replicas, "r1")
     assert isinstance(optimize_partition(r1, "all", final=True, skip_merged=False), Assigned)
+
+
+@pytest.mark.parametrize("partition", [None, "all"])
+@pytest.mark.parametrize("final", [False, True])
+def test_optimize_deduplicates_with_and_without_final(replicas, partition, final):
+    """OPTIMIZE TABLE t DEDUPLICATE chooses the merge by itself; it says what that has to do."""
+    replicas.insert("r1", 0)
+    replicas.insert("r1", 1)
+    r1 = replicas["r1"]
+    wanted = OptimizeRequest(partition, final, deduplicate=True, deduplicate_by=("n",))
+    optimize(lambda: r1, wanted, QuerySettings(alter_sync=0), EventWaker)
+    name = r1.keeper.children(r1.table.log)[-1]
+    entry = decode(r1.keeper.get(f"{r1.table.log}/{name}")[0])
+    assert (entry.deduplicate, entry.deduplicate_by) == (True, ("n",))
 
 
 def test_what_a_statement_took_since_it_was_listed_is_not_chosen(replicas, monkeypatch):
