@@ -1,5 +1,6 @@
 """What a look knows of the claims: those that this process has taken it does not list."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -148,3 +149,35 @@ def test_claims_of_one_session_another_one_lists(
     spying = Spying(replicas.zookeeper.connect())
     assert claims_seen(filled, spying) == claims_there(filled)
     assert filled.paths.executing in spying.listed
+
+
+def test_what_another_thread_notes_while_it_is_read_does_not_hide_what_others_did(
+    filled: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. Another process claims an entry, and a part comes. 2. We read the counts. 3. A thread of
+    ours writes and notes a claim and a part of its own: as many changes as those counts have. So
+    what is compared must have been known before the counts were read.
+    """
+    known, paths, session = filled.memory.queue, filled.paths, filled.keeper.session_id
+    claims_seen(filled)
+    other, part, ours = claim_of_another(filled), PartName("all", 700, 700, 0), nodes(filled)[0]
+    claims, parts = known.claimed(paths), known.listed(paths)
+    right = filled.keeper.get_many
+
+    def noted_late(asked: Sequence[str]) -> Any:
+        reads = right(asked)
+        if paths.executing in asked:
+            monkeypatch.undo()
+            made, claim = PartName("all", 800, 800, 0), Claim("ours", ())
+            filled.keeper.multi(
+                [Create(paths.part(made)), Create(paths.claim(ours), claim.encode())]
+            )
+            known.claims_changed(paths, claims, session, came={ours: claim})
+            known.published(paths, parts, [made], session)
+        return reads
+
+    filled.keeper.multi([other, Create(paths.part(part))])
+    monkeypatch.setattr(filled.keeper, "get_many", noted_late)
+    seen = queue_snapshot(filled.keeper, paths, known, queue=known_queue(filled))
+    assert other.path.rpartition("/")[2] in seen.claims
+    assert part in seen.parts

@@ -4,6 +4,7 @@ import contextlib
 import datetime as dt
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column, ColumnChange, TableDefinition
+from rmt_pipeline.replica.alter.apply import apply_alter_metadata
 from rmt_pipeline.replica.alter.request import CannotAssignAlter, request_alter
 from rmt_pipeline.replica.assign.merges import Assigned, optimize_partition
 from rmt_pipeline.replica.assign.mutations import assign_mutations
@@ -36,12 +38,15 @@ from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.life.start import start
 from rmt_pipeline.replica.mutations.mutations import create_mutation
 from rmt_pipeline.replica.mutations.request import request_mutation
+from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.syntax.mutation import parse_commands
 from rmt_pipeline.translate.base.typed import TypeProblem
 from rmt_pipeline.translate.compiler import NotDeterministic
 from rmt_pipeline.zookeeper.keeper import Delete
+from rmt_pipeline.zookeeper.snapshot import queued_entries
 from tests.support.local_replicas import Replicas, in_memory
+from tests.support.lost_answers import before
 
 NO_WAIT = QuerySettings(alter_sync=0)
 ADDED = AddColumn(Column("x", "Int64", "DEFAULT", "n * 2"))
@@ -323,6 +328,18 @@ def test_a_replica_whose_definition_is_of_an_older_day_takes_up_the_newer_one(re
     replicas["r1"].definition = before
     begin(replicas["r1"])
     assert replicas["r1"].definition == after
+
+
+def test_an_alter_that_another_process_took_up_meanwhile_is_taken_up(replicas):
+    alter(replicas, "r1", ADDED)
+    r2 = replicas["r2"]
+    pull_log(r2)
+    [(node, entry)] = queued_entries(r2.keeper, r2.paths, r2.memory.queue).items()
+    apply = partial(apply_alter_metadata, r2, node, entry)
+    with before(r2.keeper, lambda op: isinstance(op, Delete) and node in op.path, apply):
+        apply()
+    assert r2.keeper.get(r2.paths.metadata_version)[0] == b"1"
+    assert r2.keeper.children(r2.paths.queue) == []
 
 
 def test_whoever_died_between_the_disk_and_zookeeper_is_repeated(replicas):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.replica.assign.explain import explain_merges
-from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.assign.explain import _coming, explain_merges
+from rmt_pipeline.replica.assign.merges import merge_view, optimize_partition
 from tests.support.local_replicas import Replicas, by_tens
 
 
@@ -29,8 +29,12 @@ def test_a_full_queue_is_named_with_the_setting_that_says_when_it_is_full(replic
 
 
 def test_of_one_partition_nothing_is_said_of_others(tmp_path: Path) -> None:
-    with Replicas(tmp_path, ("r1",), define=by_tens) as made:
+    """Nor of parts that are still to come."""
+    with Replicas(tmp_path, define=by_tens) as made:
         for value in (1, 2, 11, 12):
             made.insert("r1", value)
         assert {one.partition for one in explain_merges(made["r1"]).ranges} == {"0", "1"}
         assert {one.partition for one in explain_merges(made["r1"], "1").ranges} == {"1"}
+        view = merge_view(made["r2"])
+        assert {part.partition for part in _coming(view, None)} == {"0", "1"}
+        assert {part.partition for part in _coming(view, "1")} == {"1"}

@@ -29,6 +29,13 @@ def test_an_insert_is_done_in_these_parts(replicas: Replicas) -> None:
     assert insert_words(report).endswith("in all_0_0_0")
 
 
+def test_an_insert_says_how_many_rows_it_has_inserted(replicas: Replicas) -> None:
+    table = replicas.table("r1")
+    assert table.insert([]).words() == "nothing to insert"
+    assert table.insert([{"n": 1}]).words() == "inserted 1 row as 1 part"
+    assert table.insert([{"n": 2}, {"n": 3}]).words() == "inserted 2 rows as 1 part"
+
+
 def test_one_that_never_was_has_no_report(replicas: Replicas) -> None:
     assert replicas.table("r1").inserts(["token-0"]) == []
 

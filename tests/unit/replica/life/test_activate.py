@@ -48,3 +48,11 @@ def test_a_replica_that_is_dropped_meanwhile_is_not_said_to_be_active(
 
     with pytest.raises(ReplicaDropped):
         activated_while(replicas, number, dropped)
+
+
+def test_what_is_left_of_oneself_may_go_by_itself_meanwhile(replicas: Replicas) -> None:
+    """The session of before ends just then."""
+    session = replicas["r1"].keeper.session_id
+    activated_while(replicas, 1, lambda: replicas.zookeeper.expire(session))
+    replica = replicas["r1"]
+    assert replica.session.get(replica.paths.is_active)[0] == b"r1\n2\n"

@@ -65,6 +65,18 @@ def test_nor_does_one_join_it_that_is_restored_late(tmp_path: Path) -> None:
             restore(late, b"r2")
 
 
+def test_nor_does_one_whose_parts_have_other_columns(tmp_path: Path) -> None:
+    """Its disk knows the table as it was before it was lost."""
+    with Disaster(tmp_path) as two:
+        two.stop("r2")
+        drop_dead_replica(two["r1"].session, TABLE, "r2")
+        late = two.connect("r2")
+        late.definition = replace(late.definition, columns=(Column("n", "Int8"),))
+        with pytest.raises(MetadataMismatch, match="`n` Int8 here, `n` UInt64 there"):
+            restore(late, b"r2")
+        assert two["r1"].session.children(TABLE.replicas) == ["r1"]
+
+
 def test_two_make_the_nodes_above_their_tables_at_once() -> None:
     zookeeper = FakeZooKeeper(StillClock())
     mine, other = zookeeper.connect(), zookeeper.connect()

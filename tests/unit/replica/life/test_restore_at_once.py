@@ -12,6 +12,7 @@ import pytest
 from rmt_pipeline.protocol.errors import Conflict, RmtError
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.life import restore as restoring_module
 from rmt_pipeline.replica.life.drop import drop_dead_replica
 from rmt_pipeline.replica.life.restore import NothingToRestore, restore
 from rmt_pipeline.replica.life.start import start
@@ -21,6 +22,7 @@ from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from rmt_pipeline.zookeeper.paths import TablePaths
 from tests.support.between_requests import BeforeRequest, BetweenAnswers
 from tests.support.fake_keeper import FakeZooKeeper
+from tests.support.local_replicas import ROOT
 from tests.support.lost_answers import before
 from tests.support.restoring import Disaster, forget_ephemerals, restore_until_open
 
@@ -79,6 +81,19 @@ def test_two_processes_that_restore_a_replica_between_any_two_requests_end_as_on
         if not between.has_come:
             break
     assert 10 < number < REQUESTS_MAX - 1
+
+
+def test_a_table_is_not_opened_while_somebody_has_yet_to_say_what_he_has(
+    tmp_path: Path,
+) -> None:
+    """He has begun anew since it was found that all had said so."""
+    with Disaster(tmp_path) as two:
+        two.insert("r1", 1)
+        two.wipe()
+        assert two.restore("r1").waits_for == ("r2",)
+        with pytest.raises(Conflict):
+            restoring_module._open_locked(two["r1"])
+        assert two["r1"].session.exists(TablePaths(ROOT).restoring) is not None
 
 
 def test_who_begins_between_two_answers_is_no_table_that_is_there(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.mutations.mutations import load_mutations
 from rmt_pipeline.replica.partitions.detached import why_kept
 from rmt_pipeline.replica.partitions.drop import BadPartition
-from rmt_pipeline.replica.partitions.from_path import checked_path
+from rmt_pipeline.replica.partitions.from_path import BadZooKeeperPath, checked_path
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.store.detached import DetachedParts
 from rmt_pipeline.store.fetching import Fetching, FetchIsRunning, fetching
@@ -636,3 +636,10 @@ def test_numbers_of_another_table_prove_nothing(replicas, source):
 
 def test_a_path_is_read() -> None:
     assert checked_path("/a/b//") == "/a/b"
+
+
+@pytest.mark.parametrize("path", ["", "/", "a/b", "zk2:/a/b", "/a//b", "/a/../b", "/a/\x01"])
+def test_a_path_that_is_none_is_refused_by_name(path: str) -> None:
+    with pytest.raises(BadZooKeeperPath) as raised:
+        checked_path(path)
+    assert repr(path.rpartition("/")[2])[1:-1] in str(raised.value)

@@ -3,6 +3,8 @@
 import pytest
 
 from rmt_pipeline.protocol.errors import Unavailable
+from rmt_pipeline.replica.partitions import from_table
+from rmt_pipeline.replica.partitions.swap import PartitionChanged
 from tests.support.local_replicas import Replicas, partitioned
 from tests.support.lost_answers import before
 from tests.support.partitioned import rows, swaps, work
@@ -28,3 +30,12 @@ def test_a_source_that_is_dropped_meanwhile_does_not_come_back_in_the_other_tabl
     work(two.t)
     assert rows(two.s, "r1") == rows(two.s, "r2") == []
     assert rows(two.t, "r1") == rows(two.t, "r2") == [(1, 1), (2, 2)]
+
+
+def test_what_was_attached_before_is_there_or_nothing_is_attached(two):
+    filled(two)
+    two.attach()
+    ids = two.t["r1"].keeper.children(two.t["r1"].table.blocks)
+    assert len(from_table._still_there(ids, two.t["r1"], {})) == len(ids) > 0
+    with pytest.raises(PartitionChanged, match="were dropped meanwhile; nothing was changed"):
+        from_table._still_there([*ids, "of_one_that_was_dropped"], two.t["r1"], {})

@@ -172,3 +172,13 @@ def test_who_became_active_since_he_was_seen_has_another_address_than_then(repli
     found = find_sources(replicas["r3"], [(part, "r1")], seen=seen)[part]
     assert isinstance(found, PartSource)
     assert found.request.address.host == "r1"
+
+
+def test_who_has_failed_has_not_begun_all(replicas: Replicas) -> None:
+    """There is something to try again, so a change of the queue is looked at."""
+    executor = process_of_r3(replicas, CutOff(replicas, "r1", "r2"))
+    pull_log(replicas["r3"])
+    [batch] = executor.look(None).batches
+    assert executor.has_begun_all
+    assert any(done.error for done in executor.carry_out(batch))
+    assert not executor.has_begun_all

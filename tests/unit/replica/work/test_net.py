@@ -103,6 +103,14 @@ def test_tables_at_rest_cost_one_request_for_twenty_of_them_at_each_net(
     assert quiet >= len(asked_at) - 1 - nets
 
 
+def test_no_two_loops_look_at_everything_at_the_same_time(tables: list[Replicas]) -> None:
+    server = Server(tables[:3])
+    server.for_s(STEP_S)
+    times_s = [worker._all_next_s for worker in server.workers]
+    assert len(set(times_s)) == len(times_s) == 6
+    assert max(times_s) <= SAFETY_NET_S
+
+
 def test_what_no_watch_has_told_of_is_found_by_the_net(tables: list[Replicas]) -> None:
     server = Server(tables)
     server.for_s(600)
