@@ -425,31 +425,38 @@ def test_the_mutation_sensor_proposes_pieces_and_says_what_waits(
     assert "no mutation is unfinished" in str(done.skip_message)
 
 
-def test_a_cancelled_worker_stops_and_its_run_is_over(
-    site: Site, instance: dg.DagsterInstance
+@pytest.mark.parametrize("is_cancelled", [True, False], ids=["cancelled", "Dagster ends"])
+def test_a_worker_that_is_asked_to_end_stops_and_its_run_is_over(
+    site: Site, instance: dg.DagsterInstance, is_cancelled: bool
 ) -> None:
-    """Dagster interrupts a run in its main thread; the worker is in another one."""
-    ingest(site, instance, "2013-11-11", server="r2")
+    """Dagster interrupts a run in its main thread; the worker is in another one. When it was not
+    cancelled by anybody, it has not failed.
+    """
+    ingest(site, instance, "2013-11-11" if is_cancelled else "2013-11-13", server="r2")
 
     def works() -> bool:
         return any(one.name.startswith("worker") for one in threading.enumerate())
 
-    def cancel() -> None:
+    def end() -> None:
         until(works)
+        if is_cancelled:
+            [run] = instance.get_runs(dg.RunsFilter(job_name="fetch_parts_r1"))
+            instance.report_run_canceling(run)
         os.kill(os.getpid(), signal.SIGINT)
 
     config = {"tables": [TABLE], "linger_s": 2 * LIMIT_S}
-    cancelling = threading.Thread(target=cancel)
-    cancelling.start()
-    with pytest.raises(DagsterExecutionInterruptedError):
+    ending = threading.Thread(target=end)
+    ending.start()
+    with pytest.raises(DagsterExecutionInterruptedError) if is_cancelled else nullcontext():
         site.definitions.resolve_job_def("fetch_parts_r1").execute_in_process(
             instance=instance,
             run_config={"ops": {"work_fetch_parts_r1": {"config": config}}},
         )
-    cancelling.join()
+    ending.join()
     assert not works()
     [run] = instance.get_runs(dg.RunsFilter(job_name="fetch_parts_r1"))
-    assert run.is_finished
+    ended = dg.DagsterRunStatus.CANCELED if is_cancelled else dg.DagsterRunStatus.SUCCESS
+    assert run.status is ended
 
 
 def test_more_parts_than_one_event_should_hold_are_several_events(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from queue import SimpleQueue
 
 import dagster as dg
+from dagster._core.errors import DagsterExecutionInterruptedError
 from pydantic import Field
 
 from rmt_pipeline.context import ServerContext
@@ -104,9 +105,19 @@ def worker_job(server: str, pool: Pool) -> dg.JobDefinition:
     ) -> None:
         with engine.server(server, purpose=f"run {context.run_id[:8]}") as opened:
             team = Team(context, config, opened, pool, spark)
-            for table, summary in sorted(team.work().items()):
+            is_complete = True
+            try:
+                team.work()
+            except DagsterExecutionInterruptedError:
+                run = context.instance.get_run_by_id(context.run_id)
+                if run is None or run.status is dg.DagsterRunStatus.CANCELING:
+                    raise
+                # Dagster ends, and so does this process: the next log sensor finds what is left.
+                is_complete = False
+                context.log.info("asked to end, with the processes of Dagster")
+            for table, summary in sorted(team.summaries.items()):
                 context.log.info("%s: %s", table, _words(summary))
-            if pool == "merge":
+            if pool == "merge" and is_complete:
                 explain(context, [table_named(opened, table) for table in team.summaries])
             team.raise_if_all_failed()
 
@@ -170,7 +181,7 @@ class Team:
         if self._failed and not self.summaries:
             raise next(iter(self._failed.values()))
 
-    def work(self) -> dict[str, WorkSummary]:
+    def work(self) -> None:
         """Work until there was nothing to do for a while, or the time is over. Raises
         ZooKeeperUnreachable.
         """
@@ -195,7 +206,7 @@ class Team:
                             self._context.log.info(
                                 "nothing was worked: %s", queues.look({}).words()
                             )
-                        return self.summaries  # each table's thread has lingered for more work
+                        return  # each table's thread has lingered for more work
                     queues.wait_s(RECORD_EVERY_S)
             finally:
                 self._stop.set()
