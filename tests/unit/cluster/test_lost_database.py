@@ -1,10 +1,16 @@
 """ZooKeeper lost a Replicated database: its servers make it again, and nobody drops its rows."""
 
+from contextlib import suppress
+
 import pytest
 
-from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.protocol.errors import TableIsReadOnly, UserError
 from rmt_pipeline.replica.life.drop import delete_tree
-from tests.support.databases import LATER, TABLE, Site, part, started
+from rmt_pipeline.sql.define.show_create import create_query
+from tests.support.databases import LATER, TABLE, Node, Site, part, started
+from tests.unit.cluster.test_missed_alters import MANY_COLUMNS, alter, takes_up
+
+LOOKS = 5  # until a table that was restored is active, and is altered
 
 
 def lose_zookeeper(site: Site) -> None:
@@ -49,3 +55,64 @@ def test_a_database_that_was_dropped_here_is_not_restored(site):
     site.say("SYSTEM DROP DATABASE REPLICA '1|r2' FROM DATABASE d")
     with pytest.raises(UserError, match=r"'1\|r2' of /databases/d was dropped: DROP DATABASE"):
         site.say("SYSTEM RESTORE DATABASE REPLICA d", "r2")
+
+
+@pytest.mark.parametrize("order", [("r1", "r3"), ("r3", "r1")])
+@pytest.mark.parametrize("tables_first", [False, True])
+@pytest.mark.parametrize("change", ["ADD COLUMN s String", "DROP COLUMN k"])
+def test_an_alter_that_a_server_had_missed_when_all_was_lost_is_made_there_too(
+    site, monkeypatch, order, tables_first, change
+):
+    """Each server is alone in its shard, and has no rows. The database is made again with the
+    table as the first server has it; the log has nothing of the ALTER any more.
+    """
+    look = Node.look
+
+    def look_on(node: Node) -> None:
+        """As the loop does: a table that is not active yet is altered later."""
+        with suppress(TableIsReadOnly):
+            look(node)
+
+    missed_by_r1(site, change)
+    monkeypatch.setattr(Node, "look", look_on)
+    made_again(site, order, tables_first)
+    for _ in range(LOOKS):
+        site.servers.clock.passed_s += 100
+        site.look()
+    assert create_query(takes_up(site, "r1")) == create_query(takes_up(site, "r3"))
+    assert takes_up(site, "r3").metadata_version == 1
+    assert [node.loop.waits_for for node in site.running] == ["", ""]
+    site.say("ALTER TABLE d.t ADD COLUMN later String", alter_sync="0", **LATER)
+    site.look()
+    assert create_query(takes_up(site, "r1")) == create_query(takes_up(site, "r3"))
+
+
+def missed_by_r1(site: Site, change: str) -> None:
+    started(site, "r1", "r3")
+    site.say(MANY_COLUMNS)
+    site.stop("r1")
+    alter(site, change, by="r3")
+    assert takes_up(site, "r3").metadata_version == 1
+    lose_zookeeper(site)
+
+
+def made_again(site: Site, order: tuple[str, ...], tables_first: bool) -> None:
+    site.start("r1", "r3")
+    with pytest.raises(UserError, match="SYSTEM RESTORE DATABASE"):
+        site.look()
+
+    def tables() -> None:
+        for name in order:
+            site.say("SYSTEM RESTORE REPLICA d.t", name)
+
+    if tables_first:
+        tables()
+        for node in site.running:
+            site.servers.clock.passed_s += 100
+            node.server.turn()
+            node.server.look()
+    for number, name in enumerate(order, 1):
+        site.running[:] = [site.nodes[one] for one in order[:number]]
+        site.say("SYSTEM RESTORE DATABASE REPLICA d", name)
+    if not tables_first:
+        tables()
