@@ -14,7 +14,7 @@ from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings, query_settings
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.replica.caught_up import require_dropped, wait_until_dropped
+from rmt_pipeline.replica.caught_up import require_dropped
 from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.insert.result import InsertResult
 from rmt_pipeline.replica.partitions.attach import (
@@ -150,7 +150,8 @@ class Partitions(ABC):
         """
         query = query_settings(settings)
         only = partition if part is None else part.partition
-        wait_until_dropped(self._living, None if only is None else [only], query)
+        only_those = None if only is None else [only]
+        require_dropped(self._living, only_those, query.receive_timeout)
 
         def commit(insertion: Insertion, partitions: Collection[str]) -> InsertResult:
             require_dropped(self._living, partitions)

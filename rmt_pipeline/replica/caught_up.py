@@ -7,7 +7,6 @@ from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import Conflict, ReplicaRetired, Unavailable
 from rmt_pipeline.protocol.log.entry import LogEntry, drop_range_of, partitions_about
 from rmt_pipeline.protocol.parts.holdings import Holdings
-from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.pull_log import Pulled, PutOff, pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, parts_now, sweep_snapshot
@@ -47,27 +46,22 @@ def takes_some(entry: LogEntry, there: Holdings) -> bool:
     return dropped is not None and any(map(dropped.contains, there.names(dropped.partition)))
 
 
-def require_dropped(living: Callable[[], Replica], partitions: Collection[str] | None) -> None:
-    """Raise Unavailable if the replica has parts of these partitions that a drop in the log takes.
-    Whoever brings others now lets its readers see both (P14).
-    """
-    if node := _yet_to_drop(living, partitions):
-        raise Unavailable(
-            f"{living()} has yet to carry out {node}, which drops what is there; nothing was "
-            "changed. Try again when it has: SYSTEM SYNC REPLICA waits for it, "
-            "system.replication_queue says what it waits for"
-        )
-
-
-def wait_until_dropped(
-    living: Callable[[], Replica], partitions: Collection[str] | None, query: QuerySettings
+def require_dropped(
+    living: Callable[[], Replica], partitions: Collection[str] | None, wait_s: float = 0.0
 ) -> None:
-    """Wait, as long as `receive_timeout`, until `require_dropped` would not raise. None: all
-    partitions.
+    """Raise Unavailable if the replica has parts of these partitions (None: of any) that a drop in
+    the log takes, and has them still after `wait_s`. Whoever brings others meanwhile lets its
+    readers see both (P14).
     """
     clock = living().clock
-    deadline_s = clock.monotonic_s() + query.receive_timeout
-    while _yet_to_drop(living, partitions) and clock.monotonic_s() < deadline_s:
+    deadline_s = clock.monotonic_s() + wait_s
+    while node := _yet_to_drop(living, partitions):
+        if clock.monotonic_s() >= deadline_s:
+            raise Unavailable(
+                f"{living()} has yet to carry out {node}, which drops what is there; nothing was "
+                "changed. Try again when it has: SYSTEM SYNC REPLICA waits for it, "
+                "system.replication_queue says what it waits for"
+            )
         clock.sleep_s(LOOK_EVERY_S)
 
 

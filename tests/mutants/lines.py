@@ -1070,7 +1070,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "attach: a DETACH that is under way is not waited for",
         "rmt_pipeline/partitions.py",
-        "        wait_until_dropped(self._living, None if only is None else [only], query)\n",
+        "        require_dropped(self._living, only_those, query.receive_timeout)\n",
         "        pass\n",
         "tests/unit/replica/partitions/test_what_came_after.py"
         "::test_an_attach_waits_for_the_detach",
@@ -1088,6 +1088,14 @@ MUTANTS: tuple[LineMutant, ...] = (
         "        if not first_drops:\n",
         "        if True:\n",
         f"{KEPT_VIEW}::test_what_waits_for_an_earlier_drop_is_not_asked_one_by_one",
+    ),
+    LineMutant(
+        "move: what the partition had is not gone before",
+        "rmt_pipeline/replica/partitions/from_table.py",
+        "        require_dropped(self.living, [self.partition], self.query.receive_timeout)\n",
+        "        pass\n",
+        "tests/unit/replica/partitions/test_from_table_waits.py"
+        "::test_what_a_partition_had_is_gone_before_others_come_beside_it",
     ),
     LineMutant(
         "queue: a part is dropped before a replacement brings it",

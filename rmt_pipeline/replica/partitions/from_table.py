@@ -32,6 +32,7 @@ from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.caught_up import (
     LOOK_EVERY_S,
     caught_up,
+    require_dropped,
     takes_some,
 )
 from rmt_pipeline.replica.forget import forget
@@ -138,6 +139,7 @@ class Between:
             also = partial(_still_there, relied_on)
             return Wanted((apart,), also=also, command="ATTACH PARTITION FROM")
 
+        self._require_dropped()
         return replace(self._take(change), already=tuple(already))
 
     def move(self) -> Taken:
@@ -153,7 +155,14 @@ class Between:
                 command="MOVE PARTITION",
             )
 
+        self._require_dropped()
         return self._take(change)
+
+    def _require_dropped(self) -> None:
+        """Wait until what was dropped from the partition is gone here, too. Else readers would
+        see it beside the rows that come (P14); after two moves, there and back, the same ones.
+        """
+        require_dropped(self.living, [self.partition], self.query.receive_timeout)
 
     def _named(self, parts: Sequence[Incoming]) -> list[Incoming]:
         if not self.query.insert_deduplicate:

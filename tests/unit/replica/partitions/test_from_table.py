@@ -202,6 +202,7 @@ def attached_before(two, monkeypatch):
 
 def test_what_was_dropped_is_attached_again_also_while_its_ids_are_there(two, monkeypatch):
     attached_before(two, monkeypatch)()
+    work(two.t, "r1")
     assert two.attach().rows == 3
     assert len(two.attach().already) == 3
     work(two.t)

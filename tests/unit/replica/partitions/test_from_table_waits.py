@@ -42,3 +42,28 @@ def test_others_are_waited_for_in_both_tables_of_a_move(two, late):
     moved = late == "s"
     assert rows(two.t, "r2") == [(1, 1), *([(1, 10), (1, 11)] if moved else []), (2, 2)]
     assert rows(two.s, "r2") == ([(1, 10), (1, 11)] if moved else [])
+
+
+@pytest.mark.parametrize("how", ["move", "attach"])
+def test_what_a_partition_had_is_gone_before_others_come_beside_it(two, monkeypatch, how):
+    """P14. The rows were moved away on r1, which r2 has yet to do in this table, and come back on
+    r2: its readers would see them twice.
+    """
+    away = two.t.table("r1").move_partition
+    filled(two, s=())
+    away("1", two.s.table("r1"), settings=QuerySettings(alter_sync=0))
+    work(two.s, "r2")
+    assert rows(two.t, "r2") == [(1, 1), (2, 2)]
+    seen = []
+
+    def time_passes(_, seconds):
+        seen.append(rows(two.t, "r2"))
+        work(two.t, "r2")
+
+    monkeypatch.setattr(type(two.t.clock), "sleep_s", time_passes)
+    if how == "move":
+        two.s.table("r2").move_partition("1", two.t.table("r2"))
+    else:
+        two.t.table("r2").attach_partition("1", two.s.table("r2"))
+    assert seen == [[(1, 1), (2, 2)]]
+    assert rows(two.t, "r2") == [(1, 1), (2, 2)]
