@@ -188,9 +188,7 @@ def test_attached_parts_come_beside_what_is_there_and_once(two):
 
 
 def attached_before(two, monkeypatch):
-    """And one part more has come since. Ids do not fit beside a drop of it: its replica, r2,
-    forgets them when it carries it out.
-    """
+    """One part more has come. Ids do not fit beside its drop: r2 forgets them when it is done."""
     monkeypatch.setattr(dropping, "with_forgetting", lambda replica, ops, dropped: ops)
     filled(two, t=())
     two.attach()
