@@ -522,10 +522,19 @@ MUTANTS: tuple[LineMutant, ...] = (
         "::test_tries_of_an_insert_with_a_token_on_two_disks_are_one",
     ),
     LineMutant(
+        "restore: dead tries are given up before their records are mended",
+        f"{REPLICA}/life/restore.py",
+        "    forget_tries(replica, united, inserts)  # after a crash the same is decided again\n"
+        "    _give_up(keeper, table, united)\n",
+        "    _give_up(keeper, table, united)\n    forget_tries(replica, united, inserts)\n",
+        "tests/unit/replica/life/test_restore_dead_tries.py"
+        "::test_who_opens_the_table_may_die_between_what_he_does_about_dead_tries",
+    ),
+    LineMutant(
         "restore: the record of an insert has rows of tries that were given up",
         f"{REPLICA}/life/restore.py",
-        "    forget_tries(replica, united, inserts)\n",
-        "",
+        "    forget_tries(replica, united, inserts)  # after",
+        "    # after",
         "tests/unit/replica/life/test_restore_dead_tries.py",
     ),
     LineMutant(

@@ -456,9 +456,9 @@ def _open_locked(replica: Replica) -> United | None:
             noted = replace(said[name], given_up_among=among).encode()
             keeper.multi([SetData(table.restoring_replica(name), noted, versions[name])])
             versions[name] += 1
-    _forget_given_up(replica, united, held, ranges)  # while the copies' headers are still there
+    _forget_given_up(replica, united, held, ranges)  # while the copies are still promised
+    forget_tries(replica, united, inserts)  # after a crash the same is decided again
     _give_up(keeper, table, united)
-    forget_tries(replica, united, inserts)
     _forget_dropped(replica, ranges)
     _forget_unheld(replica, united, _kept(united, held))
     queued = _bring_metadata(replica, names)

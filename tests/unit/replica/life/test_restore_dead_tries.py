@@ -11,12 +11,13 @@ import pytest
 from rmt_pipeline.protocol.errors import MissingPart
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.life import restore
 from rmt_pipeline.replica.life.drop import drop_dead_replica
 from rmt_pipeline.replica.life.restore import NothingToRestore
 from rmt_pipeline.zookeeper.keeper import Create, Delete
 from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.local_replicas import by_tens
-from tests.support.restoring import Disaster, forget_ephemerals
+from tests.support.restoring import Disaster, forget_ephemerals, restore_until_open
 
 
 @pytest.fixture
@@ -291,6 +292,38 @@ def test_what_stays_of_two_tries_is_what_is_forgotten_when_it_is_dropped(
     assert stays == real or not noted
     two.table("r1").drop_part(stays, settings={"alter_sync": 0})
     two.live_on()
+    assert two.insert_again("r1", 9, token=token) == "inserted"
+
+
+@pytest.mark.parametrize("order", [("r1", "r2"), ("r2", "r1")])
+@pytest.mark.parametrize("token", ["", "mine"])
+@pytest.mark.parametrize("step", ["_give_up", "forget_tries"])
+def test_who_opens_the_table_may_die_between_what_he_does_about_dead_tries(
+    two, order, token, step
+):
+    """Who goes on has the same records: a drop of what stays is a drop of all that they name."""
+    die_before_the_commit(two, "r1", 9, token=token)
+    assert two.insert_again("r2", 9, token=token) == "inserted"
+    two.wipe()
+    two.restore(order[0])
+    done = getattr(restore, step)
+
+    def dies(*args):
+        done(*args)
+        raise Dies
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(restore, step, dies)
+        with pytest.raises(Dies):
+            two.restore(order[1])
+    two.stop(order[1])
+    restore_until_open(two, order)
+    two.live_on()
+    assert [one.record.rows for one in two.table("r1").inserts()] == [1]
+    [stays] = {PartName.parse(part) for name in order for part in two.parts(name)}
+    two.table("r1").drop_part(stays, settings={"alter_sync": 0})
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter()
     assert two.insert_again("r1", 9, token=token) == "inserted"
 
 
