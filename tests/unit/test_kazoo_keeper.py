@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from kazoo.exceptions import ConnectionLoss, NoNodeError, UnimplementedError
-from kazoo.protocol.states import ZnodeStat
+from kazoo.protocol.states import KazooState, ZnodeStat
 
 from rmt_pipeline.protocol.errors import ReplicaRetired, Unavailable
 from rmt_pipeline.system import SystemClock
@@ -227,6 +227,17 @@ def test_a_server_that_can_not_read_many_nodes_at_once_is_asked_for_one_at_a_tim
         with contextlib.suppress(Unavailable):
             assert keeper.get_many(["/a", "/b"]) == [None, None]
     assert client.asked == requests
+
+
+def test_a_session_that_another_one_took_the_place_of_is_over_and_its_own_is_not() -> None:
+    """kazoo connects again under a new session when the old one has expired."""
+    keeper, client = keeper_of_everything()
+    for state in (KazooState.SUSPENDED, KazooState.CONNECTED):
+        keeper._on_state(state)
+    assert not keeper.is_retired
+    client.client_id = (2, b"")
+    keeper._on_state(KazooState.CONNECTED)
+    assert keeper.is_retired
 
 
 def test_what_each_read_finds_and_where_nothing_is() -> None:

@@ -68,12 +68,14 @@ def test_each_replica_is_looked_at_until_its_queue_has_nothing_of_it(replicas):
 
 
 def test_what_is_queued_of_other_mutations_holds_nothing_up(replicas):
-    """Of one in another partition, and of a later one of the same partition."""
+    """Of one in another partition, and of a later one of the same partition; and a fetch."""
     first = killed(replicas, "0")
     for name in ("r1", "r2"):
         replicas.step(name, "merge")
     killed(replicas, "0")
     killed(replicas, "1")
+    replicas.insert("r1", 2)
+    pull_log(replicas["r2"])
     at_once = KillReport({"r1": 0.0, "r2": 0.0}, (), ("r3",))
     assert hold(replicas, first, 0.0) == at_once
 

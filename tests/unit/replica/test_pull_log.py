@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import Timeout
 from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import GetPart
@@ -185,3 +186,13 @@ def test_who_acts_on_an_empty_queue_does_not_believe_a_pointer_that_is_remembere
         with pytest.raises(Timeout):
             sync_replica(r2, SyncMode.DEFAULT, 0.0, ClockWaker(replicas.clock))
     assert len(queued(replicas, "r2")) == 1
+
+
+def test_an_entry_that_is_larger_than_a_multi_should_be_is_pulled_by_itself(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for value in range(3):
+        replicas.insert("r1", value)
+    monkeypatch.setattr(limits, "MULTI_BYTES_MAX", 1)
+    replicas["r2"].memory.pull_batch = 10
+    assert counts(pull_log(replicas["r2"], afresh=True)) == (3, 3)

@@ -1,0 +1,41 @@
+"""A statement that several replicas may try happens once, as its mark says."""
+
+import pytest
+
+from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Refused
+from rmt_pipeline.zookeeper.through import CarriedOut, MarkedKeeper
+from tests.support.fake_keeper import FakeKeeper, FakeZooKeeper
+from tests.support.local_replicas import StillClock
+
+INTO_THE_LOG = Create("/t/log/log-", b"", sequence=True)
+
+
+@pytest.fixture
+def keeper() -> FakeKeeper:
+    keeper = FakeZooKeeper(StillClock()).connect()
+    keeper.multi([Create("/t"), Create("/t/log")])
+    return keeper
+
+
+def test_of_two_that_try_it_one_does_it(keeper: FakeKeeper) -> None:
+    first, second = MarkedKeeper(keeper, "/mark"), MarkedKeeper(keeper, "/mark")
+    assert first.multi([INTO_THE_LOG]) == ["/t/log/log-0000000000"]
+    assert first.multi([INTO_THE_LOG]) == ["/t/log/log-0000000001"]  # the same statement's
+    with pytest.raises(CarriedOut):
+        second.multi([INTO_THE_LOG])
+    assert len(keeper.children("/t/log")) == 2
+
+
+def test_what_is_refused_for_another_reason_was_not_carried_out(keeper: FakeKeeper) -> None:
+    marked = MarkedKeeper(keeper, "/mark")
+    with pytest.raises(Refused, match="/t/gone"):
+        marked.multi([Check("/t/gone"), INTO_THE_LOG])
+    assert keeper.exists("/mark") is None
+    assert marked.multi([INTO_THE_LOG]) == ["/t/log/log-0000000000"]
+
+
+def test_what_commits_nothing_makes_no_mark(keeper: FakeKeeper) -> None:
+    marked = MarkedKeeper(keeper, "/mark")
+    marked.multi([Create("/t/x")])
+    marked.multi([Delete("/t/x")])
+    assert keeper.exists("/mark") is None
