@@ -299,7 +299,7 @@ def reads_saw_whole_inserts(finished: Finished) -> None:
     """On the replica that took an insert it is there as it is in the log, whole; on the others
     its parts arrive one by one. No row is ever seen twice. Rows that are mutated may be gone; those
     that were dropped are, partition by partition, and while a replica has yet to drop what another
-    has, it may have both that and what was inserted again.
+    has, it may have both that and what was inserted again on it (of the rest see `watchman`).
     """
     ledger = finished.ledger
     for read in ledger.reads:
