@@ -522,6 +522,14 @@ MUTANTS: tuple[LineMutant, ...] = (
         "::test_tries_of_an_insert_with_a_token_on_two_disks_are_one",
     ),
     LineMutant(
+        "restore: ids name a block that went with a dropped replica",
+        f"{REPLICA}/life/restore.py",
+        "    if moved:\n",
+        "    if moved and False:\n",
+        "tests/unit/replica/life/test_restore_dead_tries.py"
+        "::test_a_dead_try_that_stays_because_the_other_replica_is_dropped_is_what_ids_name",
+    ),
+    LineMutant(
         "restore: dead tries are given up before their records are mended",
         f"{REPLICA}/life/restore.py",
         "    forget_tries(replica, united, inserts)  # after a crash the same is decided again\n"
@@ -593,7 +601,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "restore: blocks that nobody has are known",
         f"{REPLICA}/life/restore.py",
-        "    _forget_unheld(replica, united, _kept(united, held))\n",
+        "    _forget_unheld(replica, united, held)\n",
         "",
         GIVEN_UP,
     ),

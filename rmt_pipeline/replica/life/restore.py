@@ -39,37 +39,26 @@ What may come in between:
 All requests go through the session itself: what `BoundKeeper` asserts of a replica is made here.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import (
-    Conflict,
-    MissingPart,
-    UserError,
-)
+from rmt_pipeline.protocol.errors import Conflict, MissingPart, UserError
 from rmt_pipeline.protocol.inserts.ids import block_id
+from rmt_pipeline.protocol.inserts.rows import Moved
 from rmt_pipeline.protocol.log.codec import decode, encode
 from rmt_pipeline.protocol.log.entry import AlterMetadata, GetPart
 from rmt_pipeline.protocol.nodes.formats import PartHeader
-from rmt_pipeline.protocol.nodes.records import (
-    UNKNOWN_BLOCK,
-    Announced,
-    Restoring,
-)
+from rmt_pipeline.protocol.nodes.records import UNKNOWN_BLOCK, Announced, Restoring
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.restoring import Promised, United, unite
-from rmt_pipeline.replica.forget import forget, forget_copy, forget_lost
+from rmt_pipeline.replica.forget import forget, forget_copy, forget_lost, renumber
 from rmt_pipeline.replica.insert.record import read_record
 from rmt_pipeline.replica.life.announce import announce, become_another, texts_of
-from rmt_pipeline.replica.life.create import (
-    at_version,
-    check_structure,
-    still_this_table,
-)
+from rmt_pipeline.replica.life.create import at_version, check_structure, still_this_table
 from rmt_pipeline.replica.life.disk_parts import DiskParts, parts_of_disk
 from rmt_pipeline.replica.life.drop import remove_leftovers
 from rmt_pipeline.replica.life.known_inserts import forget_tries, tries_of, unbound
@@ -460,7 +449,7 @@ def _open_locked(replica: Replica) -> United | None:
     forget_tries(replica, united, inserts)  # after a crash the same is decided again
     _give_up(keeper, table, united)
     _forget_dropped(replica, ranges)
-    _forget_unheld(replica, united, _kept(united, held))
+    _forget_unheld(replica, united, held)
     queued = _bring_metadata(replica, names)
     log = _log_parts(replica, united, restoring, names)
     quorums = _quorums_of_before(keeper, table)
@@ -519,15 +508,16 @@ class _Content(NamedTuple):
         return cls(part.partition, *(int.from_bytes(text, "little") for text in texts))
 
 
-def _kept(united: United, held: Promised) -> frozenset[_Content]:
-    """Return the contents of all parts that any replica promises from now on."""
+def _kept(united: United, held: Promised) -> dict[_Content, PartName]:
+    """Return the contents of all parts that any replica promises from now on, each with one."""
     given_up = {(one.replica, one.part) for one in united.given_up}
-    return frozenset(
-        _Content.of(part, header)
+    kept = {
+        part: _Content.of(part, header)
         for name, promised in held.items()
         for part, header in promised.items()
         if (name, part) not in given_up
-    )
+    }
+    return {kept[part]: part for part in sorted(kept, key=lambda one: one in united.parts)}
 
 
 def _forget_given_up(
@@ -546,36 +536,46 @@ def _forget_given_up(
             forget_copy(plain, one.part, content.in_order, content.row_hash)
 
 
-def _forget_unheld(replica: Replica, united: United, kept: frozenset[_Content]) -> None:
+def _forget_unheld(replica: Replica, united: United, held: Promised) -> None:
     """Forget blocks that no part of the table has, so that they may be inserted again: of parts
     that were given up, of a replica that was dropped after it had announced them, and what an older
-    copy of ZooKeeper knows and no disk has any more. But not those of which a part with the same
-    rows is `kept` under another name.
+    copy of ZooKeeper knows and no disk has any more. But what names a block whose rows a part has
+    under another name, names that from now on: so a drop of it forgets them.
     """
-    keeper, table, plain = replica.session, replica.table, unbound(replica)
-    names_kept = {block_id(one.partition, one.in_order) for one in kept}
-    rows_kept = {(one.partition, f"{one.row_hash:032x}") for one in kept}
-    names = [name for name in keeper.children(table.blocks) if name not in names_kept]
-    ids = keeper.get_many([table.block(name) for name in names])
-    texts = [read[0].decode(errors="replace") for read in ids if read is not None]
-    spans = {
-        (part.partition, part.block_min, part.block_max)
-        for part in map(PartName.try_parse, texts)
-        if part is not None
-    }
-    for insert_id in keeper.children(table.inserts):
-        known = read_record(plain, insert_id)
-        spans |= {
-            (line.partition, line.first, line.last)
-            for line in (() if known is None else known.lines)
-            if line.first != UNKNOWN_BLOCK and (line.partition, line.row_hash) not in rows_kept
-        }
-    maximal = PartSet(united.parts)
-    blocks = [PartName(*span, 0) for span in sorted(spans)]
-    unheld = [one for one in blocks if maximal.containing(one) is None]
-    lost = {gone for one in unheld for gone in _not_in(united.parts, one)}
+    plain, maximal = unbound(replica), PartSet(united.parts)
+    named = _named(plain, _kept(united, held))
+    unheld = [one for one in named if maximal.containing(one[0]) is None]
+    lost = {gone for one, now in unheld if now is None for gone in _not_in(united.parts, one)}
+    moved = {str(one): now for one, now in unheld if now is not None}
     if lost:
         forget_lost(plain, sorted(lost))
+    if moved:
+        renumber(plain, Moved.of(moved.items()))
+
+
+def _named(
+    plain: Replica, kept: Mapping[_Content, PartName]
+) -> Iterator[tuple[PartName, PartName | None]]:
+    """Yield all blocks that ids and records name, each with the part that has the same rows."""
+    keeper, table = plain.keeper, plain.table
+    by_id, by_rows = dict[str, PartName](), dict[tuple[str, str], PartName]()
+    for content, part in kept.items():
+        by_id[block_id(part.partition, content.in_order)] = part
+        by_rows[part.partition, f"{content.row_hash:032x}"] = part
+    names = keeper.children(table.blocks)
+    for name, read in zip(names, keeper.get_many(list(map(table.block, names))), strict=True):
+        block = PartName.try_parse("" if read is None else read[0].decode(errors="replace"))
+        if block is not None:
+            yield (
+                PartName(block.partition, block.block_min, block.block_max, 0),
+                by_id.get(name),
+            )
+    for insert_id in keeper.children(table.inserts):
+        known = read_record(plain, insert_id)
+        for line in () if known is None else known.lines:
+            if line.first != UNKNOWN_BLOCK:
+                now = by_rows.get((line.partition, line.row_hash))
+                yield PartName(line.partition, line.first, line.last, 0), now
 
 
 def _not_in(parts: Iterable[PartName], part: PartName) -> Iterator[PartName]:

@@ -327,6 +327,39 @@ def test_who_opens_the_table_may_die_between_what_he_does_about_dead_tries(
     assert two.insert_again("r1", 9, token=token) == "inserted"
 
 
+@pytest.mark.parametrize("token", ["", "mine"])
+@pytest.mark.parametrize("step", ["_forget_given_up", "forget_tries", "_give_up"])
+def test_a_dead_try_that_stays_because_the_other_replica_is_dropped_is_what_ids_name(
+    two, token, step
+):
+    """1. r2 announces its block, which r1 has as a dead try. 2. The process that opens the table
+    dies, and so does r2, for good. 3. Now r1's copy is the one that stays.
+    """
+    die_before_the_commit(two, "r1", 9, token=token)
+    assert two.insert_again("r2", 9, token=token) == "inserted"
+    two.wipe()
+    two.restore("r2")
+    done = getattr(restore, step)
+
+    def dies(*args):
+        done(*args)
+        raise Dies
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(restore, step, dies)
+        with pytest.raises(Dies):
+            two.restore("r1")
+    two.stop("r1")
+    drop_dead_replica(two.zookeeper.connect(), two["r1"].table, "r2")
+    restore_until_open(two, ["r1"])
+    two.live_on(["r1"])
+    assert two.insert_again("r1", 9, token=token) == "duplicate"
+    [stays] = map(PartName.parse, two.parts("r1"))
+    two.table("r1").drop_part(stays, settings={"alter_sync": 0})
+    two.live_on(["r1"])
+    assert two.insert_again("r1", 9, token=token) == "inserted"
+
+
 @pytest.mark.parametrize("order", [("r1", "r2"), ("r2", "r1")])
 @pytest.mark.parametrize("token", ["", "mine"])
 def test_what_merges_went_across_is_not_what_stays(two, order, token):
