@@ -6,7 +6,7 @@ from rmt_pipeline.catalog.replicated import replicated_database
 from rmt_pipeline.cluster.queue import clean_queue
 from rmt_pipeline.server.tasks import DatabaseLoop, NotCaughtUp
 from rmt_pipeline.sql.formats.rows import Rows
-from rmt_pipeline.sql.run import databases, on_cluster, tables
+from rmt_pipeline.sql.run import databases, on_cluster, tables, upkeep
 from rmt_pipeline.zookeeper.paths import DatabasePaths
 from tests.support.servers import Servers
 
@@ -79,7 +79,8 @@ class Site:
         self.running = working.nodes
         monkeypatch.setattr(on_cluster, "EventWaker", working)
         monkeypatch.setattr(databases, "EventWaker", working)
-        monkeypatch.setattr(tables, "ACTIVE_WAIT_S", 0.0)
+        for statements in (tables, upkeep):
+            monkeypatch.setattr(statements, "ACTIVE_WAIT_S", 0.0)
 
     def start(self, *names: str) -> None:
         for name in names:

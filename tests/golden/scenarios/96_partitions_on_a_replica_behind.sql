@@ -19,9 +19,7 @@ SELECT * FROM m2 ORDER BY p, k;
 DETACH TABLE m2;
 -- r1
 INSERT INTO m2 VALUES (1, 5, 'e'), (3, 6, 'f');
--- set replication_alter_partitions_sync=0
 ALTER TABLE m2 DETACH PARTITION 1;
--- set replication_alter_partitions_sync=0
 ALTER TABLE m2 ATTACH PARTITION 1;
 SELECT * FROM m2 ORDER BY p, k;
 -- r2
