@@ -476,7 +476,7 @@ class ServerContext:
                 f"there is no replica {engine.replica} at {engine.zookeeper_path} to attach, or "
                 "only what an interrupted DROP has left of it: CREATE TABLE makes one"
             )
-        applied = int(version[0])
+        applied = int(version[0] or b"0")
         for name in creations or ():  # the catalog finds the table's directory by it
             definition = definition.with_creation(name)
         self.catalog.add(at_version(self.keeper(), table, definition, applied))

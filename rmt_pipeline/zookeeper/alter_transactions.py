@@ -54,7 +54,7 @@ def alter_versions(keeper: Keeper, table: TablePaths, replica: ReplicaPaths) -> 
         columns=columns[1].version,
         alters=None if alters is None else alters[1].version,
         mutations=mutations[1].version,
-        applied=int(applied[0]),
+        applied=int(applied[0] or b"0"),
     )
 
 

@@ -72,7 +72,7 @@ def apply_alter_metadata(replica: Replica, node: str, entry: AlterMetadata) -> N
     Raises MetadataMismatch if the entry changes what can't be altered, DiskFull.
     """
     [read] = replica.keeper.get_many([replica.paths.metadata_version])
-    applied = 0 if read is None else int(read[0])
+    applied = 0 if read is None else int(read[0] or b"0")
     if entry.alter_version < applied:  # a clone jumped over it
         finish_entries(replica, {node: entry})
         return

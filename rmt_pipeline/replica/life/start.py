@@ -92,7 +92,7 @@ def _check_exists(replica: Replica) -> None:
         )
     _adopt_creation(replica, host[1].version)
     # older versions of the product had none
-    applied = 0 if version is None else int(version[0])
+    applied = 0 if version is None else int(version[0] or b"0")
     known = replica.definition.metadata_version
     if known < applied:  # the catalog is older: it is from a backup
         replica.definition = take_up(
