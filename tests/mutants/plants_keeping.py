@@ -19,10 +19,10 @@ def gone_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
     right = attach._commit
 
     def wrong(replica: Any, commit: Any, taken: Any, **options: Any) -> Any:
-        def late(insertion: Any) -> Any:
+        def late(insertion: Any, partitions: Any) -> Any:
             for one in taken:
                 replica.store.detached_parts.remove(one.name)
-            return commit(insertion)
+            return commit(insertion, partitions)
 
         return right(replica, late, taken, **options)
 
