@@ -9,7 +9,7 @@ end with it.
 import gc
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -29,13 +29,12 @@ from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.replica.work.worker import Flush, WorkSummary, work
 from rmt_pipeline.server.log import get_log
 from rmt_pipeline.server.upkeep import UpkeepLoop
-from rmt_pipeline.system import Clock, EventWaker, RandomIds
+from rmt_pipeline.system import EventWaker, RandomIds
 
 RETRY_S = 2.0
 DROPPED_RETRY_S = 60.0  # a replica that is gone from ZooKeeper may be created again
 JOIN_S = 2.0
 UPKEEP_JOIN_S = 0.5
-EVERYTHING_EVERY_S = 3600.0  # between collections of garbage that look at all objects
 
 log = get_log("worker")
 
@@ -146,41 +145,6 @@ class _Loop:
         return {"table": self._key.definition.full_name, "pool": self._key.pool}
 
 
-class ShortCollections:
-    """Keeps full collections of garbage short, while all threads wait: each looks only at objects
-    that were made since the last one (`gc.freeze`).
-
-    Python's own look at everything: the hundred thousand objects of all modules take 50 to 90 ms,
-    the manifests and views of a thousand parts 15 ms. What becomes garbage as part of a cycle after
-    it has been left out is found once in EVERYTHING_EVERY_S, when a collection looks at everything.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._everything_s = 0.0
-        """When everything is to be looked at, on the monotonic clock."""
-
-    def begin(self) -> None:
-        self._everything_s = self._clock.monotonic_s() + EVERYTHING_EVERY_S
-        gc.callbacks.append(self._collected)
-        gc.collect()
-
-    def end(self) -> None:
-        gc.callbacks.remove(self._collected)
-        gc.unfreeze()
-
-    def _collected(self, phase: str, found: Mapping[str, int]) -> None:
-        """Python calls this before and after each collection."""
-        if phase != "stop" or found["generation"] < 2:
-            return
-        now_s = self._clock.monotonic_s()
-        if now_s < self._everything_s:
-            gc.freeze()
-        else:
-            gc.unfreeze()  # for the next collection
-            self._everything_s = now_s + EVERYTHING_EVERY_S
-
-
 class QueueLoops:
     """The loops of all active tables. It is what the supervisor calls `WorkLoops`."""
 
@@ -195,8 +159,10 @@ class QueueLoops:
         self._aside = Aside(clock)
         self._upkeep = UpkeepLoop(self._context.replica, clock, random.Random())  # noqa: S311
         self._upkeep.start()
-        self._collections = ShortCollections(clock)
-        self._collections.begin()  # all modules are loaded by now
+        # All modules are loaded by now. Without this, each full collection of garbage looks at
+        # their hundred thousand objects, and all threads wait for 50 to 90 ms.
+        gc.collect()
+        gc.freeze()
 
     def follow(self, tables: Sequence[TableDefinition]) -> None:
         """Work these tables and no others. Only for one thread."""
@@ -249,7 +215,6 @@ class QueueLoops:
         self._upkeep.join(UPKEEP_JOIN_S)
         self._aside.close()
         self._context.close()
-        self._collections.end()
 
 
 def log_flush(flush: Flush) -> None:

@@ -8,10 +8,9 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.work.step import PartDone, events_of
 from rmt_pipeline.replica.work.worker import Flush
 from rmt_pipeline.server import loops
-from rmt_pipeline.server.loops import QueueLoops, ShortCollections, log_flush
+from rmt_pipeline.server.loops import QueueLoops, log_flush
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.part_log import PartLog
-from tests.support.local_replicas import StillClock
 from tests.support.serving import config_at, definition_of, forget
 from tests.support.waiting import until
 
@@ -46,28 +45,6 @@ def test_fetches_end_with_their_table_and_with_the_server_and_go_on_when_a_sessi
     finally:
         worked.stop()
     assert cancelled["t"]()
-
-
-def test_a_full_collection_looks_only_at_what_is_new_and_once_an_hour_at_everything():
-    """All threads of a server wait while one runs."""
-    clock, sizes = StillClock(), []
-    collections = ShortCollections(clock)
-    collections.begin()
-    try:
-        kept = [[] for _ in range(10_000)]
-        before = gc.get_freeze_count()
-        gc.collect()
-        assert gc.get_freeze_count() >= before + len(kept), "the next one looks at them again"
-        clock.passed_s += loops.EVERYTHING_EVERY_S
-        for _ in range(2):
-            gc.collect()
-            sizes.append(gc.get_freeze_count())
-        assert sizes[0] == 0, "garbage that was left out is never found"
-        assert sizes[1] >= len(kept)
-    finally:
-        collections.end()
-    gc.collect()
-    assert gc.get_freeze_count() == 0
 
 
 def test_results_that_differ_are_counted_and_logged_with_both_hashes(tmp_path, capsys, caplog):
