@@ -35,6 +35,7 @@ from rmt_pipeline.protocol.nodes.records import (
     Restoring,
 )
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.life.disk_parts import DiskParts
 from rmt_pipeline.replica.life.known_inserts import remember_inserts
 from rmt_pipeline.replica.replica import Replica
@@ -106,9 +107,20 @@ def become_another(replica: Replica) -> str:
     The catalog comes first, after the disk was looked at. An ALTER that such a process has taken up
     by then, and made parts with, is announced; and it takes up no other one (`alter.apply`): the
     server would find a structure that ZooKeeper does not know, and not start.
+
+    Raises Conflict if another process has done this since this one read the definition: the catalog
+    would name a creation that ZooKeeper does not get.
     """
-    restored = replica.ids.new_id()
-    replica.become(replica.update_definition(lambda now: replace(now, restored=restored)))
+    restored, before = replica.ids.new_id(), replica.definition.restored
+
+    def another(now: TableDefinition) -> TableDefinition:
+        if now.restored != before:
+            raise Conflict(
+                f"{now.full_name}: another process has begun to restore it meanwhile; say it again"
+            )
+        return replace(now, restored=restored)
+
+    replica.become(replica.update_definition(another))
     return replica.definition.creation
 
 
