@@ -669,8 +669,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "restore: the definition is that of before the disk was looked at",
         f"{REPLICA}/life/announce.py",
-        "replica.update_definition(lambda now: replace(now, restored=restored))",
-        "replace(replica.definition, restored=restored)",
+        "return replace(now, restored=restored)",
+        "return replace(replica.definition, restored=restored)",
         "tests/unit/replica/life/test_after_restore.py"
         "::test_an_alter_that_another_process_takes_up_meanwhile_is_restored",
     ),
