@@ -111,7 +111,8 @@ def become_another(replica: Replica) -> str:
     Raises Conflict if another process has done this since this one read the definition: the catalog
     would name a creation that ZooKeeper does not get.
     """
-    restored, before = replica.ids.new_id(), replica.definition.restored
+    before = replica.definition.restored
+    restored = replica.ids.new_id()
 
     def another(now: TableDefinition) -> TableDefinition:
         if now.restored != before:
