@@ -198,10 +198,6 @@ def dead_tries(
     return found
 
 
-def _is_across(covering: PartName | None) -> bool:
-    return covering is not None and covering.blocks_count > 1
-
-
 def _largest_first(part: PartName) -> tuple[int, int, int, PartName]:
     return -part.blocks_count, -part.level, -part.mutation, part
 

@@ -339,8 +339,8 @@ class PartStore:
         return [
             name
             for name in self._disk.list(self._root)
-            if layout.TEMPORARY
-            in name  # nearly all others are parts, perhaps tens of thousands
+            # Nearly all others are parts, perhaps tens of thousands.
+            if layout.TEMPORARY in name
             and (
                 layout.parse_staged(name) is not None
                 or layout.parse_moved(name) is not None

@@ -6,8 +6,10 @@ from rmt_pipeline.zookeeper.keeper import Keeper, Op, Stat, Watch
 from rmt_pipeline.zookeeper.through import ThroughKeeper
 
 
-class BeforeRequest(ThroughKeeper[Keeper]):
-    """Before the request of this number `happens` is called, once; `has_come` says whether."""
+class Before(ThroughKeeper[Keeper]):
+    """Before the request of this number, of those that are counted, `happens` is called, once;
+    `has_come` says whether.
+    """
 
     def __init__(self, session: Keeper, number: int, happens: Callable[[], object]) -> None:
         super().__init__(session)
@@ -22,6 +24,10 @@ class BeforeRequest(ThroughKeeper[Keeper]):
         self._left -= 1
         if self._left == -1:
             self._happens()
+
+
+class BeforeRequest(Before):
+    """Counts every request."""
 
     def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
         self._next()

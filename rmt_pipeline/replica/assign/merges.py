@@ -279,6 +279,20 @@ def select_and_assign(
     choice = choose_merge(replica, view, aggressive=aggressive)
     if isinstance(choice, Nothing):
         return choice
+    return assign_choice(
+        replica, view, choice, deduplicate=deduplicate, deduplicate_by=deduplicate_by
+    )
+
+
+def assign_choice(
+    replica: Replica,
+    view: MergeView,
+    choice: Choice,
+    *,
+    deduplicate: bool = False,
+    deduplicate_by: tuple[str, ...] = (),
+) -> Assigned | Nothing:
+    """Write the chosen merge to the log, unless the log has moved since the view was read."""
     return assign_merge(
         replica,
         view,
@@ -287,11 +301,6 @@ def select_and_assign(
         deduplicate_by=deduplicate_by,
         merge_type=choice.merge_type,
     )
-
-
-def assign_choice(replica: Replica, view: MergeView, choice: Choice) -> Assigned | Nothing:
-    """Write the chosen merge to the log, unless the log has moved since the view was read."""
-    return assign_merge(replica, view, choice.sources, merge_type=choice.merge_type)
 
 
 def choose_merge(replica: Replica, view: MergeView, *, aggressive: bool) -> Choice | Nothing:

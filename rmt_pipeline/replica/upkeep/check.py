@@ -155,11 +155,10 @@ def forget_undone_drops(replica: Replica) -> None:
         return
     require_promises(replica)
     stat = replica.keeper.exists(replica.paths.is_lost)
-    if (
-        stat is not None and stat.version == snapshot.is_lost_version
-    ):  # it was not cloned meanwhile
-        for one in undone:
-            replica.store.drops.forget(one)
+    if stat is None or stat.version != snapshot.is_lost_version:
+        return  # it was cloned meanwhile
+    for one in undone:
+        replica.store.drops.forget(one)
 
 
 def recover_parts(replica: Replica) -> Recovered:

@@ -17,9 +17,9 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.replica.insert.result import InsertInPart
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.zookeeper.keeper import Check, Delete, Keeper, Op, Refused
-from rmt_pipeline.zookeeper.through import ThroughKeeper
+from rmt_pipeline.zookeeper.keeper import Check, Delete, Op, Refused
 from tests.support.actions import ACTIONS, Action
+from tests.support.between_requests import Before
 from tests.support.local_replicas import Replicas
 from tests.support.more_actions import MORE, WithSource
 from tests.unit.replica.test_between_requests import prepared, speaks_through
@@ -27,33 +27,19 @@ from tests.unit.replica.test_between_requests import prepared, speaks_through
 WRITES_MAX = 150
 
 
-class BeforeWrite(ThroughKeeper[Keeper]):
-    """Before the multi of this number, of those that assert that a replica is active, `happens` is
-    called, once; `has_come` says whether.
-    """
+class BeforeWrite(Before):
+    """Counts the multis that assert that a replica is active."""
 
-    def __init__(self, session: Keeper, number: int, happens: Callable[[], object]) -> None:
-        super().__init__(session)
-        self._left = number
-        self._happens = happens
-
-    @property
-    def has_come(self) -> bool:
-        return self._left < 0
-
-    def _next(self, ops: Iterable[Op]) -> None:
-        if not any(isinstance(op, Check) and op.path.endswith("/is_active") for op in ops):
-            return
-        self._left -= 1
-        if self._left == -1:
-            self._happens()
+    def _count(self, ops: Iterable[Op]) -> None:
+        if any(isinstance(op, Check) and op.path.endswith("/is_active") for op in ops):
+            self._next()
 
     def multi(self, ops: Sequence[Op]) -> list[str]:
-        self._next(ops)
+        self._count(ops)
         return super().multi(ops)
 
     def multi_many(self, multis: Sequence[Sequence[Op]]) -> list[list[str] | Exception]:
-        self._next(op for ops in multis for op in ops)
+        self._count(op for ops in multis for op in ops)
         return super().multi_many(multis)
 
 

@@ -295,6 +295,20 @@ def test_what_stays_of_two_tries_is_what_is_forgotten_when_it_is_dropped(
     assert two.insert_again("r1", 9, token=token) == "inserted"
 
 
+def restore_until(two, name, step):
+    """The process that restores this replica dies right after this step."""
+    done = getattr(restore, step)
+
+    def dies(*args):
+        done(*args)
+        raise Dies
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(restore, step, dies)
+        with pytest.raises(Dies):
+            two.restore(name)
+
+
 @pytest.mark.parametrize("order", [("r1", "r2"), ("r2", "r1")])
 @pytest.mark.parametrize("token", ["", "mine"])
 @pytest.mark.parametrize("step", ["_give_up", "forget_tries"])
@@ -306,16 +320,7 @@ def test_who_opens_the_table_may_die_between_what_he_does_about_dead_tries(
     assert two.insert_again("r2", 9, token=token) == "inserted"
     two.wipe()
     two.restore(order[0])
-    done = getattr(restore, step)
-
-    def dies(*args):
-        done(*args)
-        raise Dies
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(restore, step, dies)
-        with pytest.raises(Dies):
-            two.restore(order[1])
+    restore_until(two, order[1], step)
     two.stop(order[1])
     restore_until_open(two, order)
     two.live_on()
@@ -339,16 +344,7 @@ def test_a_dead_try_that_stays_because_the_other_replica_is_dropped_is_what_ids_
     assert two.insert_again("r2", 9, token=token) == "inserted"
     two.wipe()
     two.restore("r2")
-    done = getattr(restore, step)
-
-    def dies(*args):
-        done(*args)
-        raise Dies
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(restore, step, dies)
-        with pytest.raises(Dies):
-            two.restore("r1")
+    restore_until(two, "r1", step)
     two.stop("r1")
     drop_dead_replica(two.zookeeper.connect(), two["r1"].table, "r2")
     restore_until_open(two, ["r1"])
