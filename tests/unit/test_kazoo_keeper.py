@@ -8,7 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kazoo.exceptions import ConnectionLoss, NoNodeError, UnimplementedError
+from kazoo.exceptions import (
+    ConnectionLoss,
+    NoNodeError,
+    RuntimeInconsistency,
+    UnimplementedError,
+)
 from kazoo.protocol.states import KazooState, ZnodeStat
 
 from rmt_pipeline.protocol.errors import ReplicaRetired, Unavailable
@@ -227,6 +232,32 @@ def test_a_server_that_can_not_read_many_nodes_at_once_is_asked_for_one_at_a_tim
         with contextlib.suppress(Unavailable):
             assert keeper.get_many(["/a", "/b"]) == [None, None]
     assert client.asked == requests
+
+
+def test_an_error_about_one_of_many_nodes_is_no_node_that_was_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server answers about each by itself; only that there is no such node is an answer."""
+    keeper, client = keeper_of_everything()
+    answers = {"/a": (b"x", STAT), "/b": NoNodeError(), "/c": RuntimeInconsistency()}
+    monkeypatch.setattr(client, "async_result", lambda: Answer([*answers.values()]))
+    with pytest.raises(Unavailable, match=r"no answer about /c \(Runtime"):
+        keeper.get_many([*answers])
+    del answers["/c"]
+    monkeypatch.setattr(client, "async_result", lambda: Answer([*answers.values()]))
+    read, missing = keeper.get_many([*answers])
+    assert read is not None
+    assert (read[0], missing) == (b"x", None)
+
+
+def test_a_watch_that_lasts_is_relied_on_when_the_server_has_taken_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keeper, client = keeper_of_everything()
+    monkeypatch.setattr(client, "async_result", lambda: Answer(ConnectionLoss()))
+    with pytest.raises(Unavailable):
+        keeper.await_children("/a", lambda: None)
+    assert client.asked == ["_call"]
 
 
 def test_a_session_that_another_one_took_the_place_of_is_over_and_its_own_is_not() -> None:

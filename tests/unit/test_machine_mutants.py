@@ -25,7 +25,7 @@ def test_who_measures_is_killed_when_something_was_kept():
 def measuring(lanes: Path, measured: Path, *told: int) -> subprocess.Popen[bytes]:
     """No bug is planted. All of its forks have `told` open."""
     command = [sys.executable, "-m", "tests.mutants.machine", "--only", "none of them"]
-    options = ["--processes", "2", "--tests", str(measured), "--lanes", str(lanes)]
+    options = ["--processes", "2", "--tests", str(measured), "--lanes", str(lanes), "--then"]
     return subprocess.Popen(
         [*command, *options], cwd=ROOT, stdout=subprocess.DEVNULL, pass_fds=told
     )

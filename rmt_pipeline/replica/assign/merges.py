@@ -160,10 +160,7 @@ def assign_merge(
     TableIsReadOnly if the replica is not active.
     Raises RowsDoNotAddUp if the result would cover rows that are in none of the sources.
     """
-    paths = [replica.paths.part(part) for part in sources]
-    lost, *found = replica.keeper.exists_many([replica.paths.is_lost, *paths])
-    if lost is None or lost.version != view.is_lost_version:
-        return Nothing(GAVE_UP, changed=True)
+    found = replica.keeper.exists_many([replica.paths.part(part) for part in sources])
     for part, stat in zip(sources, found, strict=True):
         if stat is None:
             return Nothing(f"{part} is not among the parts of {replica} any more", changed=True)

@@ -18,12 +18,14 @@ from tests.mutants.machine.hunt import (
     Verdict,
     every_site,
     run_planted,
+    with_servers,
 )
 from tests.mutants.machine.sites import Site
 from tests.mutants.machine.tests_of_lines import ROOMS
 
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
-LANES = ("tests/unit", "tests/property", "tests/contract", "tests/simulation", "tests/crash")
+LANES = ("tests/unit", "tests/property")
+THEN = ("tests/contract", "tests/simulation", "tests/crash")
 NOT_ASKED = (
     "planted_bug or each_check or some_checks_notice or what_failed_once or second_fault or "
     "dies_too"
@@ -55,7 +57,7 @@ def chosen(sites: list[Site], options: argparse.Namespace) -> list[Site]:
     return some
 
 
-def report(verdicts: Sequence[Verdict], seed: int) -> list[Site]:
+def report(verdicts: Sequence[Verdict], seed: int) -> None:
     """A line per module, then those that survived."""
     of_module: dict[str, list[Verdict]] = defaultdict(list)
     for verdict in verdicts:
@@ -66,7 +68,6 @@ def report(verdicts: Sequence[Verdict], seed: int) -> list[Site]:
     for site in sorted(survivors, key=lambda site: (site.file, site.line)):
         print(f"survived  {site.line}  {site.name}")
     print(f"{len(verdicts) - len(survivors)} of {len(verdicts)} were noticed, seed {seed}")
-    return survivors
 
 
 def main() -> int:
@@ -76,10 +77,13 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=[""], help="parts of names, as of files")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--tests", type=Path, help="which tests run which lines: kept there")
-    parser.add_argument("--lanes", nargs="+", default=LANES)
+    parser.add_argument("--lanes", nargs="+", default=LANES, help="asked about every bug")
+    parser.add_argument(
+        "--then", nargs="*", default=THEN, help="asked about what survives these"
+    )
     parser.add_argument("--seconds", type=float, default=TESTS_S, help="of tests, for each bug")
     parser.add_argument(
-        "--no-worlds", action="store_true", help="nor crash points: survivors are known soon"
+        "--no-servers", action="store_true", help="nobody who starts some is asked in the end"
     )
     parser.add_argument("--plant", help=argparse.SUPPRESS)
     options, more = parser.parse_known_args()
@@ -87,18 +91,23 @@ def main() -> int:
     if options.plant:
         return run_planted(next(one for one in sites if one.name == options.plant), more)
     file = options.tests or Path(tempfile.mkdtemp(), "tests-of-lines.json")
-    hunter = Hunter(
-        file,
-        chosen(sites, options),
-        options.processes,
-        tests_s=options.seconds,
-        worlds=not options.no_worlds,
-    )
-    lanes = [*OPTIONS, "-k", f"not ({NOT_ASKED})", *options.lanes]
-    code = pytest.main(lanes, plugins=[hunter])
-    if code:
-        return int(code)
-    return 1 if report(hunter.verdicts, options.seed) else 0
+    verdicts = {site: Verdict(site, "", 0) for site in chosen(sites, options)}
+
+    def survivors() -> list[Site]:
+        return [site for site, verdict in verdicts.items() if not verdict.noticed_by]
+
+    for lanes in filter(None, (options.lanes, options.then)):
+        hunter = Hunter(file, survivors(), options.processes, tests_s=options.seconds)
+        asked = [*OPTIONS, "-k", f"not ({NOT_ASKED})", *lanes]
+        if code := pytest.main(asked, plugins=[hunter]):
+            return int(code)
+        verdicts |= {verdict.site: verdict for verdict in hunter.verdicts}
+        if not survivors():
+            break
+    if not options.no_servers:
+        verdicts |= {verdict.site: verdict for verdict in with_servers(survivors())}
+    report([*verdicts.values()], options.seed)
+    return 1 if survivors() else 0
 
 
 if __name__ == "__main__":

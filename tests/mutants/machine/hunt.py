@@ -52,8 +52,8 @@ TALKS = (
     "strays",
     "watches",
 )
-"""Modules of `zookeeper/` that talk to a real one, or live by what it says: these tests are asked,
-too, when nobody within this process has noticed.
+"""Modules of `zookeeper/` that talk to a real one, or live by what it says: these tests are asked
+besides those that name the module.
 """
 TALKING = (
     "tests/contract/test_keeper_contract.py",
@@ -61,6 +61,8 @@ TALKING = (
     "tests/zookeeper/test_lost_answers.py",
     "tests/zookeeper/test_access.py",
 )
+WITH_SERVERS = ("tests/contract", "tests/zookeeper", "tests/dagster")
+"""Lanes of which files that import the module of a bug are asked about it, with real servers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +96,11 @@ class Hunter:
         processes: int,
         *,
         tests_s: float = TESTS_S,
-        worlds: bool = True,
     ) -> None:
         self._measured = measured
         self._sites = sites
         self._processes = processes
         self._tests_s = tests_s
-        self._worlds = worlds
         self.verdicts: list[Verdict] = []
 
     @pytest.hookimpl(tryfirst=True)
@@ -120,34 +120,45 @@ class Hunter:
                 tests.add(of_one_file)
                 tests.save(self._measured)
         items = {item.nodeid: item for item in session.items}
-        tests.not_measured = [
-            test for test in items if self._worlds and test not in tests.seconds
-        ]
+        tests.not_measured = [test for test in items if test not in tests.seconds]
         garden = Garden()
 
         def start(site: Site) -> _Child:
             plant = garden.plant(site)
-            running = tests.running(site.file, site.line, self._tests_s)
-            chosen = [test for test in running if test in items]
+            chosen = tests.running(site.file, site.line, self._tests_s, items)
             if plant is None:
-                more = TALKING if _talks(site) else ()
-                return _forked(site, lambda channel: _anew(site, [*chosen, *more], channel))
+                return _forked(site, lambda channel: _anew(site, chosen, channel))
             some = [(items[test], tests.usually_s(test)) for test in chosen]
 
             def become(channel: int) -> None:
                 plant.grow()
-                is_noticed = _ask(some, channel)
-                if not is_noticed and _talks(site):
-                    _anew(site, TALKING, channel)
+                _ask(some, channel)
 
             return _forked(site, become)
 
-        for verdict in _hunt(self._sites, start, self._processes):
-            self.verdicts.append(verdict)
-            said = verdict.noticed_by or "SURVIVED"
-            site = verdict.site
-            print(f"{verdict.seconds:5.1f} s  {site.line}  {site.name}  |  {said}", flush=True)
+        self.verdicts = _told(_hunt(self._sites, start, self._processes))
         return True
+
+
+def with_servers(sites: Sequence[Site]) -> list[Verdict]:
+    """Ask the tests with real servers that import the module of each bug: one at a time, as each
+    starts servers of its own.
+    """
+
+    def start(site: Site) -> _Child:
+        return _forked(site, lambda channel: _anew(site, _with_servers(site), channel))
+
+    return _told(_hunt(sites, start, processes=1))
+
+
+def _told(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    told = []
+    for verdict in verdicts:
+        told.append(verdict)
+        said = verdict.noticed_by or "SURVIVED"
+        site = verdict.site
+        print(f"{verdict.seconds:5.1f} s  {site.line}  {site.name}  |  {said}", flush=True)
+    return told
 
 
 def _hunt(
@@ -190,10 +201,20 @@ def _talks(site: Site) -> bool:
     return site.file in {f"rmt_pipeline/zookeeper/{name}.py" for name in TALKS}
 
 
-def _ask(tests: Sequence[tuple[pytest.Item, float]], channel: int) -> bool:
-    """Who notices first; whether anybody did. Of a process with another bug nothing but the name
-    comes back.
-    """
+def _with_servers(site: Site) -> list[str]:
+    """Files of tests that import the module, and those of what talks to a ZooKeeper."""
+    module = ".".join(Path(site.file).with_suffix("").parts)
+    files = sorted(path for lane in WITH_SERVERS for path in Path(ROOT, lane).glob("test_*.py"))
+    naming = [
+        str(path.relative_to(ROOT))
+        for path in files
+        if f"from {module} import " in path.read_text()
+    ]
+    return [*dict.fromkeys([*naming, *(TALKING if _talks(site) else ())])]
+
+
+def _ask(tests: Sequence[tuple[pytest.Item, float]], channel: int) -> None:
+    """Who notices first. Of a process with another bug nothing but the name comes back."""
     asked = ""
 
     def hung(_number: int, _frame: FrameType | None) -> None:
@@ -207,12 +228,13 @@ def _ask(tests: Sequence[tuple[pytest.Item, float]], channel: int) -> bool:
         signal.setitimer(signal.ITIMER_PROF, HUNG_S + SLOWER * seconds[item])
         if failures(item, following):
             os.write(channel, asked.encode()[:500])
-            return True
-    return False
+            return
 
 
 def _anew(site: Site, chosen: Sequence[str], channel: int) -> None:
     """In a new process, which imports the module with the bug."""
+    if not chosen:
+        return
     limit, parent = int(ANEW_S), os.getpid()
 
     def limited() -> None:
@@ -231,9 +253,10 @@ def _anew(site: Site, chosen: Sequence[str], channel: int) -> None:
 
 
 def run_planted(site: Site, chosen: Sequence[str]) -> int:
-    """What `_anew` starts. Those who talk to a ZooKeeper start one."""
+    """What `_anew` starts. Who asks tests with servers names them by their files."""
     PlantedModule(site).grow()
-    options = OPTIONS[: OPTIONS.index("-m")] if _talks(site) else OPTIONS
+    by_file = any("::" not in test for test in chosen)
+    options = [*OPTIONS[: OPTIONS.index("-m")], "-m", "not slow"] if by_file else OPTIONS
     return int(pytest.main([*options, "-x", *chosen]))
 
 

@@ -7,7 +7,7 @@ import signal
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import partial
@@ -44,12 +44,14 @@ class ByLine:
     seconds: dict[str, float] = field(default_factory=dict)
     not_measured: list[str] = field(default_factory=list)
 
-    def running(self, file: str, line: int, within_s: float) -> list[str]:
-        """Tests of this line, for so many seconds, then a few dozen worlds. First those that are
-        named after the module, or after its folder, as test_settings_against_chdb.py is; then the
-        quickest of all, for a quarter of the time, since a table of cases is many quick tests in
-        one file; then the quickest of each file of tests, then the second of each: what all run is
-        some file's own matter.
+    def running(
+        self, file: str, line: int, within_s: float, among: Container[str]
+    ) -> list[str]:
+        """Those of these tests that run this line, for so many seconds, then a few dozen worlds.
+        First those that are named after the module, or after its folder, as
+        test_settings_against_chdb.py is; then the quickest of all, for a quarter of the time, since
+        a table of cases is many quick tests in one file; then the quickest of each file of tests,
+        then the second of each: what all run is some file's own matter.
 
         What no test runs by itself was run when the module was imported: then every test of the
         file counts.
@@ -58,6 +60,7 @@ class ByLine:
         tests = set(by_line.get(line, ()))
         if not tests:
             tests = {test for some in by_line.values() for test in some}
+        tests = {test for test in tests if test in among}
         chosen, total_s = [], 0.0
         quickest = sorted(tests, key=lambda one: self.seconds[one])
         own = [

@@ -310,3 +310,11 @@ def test_what_adds_up_is_published(replicas):
     write(replicas, merge_over(FIRST, SECOND, THIRD))
     [made] = replicas.step("r1").done
     assert (made.error, made.rows) == ("", 3)
+
+
+def test_where_rows_may_go_nothing_is_compared_with_what_they_were(replicas):
+    """A merge that deduplicates leaves rows out, and its sum is another one."""
+    write(replicas, replace(merge_over(FIRST, SECOND, THIRD), deduplicate=True))
+    [made] = replicas.step("r1", merger=Forgets(replicas)).done
+    assert made.error == ""
+    assert "all_0_2_1" in replicas.parts("r1")

@@ -14,7 +14,7 @@ import pytest
 from rmt_pipeline.cli.mutations import progress_lines
 from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.log.entry import DropPart, GetPart, ReplaceRange, parts_brought
-from rmt_pipeline.protocol.nodes.records import Attempts
+from rmt_pipeline.protocol.nodes.records import Attempts, LostPart
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica import missing
 from rmt_pipeline.replica.assign.explain import explain_merges
@@ -32,12 +32,13 @@ from rmt_pipeline.replica.mutations.mutations import (
 from rmt_pipeline.replica.mutations.progress import mutation_progress
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.check import refetch
-from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
+from rmt_pipeline.replica.upkeep.lost import lost_parts, replace_lost_parts
 from rmt_pipeline.sql.system.replication import REPLICATION_QUEUE, _queue_rows
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Keeper, SetData
 from rmt_pipeline.zookeeper.known import KnownQueue
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
 from rmt_pipeline.zookeeper.snapshot import queue_snapshot, queued_entries
+from tests.support.between_requests import BeforeRequest
 from tests.support.local_replicas import Replicas
 
 LOST = PartName.parse("all_0_0_0")
@@ -327,3 +328,19 @@ def test_how_many_parts_are_lost_is_said(replicas) -> None:
     said = partial(missing._lost_words, replicas["r1"], names=["r1"], unseen=[])
     assert said([first]).startswith("all_0_0_0 is lost")
     assert said([first, second]).startswith("all_0_0_0 (and 1 more parts) is lost")
+
+
+def test_a_note_of_a_lost_part_that_goes_while_it_is_read_is_not_told(
+    replicas: Replicas,
+) -> None:
+    """A drop of its partition takes the note along."""
+    replica = replicas["r1"]
+    note = replica.table.lost_part(LOST)
+    said = LostPart(1_700_000_000, "r1", ()).encode()
+    replica.keeper.multi([Create(note, said)])
+    assert list(lost_parts(replica)) == [LOST]
+    replica.keeper.session = between = BeforeRequest(
+        replica.keeper.session, 1, lambda: replicas.zookeeper.connect().multi([Delete(note)])
+    )
+    assert lost_parts(replica) == {}
+    assert between.has_come

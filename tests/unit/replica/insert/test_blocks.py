@@ -1,4 +1,4 @@
-"""How much of a packet the blocks of an insert take."""
+"""How much of a packet the blocks of an insert take, and which of them are left out."""
 
 from dataclasses import replace
 
@@ -41,3 +41,26 @@ def test_a_block_is_as_large_as_others_of_its_lengths(tmp_path, insert_quorum, t
         weighed = [group_bytes(replica, group, waits, sizes) for group in groups]
         assert weighed == [group_bytes(replica, group, waits, {}) for group in groups]
         assert 1 < len(sizes) < len(groups)
+
+
+@pytest.mark.parametrize("there", [(), (0,), (0, 1), (1, 2), (2,)])
+def test_what_is_in_is_looked_for_among_all_blocks_each_time(tmp_path, there):
+    """The record said that the first block is in. Read again, it says that others are, as others
+    were brought by another process, or the first was lost: nothing of before may be left.
+    """
+    with Replicas(tmp_path, define=partitioned) as replicas:
+        replica = replicas["r1"]
+        identity = InsertIdentity(insert_id="one", by_block=True, token="")
+        rows = [pa.table({"p": pa.array([7], pa.uint8()), "n": [n]}) for n in range(3)]
+        one = QuerySettings(max_insert_block_size=1, min_insert_block_size_rows=0)
+        given = []
+        for number, block in enumerate(blocks.blocks_of(rows, replica.definition, one)):
+            staged = blocks.stage(block, replica.store, insert_id="one", run_id="", created_s=0)
+            given.append(StagedBlock(staged, block_id_of(staged, identity, number), number))
+        assert len(given) == 3
+        group = PartitionBlocks("7", [*given])
+        assert group.leave_out([given[0].line(0, 0, 0)], identity.token, 1)
+        assert (group.ours, group.blocks) == (given[:1], given[1:])
+        assert group.leave_out([given[at].line(at, at, at) for at in there], identity.token, 2)
+        assert group.ours == [given[at] for at in there]
+        assert group.blocks == [one for at, one in enumerate(given) if at not in there]

@@ -331,6 +331,22 @@ def test_it_is_told_which_directories_may_go(replicas):
     assert "2_0_0_0, which is here and promised" in told["broken_2_0_0_0"].why
 
 
+def test_rows_of_a_part_that_is_covered_prove_nothing(replicas):
+    """What covers it may have fewer of them: it was merged, mutated or dropped."""
+    replicas.table("r1").attach("1")
+    replicas.work_off()
+    disk = replicas.stores["r1"].disk
+    disk.make_directory("detached/1_3_3_0")
+    for file in disk.list("1_3_3_0"):
+        disk.link_from(disk, f"1_3_3_0/{file}", f"detached/1_3_3_0/{file}")
+    names = replicas.stores["r1"].detached_parts.names()
+    [(_, before)] = why_kept(replicas["r1"], names)
+    merge(replicas)
+    assert replicas.stores["r1"].has(PartName.parse("1_3_3_0"))
+    [(_, covered)] = why_kept(replicas["r1"], names)
+    assert (before.is_safe, covered.is_safe) == (True, False)
+
+
 @pytest.mark.parametrize(
     ("alter_sync", "waits"), [(0, False), (1, False), (2, True), (3, True)]
 )
