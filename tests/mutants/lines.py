@@ -669,10 +669,39 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "restore: the definition is that of before the disk was looked at",
         f"{REPLICA}/life/announce.py",
-        "return replace(now, restored=restored)",
-        "return replace(replica.definition, restored=restored)",
+        "return replace(joined(now), restored=restored)",
+        "return replace(joined(replica.definition), restored=restored)",
         "tests/unit/replica/life/test_after_restore.py"
         "::test_an_alter_that_another_process_takes_up_meanwhile_is_restored",
+    ),
+    LineMutant(
+        "restore: who joins has the number of an ALTER that the table never had",
+        f"{REPLICA}/life/restore.py",
+        "replace(now, metadata_version=there.metadata_version, history=there.history)",
+        "now",
+        "tests/unit/replica/life/test_restore_late.py",
+    ),
+    LineMutant(
+        "restore: who joins sets aside what another one of its replica brought",
+        f"{REPLICA}/life/restore.py",
+        "        replica.session.exists(replica.table.restoring_lock)\n",
+        "        pass\n",
+        "tests/unit/replica/life/test_restore_late.py"
+        "::test_who_stood_still_while_another_one_joined_sets_nothing_aside",
+    ),
+    LineMutant(
+        "restore: who comes late has the last word in the catalog",
+        f"{REPLICA}/life/announce.py",
+        "if now.restored not in (before, restored):",
+        "if False:",
+        "tests/unit/replica/life/test_restore_at_once.py -k comes_late_leaves",
+    ),
+    LineMutant(
+        "restore: who begins is not alone",
+        f"{REPLICA}/life/announce.py",
+        '        keeper.multi([SetData(path, b"", read[1].version)])\n',
+        "        version, guard = version - 1, Check(path, version - 1)\n",
+        "tests/unit/replica/life/test_restore_at_once.py -k comes_late_leaves",
     ),
     LineMutant(
         "restore: what is announced is not synced",
@@ -730,8 +759,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "restore: the replica that is made again is the one of before",
         f"{REPLICA}/life/announce.py",
-        "restored = replica.ids.new_id()",
-        "restored = replica.definition.restored",
+        "_become(replica, replica.ids.new_id(), joined)",
+        "_become(replica, replica.definition.restored, joined)",
         "tests/unit/replica/life/test_after_restore.py",
     ),
     LineMutant(

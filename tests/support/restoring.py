@@ -35,6 +35,7 @@ class Disaster(Replicas):
     ) -> None:
         """`lost`: the directories are there, and ZooKeeper has nothing."""
         self._lost = lost
+        self.catalog: dict[str, TableDefinition] = {}
         super().__init__(directory, names, define)
         if lost:
             self.clock.passed_s += 2000
@@ -62,17 +63,20 @@ class Disaster(Replicas):
             self.connect(name)
 
     def connect(self, name: str) -> Replica:
-        """Another process, with a session of its own. It has read no manifest yet."""
+        """Another process, with a session of its own. It has read no manifest yet. All processes of
+        a replica have one catalog.
+        """
         self.stores[name] = self._store(name)
         bound = replace(
             self[name],
+            definition=self.catalog.setdefault(name, self[name].definition),
             keeper=self.zookeeper.connect(),
             memory=Memory(),
             store=self.stores[name],
         )
 
         def update(change: Callable[[TableDefinition], TableDefinition]) -> TableDefinition:
-            bound.definition = change(bound.definition)
+            self.catalog[name] = bound.definition = change(self.catalog[name])
             return bound.definition
 
         bound.update_definition = update

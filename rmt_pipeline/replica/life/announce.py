@@ -14,12 +14,12 @@ made what its disk says.
    (`replica.life.known_inserts`).
 6. The node `T/restoring/<replica>`, which was empty, gets what the other replicas have to know.
 
-Two processes may announce it at once, or one that was believed to be dead. So each multi asserts,
-as its first operation, the version of `T/restoring/<replica>` (the `guard`). After step 6 the
-version is another one, and nothing of the slower process lands. Before that both write the same:
-what this disk says.
+Two processes may announce it at once, or one that was believed to be dead. So each one begins by
+giving `T/restoring/<replica>` a new version, and each of its multis asserts that, as its first
+operation (the `guard`): whoever begins last is alone, and nothing of the others lands any more.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate, repeat
@@ -67,11 +67,13 @@ def announce(replica: Replica, creator: bytes, disk: DiskParts) -> int:
     [restoring, read] = keeper.get_many([table.restoring, path])
     if restoring is None or read is None or read[0]:
         return 0
-    guard = Check(path, read[1].version)
+    version = read[1].version + 1
+    guard = Check(path, version)
     log = Restoring.decode(restoring[0]).log
     # The disk has noted how long the log was. That was another log, and longer than this one.
     replica.store.marks.forget_log_seen()
     try:
+        keeper.multi([SetData(path, b"", read[1].version)])
         _ensure_replica(replica, creator, guard, log)
         repeat_guarded(keeper, guard, lambda: _queue_ops(replica))
         repeat_guarded(keeper, guard, lambda: _part_ops(replica, disk))
@@ -91,7 +93,7 @@ def announce(replica: Replica, creator: bytes, disk: DiskParts) -> int:
             tuple(one.part for one in told if one.insert_id == ids.BY_ROWS),
             tuple(one for one in told if one.insert_id != ids.BY_ROWS),
         )
-        keeper.multi([SetData(path, announced.encode(), read[1].version)])
+        keeper.multi([SetData(path, announced.encode(), version)])
     except Refused as refused:
         raise Conflict(
             f"{replica}: another process restores it, or somebody drops it: {refused}. Say it again"
@@ -99,29 +101,40 @@ def announce(replica: Replica, creator: bytes, disk: DiskParts) -> int:
     return inserts
 
 
-def become_another(replica: Replica) -> str:
+def become_another(
+    replica: Replica, joined: Callable[[TableDefinition], TableDefinition] = lambda now: now
+) -> str:
     """Make this another replica in the server's catalog, and return the name of the node that says
     so in ZooKeeper: the versions and numbers of all nodes begin anew, and a process that lives
-    through a restore still remembers the earlier ones.
+    through a restore still remembers the earlier ones. `joined` makes the definition that of a
+    table that is there, in the same change, or raises.
 
     The catalog comes first, after the disk was looked at. An ALTER that such a process has taken up
     by then, and made parts with, is announced; and it takes up no other one (`alter.apply`): the
     server would find a structure that ZooKeeper does not know, and not start.
 
-    Raises Conflict if another process has done this since this one read the definition: the catalog
-    would name a creation that ZooKeeper does not get.
+    For a process that is alone (the guard of `announce`, or the lock of who joins). Raises Conflict
+    if the catalog has changed since it read the definition: so did somebody who was alone later.
+    Workers would take the catalog's word for a replica that ZooKeeper does not get.
     """
-    before = replica.definition.restored
-    restored = replica.ids.new_id()
+    return _become(replica, replica.ids.new_id(), joined)
 
-    def another(now: TableDefinition) -> TableDefinition:
-        if now.restored != before:
+
+def _become(
+    replica: Replica,
+    restored: str,
+    joined: Callable[[TableDefinition], TableDefinition] = lambda now: now,
+) -> str:
+    before = replica.definition.restored
+
+    def become(now: TableDefinition) -> TableDefinition:
+        if now.restored not in (before, restored):
             raise Conflict(
                 f"{now.full_name}: another process has begun to restore it meanwhile; say it again"
             )
-        return replace(now, restored=restored)
+        return replace(joined(now), restored=restored)
 
-    replica.become(replica.update_definition(another))
+    replica.become(replica.update_definition(become))
     return replica.definition.creation
 
 
@@ -142,7 +155,7 @@ def _become_another_there(replica: Replica) -> list[Op]:
         and made.created_zxid < restoring.created_zxid
     ):
         return [Delete(node), Create(paths.creation(become_another(replica)))]
-    replica.become(replica.update_definition(lambda now: replace(now, restored=found.restored)))
+    _become(replica, found.restored)
     return []
 
 

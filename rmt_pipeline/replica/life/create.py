@@ -209,9 +209,7 @@ def at_version(
     keeper: Keeper, table: TablePaths, definition: TableDefinition, version: int
 ) -> TableDefinition:
     """Return the definition as ALTER `version` made it, with the history before it."""
-    if version == 0:
-        return definition
-    history = history_of(alter_records(keeper, table, version))
+    history = history_of(alter_records(keeper, table, version)) if version else ()
     return replace(definition, metadata_version=version, history=history)
 
 

@@ -55,6 +55,7 @@ from rmt_pipeline.protocol.nodes.records import UNKNOWN_BLOCK, Announced, Restor
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.restoring import Promised, United, unite
+from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.forget import forget, forget_copy, forget_lost, renumber
 from rmt_pipeline.replica.insert.record import read_record
 from rmt_pipeline.replica.life.announce import announce, become_another, texts_of
@@ -85,12 +86,7 @@ from rmt_pipeline.zookeeper.keeper import (
     Stat,
     absent,
 )
-from rmt_pipeline.zookeeper.paths import (
-    ReplicaPaths,
-    TablePaths,
-    ancestors,
-    log_entry_name,
-)
+from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths, ancestors, log_entry_name
 from rmt_pipeline.zookeeper.snapshot import living_replicas
 from rmt_pipeline.zookeeper.strays import Stray, seen_to
 
@@ -715,31 +711,35 @@ def _join(replica: Replica, creator: bytes, disk: DiskParts) -> Restored:
         raise NothingToRestore(
             f"{replica} is in ZooKeeper already, and clones another replica when its server runs"
         )
-    creation = become_another(replica)
-    check_structure(replica.definition, metadata, columns, table.root)
+    there = at_version(keeper, table, replica.definition, metadata_stat.version)
+
+    def joined(now: TableDefinition) -> TableDefinition:
+        check_structure(now, metadata, columns, table.root)
+        return replace(now, metadata_version=there.metadata_version, history=there.history)
+
     equal = _equal_elsewhere(replica, names, disk)
-    definition = at_version(keeper, table, replica.definition, metadata_stat.version)
-    ops: list[Op] = [
-        *same_table,
-        *transactions.create_replica(
-            replica.paths,
-            is_lost=True,
-            metadata=metadata,
-            columns=columns,
-            metadata_version=metadata_stat.version,
-            creator=creator,
-            creation=creation,
-        ),
-        transactions.announce_replica(table, replica.name, stat.version),
-    ]
-    promises = [
-        Create(replica.paths.part(part), disk.parts[part].header().encode())
-        for part in sorted(equal)
-    ]
-    together = next(batches([*ops, *promises], bytes_max=limits.MULTI_BYTES_MAX))
     unchanged = [*same_table, Check(table.replicas, stat.version), *absent(table.restoring)]
     try:
         with _alone(keeper, table, unchanged):
+            creation = become_another(replica, joined)
+            ops: list[Op] = [
+                *same_table,
+                *transactions.create_replica(
+                    replica.paths,
+                    is_lost=True,
+                    metadata=metadata,
+                    columns=columns,
+                    metadata_version=metadata_stat.version,
+                    creator=creator,
+                    creation=creation,
+                ),
+                transactions.announce_replica(table, replica.name, stat.version),
+            ]
+            promises = [
+                Create(replica.paths.part(part), disk.parts[part].header().encode())
+                for part in sorted(equal)
+            ]
+            together = next(batches([*ops, *promises], bytes_max=limits.MULTI_BYTES_MAX))
             left_out = [*disk.left_out, *_set_aside(replica, equal, disk)]
             replica.store.marks.forget_log_seen()
             keeper.multi([*together, Delete(table.restoring_lock)])
@@ -747,11 +747,6 @@ def _join(replica: Replica, creator: bytes, disk: DiskParts) -> Restored:
         raise Conflict(
             f"{replica}: the table's replicas changed while it joined; say it again"
         ) from refused
-    replica.update_definition(
-        lambda known: replace(
-            known, metadata_version=definition.metadata_version, history=definition.history
-        )
-    )
     stay = sorted(equal)[: len(together) - len(ops)]
     return Restored(
         parts=len(stay),
@@ -783,11 +778,12 @@ def _set_aside(
     """Remove all parts but those that stay from the table: what a larger one covers is deleted, the
     rest goes to `detached/`. Yields those that had rows of the table, with the reason.
     """
-    store = replica.store
-    covering = PartSet(stay)
+    store, covering = replica.store, PartSet(stay)
     for part in store.parts():
         if part in stay:
             continue
+        # raises if the session has ended: then another process joins, and brings parts of its own
+        replica.session.exists(replica.table.restoring_lock)
         if covering.containing(part) is not None:
             store.remove(part)
             continue

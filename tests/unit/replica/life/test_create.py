@@ -70,8 +70,8 @@ def test_nor_does_one_whose_parts_have_other_columns(tmp_path: Path) -> None:
     with Disaster(tmp_path) as two:
         two.stop("r2")
         drop_dead_replica(two["r1"].session, TABLE, "r2")
+        two.catalog["r2"] = replace(two["r2"].definition, columns=(Column("n", "Int8"),))
         late = two.connect("r2")
-        late.definition = replace(late.definition, columns=(Column("n", "Int8"),))
         with pytest.raises(MetadataMismatch, match="`n` Int8 here, `n` UInt64 there"):
             restore(late, b"r2")
         assert two["r1"].session.children(TABLE.replicas) == ["r1"]

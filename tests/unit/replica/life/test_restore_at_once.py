@@ -1,7 +1,7 @@
 """A replica is restored by two processes at once: whatever comes between two requests."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import product
@@ -12,14 +12,16 @@ import pytest
 from rmt_pipeline.protocol.errors import Conflict, RmtError
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.life import restore as restoring_module
 from rmt_pipeline.replica.life.drop import drop_dead_replica
 from rmt_pipeline.replica.life.restore import NothingToRestore, restore
 from rmt_pipeline.replica.life.start import start
-from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.replica import Replica, UpdateDefinition
 from rmt_pipeline.replica.upkeep.rewound import BeingRestored, TableIsLost, require_promises
-from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Keeper, Op, Refused, SetData
 from rmt_pipeline.zookeeper.paths import TablePaths
+from rmt_pipeline.zookeeper.through import ThroughKeeper
 from tests.support.between_requests import BeforeRequest, BetweenAnswers
 from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.local_replicas import ROOT
@@ -229,3 +231,70 @@ def test_nobody_is_active_while_the_table_is_being_restored(tmp_path: Path) -> N
         if not between.has_come:
             break
     assert number < REQUESTS_MAX - 1
+
+
+class Late(ThroughKeeper[Keeper]):
+    """Of a process that dies when it says which replica it makes; that arrives when it `lands`."""
+
+    def __init__(self, session: Keeper) -> None:
+        super().__init__(session)
+        self._late: list[Op] = []
+
+    def multi(self, ops: Sequence[Op]) -> list[str]:
+        if any(isinstance(op, Create) and "/creation/" in op.path for op in ops):
+            self._late = [*ops]
+            _dies()
+        return super().multi(ops)
+
+    def lands(self) -> None:
+        with suppress(Refused):
+            self.session.multi(self._late)
+
+
+def _counted(between: BeforeRequest, update: UpdateDefinition) -> UpdateDefinition:
+    def counted(change: Callable[[TableDefinition], TableDefinition]) -> TableDefinition:
+        between._next()
+        return update(change)
+
+    return counted
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_who_comes_late_leaves_the_catalog_as_the_replica_is(
+    tmp_path: Path, older: bool
+) -> None:
+    """1. A process has noted in the catalog that r1 becomes another replica, and its request is on
+    the way. 2. Another one begins, and stands still. 3. The request arrives, others restore the
+    table, and the server of r1 runs. 4. The one of step 2 goes on. Workers ask the catalog which
+    replica they work for.
+    """
+    for number in range(REQUESTS_MAX):
+        with Disaster(tmp_path / str(number)) as two:
+            if older:
+                in_an_older_copy(two)
+            else:
+                two.insert("r1", 1)
+                two.insert("r2", 2)
+                two.wipe()
+            first = two.connect("r1")
+            first.keeper.session = late = Late(first.session)
+            with suppress(Conflict):
+                restore(first, b"r1")
+
+            def meanwhile(two: Disaster = two, late: Late = late) -> None:
+                late.lands()
+                restore_until_open(two, ["r1", "r2"])
+                two.live_on()
+
+            second = two.connect("r1")
+            second.keeper.session = between = BeforeRequest(second.session, number, meanwhile)
+            second.update_definition = _counted(between, second.update_definition)
+            with suppress(Conflict, NothingToRestore):
+                restore(second, b"r1")
+            if not between.has_come:
+                break
+            there = two["r1"].session.children(two["r1"].paths.creations)
+            assert [two.catalog["r1"].creation] == there, number
+            two.live_on()
+            assert two.values("r1") == two.values("r2") == Counter([1, 2])
+    assert 10 < number < REQUESTS_MAX - 1
