@@ -109,6 +109,17 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
         f"{TESTS}::test_a_part_that_waits_is_not_mutated",
     ),
     LineMutant(
+        "quorum: parts that come while mutations are assigned are mutated",
+        f"{REPLICA}/assign/mutations.py",
+        "    mutations = load_mutations(replica)\n    pulled = pull_log(replica, afresh=True)\n"
+        "    snapshot = queue_snapshot(keeper, replica.paths, memory.queue)\n"
+        "    awaiting = awaiting_quorum(keeper, replica.table)\n",
+        "    awaiting = awaiting_quorum(keeper, replica.table)\n"
+        "    mutations = load_mutations(replica)\n    pulled = pull_log(replica, afresh=True)\n"
+        "    snapshot = queue_snapshot(keeper, replica.paths, memory.queue)\n",
+        f"{TESTS}::test_a_part_that_comes_while_mutations_are_assigned_is_not_mutated",
+    ),
+    LineMutant(
         "quorum: a sequential reader sees what waits",
         f"{REPLICA}/readable.py",
         "            if part not in waiting\n",

@@ -85,12 +85,15 @@ def _look(replica: Replica) -> _View:
     """Read what may be mutated. The mutations are read before the log is pulled: anything that is
     assigned after that changes the log's version. Numbers in flight need not be read, because a
     part is mutated by itself, and when a mutation is loaded, so is every smaller one (spec §7.4).
+
+    The parts that wait for their quorum are read last. A part comes together with the node that
+    says that it waits, so each part that was seen and is not among them has reached its quorum.
     """
     keeper, memory = replica.keeper, replica.memory
-    awaiting = awaiting_quorum(keeper, replica.table)
     mutations = load_mutations(replica)
     pulled = pull_log(replica, afresh=True)
     snapshot = queue_snapshot(keeper, replica.paths, memory.queue)
+    awaiting = awaiting_quorum(keeper, replica.table)
     entries = {
         node: entry
         for node, entry in snapshot.entries.items()
