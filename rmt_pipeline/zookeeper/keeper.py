@@ -40,9 +40,9 @@ class Stat:
     def next_sequence(self) -> int:
         """The number that the next sequence child gets, which is how many children were ever
         created: `children_version` counts creations and removals, `children_count` is their
-        difference.
+        difference. The former has four bytes with a sign, and goes on below zero after 2**31.
         """
-        return (self.children_version + self.children_count) // 2
+        return (self.children_version + self.children_count) % 2**32 // 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,9 +104,37 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "parts: mutations do not count in containing",
         f"{PROTOCOL}/parts/name.py",
-        "            and self.mutation >= other.mutation\n",
+        "            and (self.mutation >= other.mutation or self._is_of_any_mutation(other))\n",
         "",
         VALUES,
+    ),
+    LineMutant(
+        "parts: what was mutated after a billion inserts is not dropped",
+        f"{PROTOCOL}/parts/name.py",
+        "        return is_any and not other.is_drop_range\n",
+        "        return False\n",
+        VALUES,
+    ),
+    LineMutant(
+        "parts: two ranges contain each other",
+        f"{PROTOCOL}/parts/name.py",
+        "        return is_any and not other.is_drop_range\n",
+        "        return is_any\n",
+        VALUES,
+    ),
+    LineMutant(
+        "log: what comes after a billion entries is not seen",
+        f"{ZOOKEEPER}/keeper.py",
+        "(self.children_version + self.children_count) % 2**32 // 2",
+        "(self.children_version + self.children_count) // 2",
+        PULL,
+    ),
+    LineMutant(
+        "clone: many large entries go together",
+        f"{REPLICA}/life/clone.py",
+        "bytes_max=limits.MULTI_BYTES_MAX, ops_max=most):",
+        "bytes_max=100 * limits.MULTI_BYTES_MAX, ops_max=most):",
+        CLONE,
     ),
     LineMutant(
         "parts: neighbours overlap",

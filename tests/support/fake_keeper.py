@@ -86,7 +86,8 @@ class Node:
                 self.created_ms,
                 self.modified_ms,
                 self.created_zxid,
-                2 * self.creations - len(self.children),
+                # four bytes with a sign, in which Java goes on below zero
+                (2 * self.creations - len(self.children) + 2**31) % 2**32 - 2**31,
                 len(self.children),
                 self.owner,
                 len(self.data),

@@ -80,19 +80,27 @@ class PartName:
         return self.level in (LEVEL_MAX, LEVEL_MAX_LEGACY)
 
     def contains(self, other: "PartName") -> bool:
-        """Whether `self` makes `other` obsolete (spec §1.3). Every part contains itself."""
+        """Whether `self` makes `other` obsolete (spec §1.3). Every part contains itself.
+
+        The mutation of a range is written as 999999999, and stands for any. (In the original it is
+        that number: after a billion inserts its drops do not take parts that were mutated.)
+        """
         return (
             self.partition == other.partition
             and self.block_min <= other.block_min
             and self.block_max >= other.block_max
             and self.level >= other.level
-            and self.mutation >= other.mutation
+            and (self.mutation >= other.mutation or self._is_of_any_mutation(other))
             and (
                 (self.block_min == other.block_min and self.block_max == other.block_max)
                 or self.level > other.level
                 or self.is_drop_range
             )
         )
+
+    def _is_of_any_mutation(self, other: "PartName") -> bool:
+        is_any = self.is_drop_range and self.mutation >= MUTATION_MAX
+        return is_any and not other.is_drop_range
 
     def disjoint(self, other: "PartName") -> bool:
         """Whether no block is in both (spec §1.4); levels and mutations do not matter."""

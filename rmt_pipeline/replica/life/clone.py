@@ -23,6 +23,7 @@ from rmt_pipeline.protocol.parts.set import PartSet, contained_in
 from rmt_pipeline.replica.quorum import read_quorums
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.alter_transactions import read_at_once
+from rmt_pipeline.zookeeper.batches import batches
 from rmt_pipeline.zookeeper.keeper import (
     Check,
     Create,
@@ -357,13 +358,11 @@ def _metadata(replica: Replica, source: _Source) -> list[bytes]:
 
 
 def _fill_queue(replica: Replica, source: _Source, queue: Sequence[bytes]) -> None:
-    for start in range(0, len(queue), limits.LOG_ENTRIES_PER_PULL_MAX):
-        batch = queue[start : start + limits.LOG_ENTRIES_PER_PULL_MAX]
-        ops: list[Op] = [
-            Create(replica.paths.queue_prefix, data, sequence=True) for data in batch
-        ]
+    ops = [Create(replica.paths.queue_prefix, data, sequence=True) for data in queue]
+    most = limits.LOG_ENTRIES_PER_PULL_MAX
+    for batch in batches(ops, bytes_max=limits.MULTI_BYTES_MAX, ops_max=most):
         try:
-            replica.keeper.multi([*source.unchanged(), *ops])
+            replica.keeper.multi([*source.unchanged(), *batch])
         except Refused as refused:
             raise _changed(source) from refused
 

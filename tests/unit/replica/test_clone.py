@@ -4,9 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import MissingPart
+from rmt_pipeline.protocol.log.codec import encode
+from rmt_pipeline.protocol.log.entry import MergeParts
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
-from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.name import PartName, merged
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica import readable
 from rmt_pipeline.replica.assign.merges import optimize_partition
@@ -85,6 +88,22 @@ def test_who_died_while_it_cloned_starts_with_parts_that_zookeeper_does_not_know
     replicas.work_off("r2")
     assert replicas.parts("r2") == [str(merged)]
     assert mine.detached() == []
+
+
+def test_a_queue_of_large_entries_is_taken_over_in_pieces_that_fit_into_a_packet(replicas):
+    """Else ZooKeeper breaks the connection each time, and the replica is lost for good."""
+    paths = replicas["r1"].paths
+    for number in range(3):
+        sources = tuple(PartName(f"p{number}", one, one, 0) for one in range(25_000))
+        merge = MergeParts(sources, merged([*sources]), create_time=1, source_replica="r1")
+        entry = encode(merge)
+        assert limits.MULTI_BYTES_MAX // 2 < len(entry) < limits.MULTI_BYTES_MAX
+        replicas["r1"].keeper.multi([Create(paths.queue_prefix, entry, sequence=True)])
+    marked_lost(replicas)
+    cloned = clone_if_lost(replicas["r2"])
+    assert cloned is not None
+    assert (cloned.fetches, cloned.entries) == (3, 3)
+    assert len(replicas["r2"].keeper.children(replicas["r2"].paths.queue)) == 6
 
 
 def test_a_restart_clones_nobody_when_the_log_is_whole(replicas):

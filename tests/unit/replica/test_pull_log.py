@@ -196,3 +196,20 @@ def test_an_entry_that_is_larger_than_a_multi_should_be_is_pulled_by_itself(
     monkeypatch.setattr(limits, "MULTI_BYTES_MAX", 1)
     replicas["r2"].memory.pull_batch = 10
     assert counts(pull_log(replicas["r2"], afresh=True)) == (3, 3)
+
+
+def test_a_log_is_followed_beyond_a_billion_entries(replicas: Replicas) -> None:
+    """The count of changes of its children goes on below zero by then."""
+    billion = 2**30
+    log, nodes = replicas["r1"].table.log, replicas.zookeeper.nodes
+    nodes[log] = nodes[log].with_children(frozenset(), billion - 2)
+    for name in ("r1", "r2"):
+        pointer = replicas[name].paths.log_pointer
+        replicas[name].keeper.multi([SetData(pointer, str(billion - 2).encode())])
+    values = [replicas.insert("r1", value) for value in range(5)]
+    assert nodes[log].stat.children_version < 0
+    replicas.work_off()
+    assert replicas.parts("r2") == sorted(map(str, values))
+    pulled = pull_log(replicas["r2"], afresh=True)
+    assert pulled.pointer == billion + 3
+    sync_replica(replicas["r2"], SyncMode.STRICT, 0.0, ClockWaker(replicas.clock))
