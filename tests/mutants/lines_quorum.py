@@ -117,7 +117,7 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
         "    awaiting = awaiting_quorum(keeper, replica.table)\n"
         "    mutations = load_mutations(replica)\n    pulled = pull_log(replica, afresh=True)\n"
         "    snapshot = queue_snapshot(keeper, replica.paths, memory.queue)\n",
-        f"{TESTS}::test_a_part_that_comes_while_mutations_are_assigned_is_not_mutated",
+        "tests/unit/replica/insert/test_quorum_meanwhile.py",
     ),
     LineMutant(
         "quorum: a sequential reader sees what waits",

@@ -26,10 +26,8 @@ from rmt_pipeline.replica.readable import ReplicaIsNotInQuorum
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.store.part_store import PartStore
-from rmt_pipeline.zookeeper.keeper import Op
-from tests.support.between_requests import BeforeRequest
 from tests.support.local_replicas import ROOT, DirectPeers, Replicas, by_tens
-from tests.support.lost_answers import before, logs
+from tests.support.lost_answers import before
 
 QUORUM = f"{ROOT}/quorum"
 ONE = PartName("all", 0, 0, 0)
@@ -270,37 +268,6 @@ def test_a_part_that_waits_is_not_mutated(two: Replicas) -> None:
     assert isinstance(assign_mutations(two["r1"]), Nothing)
     two.step("r2", "fetch")
     assert not isinstance(assign_mutations(two["r1"]), Nothing)
-
-
-@pytest.mark.parametrize("number", range(8))
-def test_a_part_that_comes_while_mutations_are_assigned_is_not_mutated(
-    two: Replicas, number: int
-) -> None:
-    """P41. Its quorum may fail. Then its mutated form would stay, and the same rows, inserted
-    again, would be there twice.
-    """
-    replica, landed = two["r1"], list[list[str]]()
-    session = replica.session
-    multi = session.multi
-
-    def allocated_before_the_mutation_and_lands_later(ops: Sequence[Op]) -> list[str]:
-        if not any(map(logs, ops)) or landed:
-            return multi(ops)
-        two.table("r1").mutate("DELETE WHERE n = 2")
-        lands = BeforeRequest(session, number, lambda: landed.append(multi(ops)))
-        replica.keeper.session = lands
-        assert isinstance(assign_mutations(replica), Nothing)
-        replica.keeper.session = session
-        return landed[0] if lands.has_come else multi(ops)
-
-    session.multi = allocated_before_the_mutation_and_lands_later
-    with pytest.raises(QuorumNotReached):
-        insert(two, 1)
-    assert children(two, "parallel") == {str(ONE)}
-    assert isinstance(assign_mutations(replica), Nothing)
-    two.step("r1", "fetch")
-    two.step("r2", "fetch")
-    assert not isinstance(assign_mutations(replica), Nothing)
 
 
 # --- failed -----------------------------------------------------------------------------------
