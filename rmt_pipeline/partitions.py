@@ -4,7 +4,7 @@ Imports inside methods are for start-up time.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings, query_settings
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.replica.caught_up import require_dropped
+from rmt_pipeline.replica.caught_up import wait_until_dropped
 from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.insert.result import InsertResult
 from rmt_pipeline.replica.partitions.attach import (
@@ -31,7 +31,7 @@ from rmt_pipeline.store.layout import parse_detached
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.part_log import PartEvent, PartEventType
 from rmt_pipeline.store.part_store import PartStore
-from rmt_pipeline.system import EventWaker
+from rmt_pipeline.system import EventWaker, Waker
 from rmt_pipeline.zookeeper.snapshot import active_parts
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class Partitions(ABC):
 
     store: PartStore
     frozen_parts: "FrozenParts"
+    new_waker: Callable[[], Waker]
 
     @property
     @abstractmethod
@@ -151,15 +152,10 @@ class Partitions(ABC):
         query = query_settings(settings)
         only = partition if part is None else part.partition
         only_those = None if only is None else [only]
-        require_dropped(self._living, only_those, query.receive_timeout)
-
-        def commit(insertion: Insertion, partitions: Collection[str]) -> InsertResult:
-            require_dropped(self._living, partitions)
-            return self._run(insertion, query)
-
+        wait_until_dropped(self._living, only_those, self.new_waker(), query.receive_timeout)
         attached = attach(
             self.replica,
-            commit,
+            lambda insertion: self._run(insertion, query),
             partition=partition,
             part=part,
             deduplicate=query.insert_deduplicate,
@@ -273,7 +269,7 @@ class Partitions(ABC):
             lambda: source.replica,
             partition,
             query,
-            EventWaker,
+            destination.new_waker,
         )
 
     def plan_undo(self, insert_id: str) -> UndoPlan:

@@ -147,7 +147,7 @@ class Table(Partitions):
         self._reader = reader or replica
         self._why_read_only = why_read_only
         self._clock = clock
-        self._new_waker = new_waker
+        self.new_waker = new_waker
 
     @property
     def definition_then(self) -> TableDefinition:
@@ -359,7 +359,7 @@ class Table(Partitions):
             identity = identity_of(staged, token, query, window)
             if identity.insert_id and replica.has_own_window:
                 forget_outdated_ids(replica)
-            waker = self._new_waker()
+            waker = self.new_waker()
             waits = QuorumWait(Quorum.of(query), waker)
             staged = self._joined(staged, identity, query, replica, waits)
             insertion = Insertion.of(

@@ -75,6 +75,16 @@ class Unavailable(RmtError):
     code = "NETWORK_ERROR"
 
 
+class YetToDrop(Unavailable):
+    """This replica has parts that a drop takes, the queue entry `node`, and others were to come
+    beside them. Nothing was changed.
+    """
+
+    def __init__(self, message: str, *, node: str = "") -> None:
+        super().__init__(message)
+        self.node = node
+
+
 class UserError(RmtError):
     """What was asked cannot be done as asked; nothing was changed."""
 

@@ -4,14 +4,15 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import Conflict, ReplicaRetired, Unavailable
+from rmt_pipeline.protocol.errors import Conflict, ReplicaRetired, YetToDrop
 from rmt_pipeline.protocol.log.entry import LogEntry, drop_range_of, partitions_about
 from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.replica.pull_log import Pulled, PutOff, pull_log
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.wait import WAIT_SLICE_S
+from rmt_pipeline.system import Waker
+from rmt_pipeline.zookeeper.keeper import Check, Op
 from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, parts_now, sweep_snapshot
-
-LOOK_EVERY_S = 0.1  # the pause between two looks at a replica that is behind
 
 
 def caught_up(replica: Replica, put_off: PutOff | None = None) -> tuple[Pulled, QueueSnapshot]:
@@ -46,40 +47,60 @@ def takes_some(entry: LogEntry, there: Holdings) -> bool:
     return dropped is not None and any(map(dropped.contains, there.names(dropped.partition)))
 
 
-def require_dropped(
-    living: Callable[[], Replica], partitions: Collection[str] | None, wait_s: float = 0.0
+def wait_until_dropped(
+    living: Callable[[], Replica],
+    partitions: Collection[str] | None,
+    waker: Waker,
+    timeout_s: float,
 ) -> None:
-    """Raise Unavailable if the replica has parts of these partitions (None: of any) that a drop in
-    the log takes, and has them still after `wait_s`. Whoever brings others meanwhile lets its
-    readers see both (P14).
+    """Wait until this replica has no part of these partitions (None: of any) that a drop in the log
+    takes: readers would see it beside what comes then (P14). A drop may still be decided after
+    this, so who brings parts looks again, under a version (`nothing_to_drop`). Raises YetToDrop.
     """
     clock = living().clock
-    deadline_s = clock.monotonic_s() + wait_s
-    while node := _yet_to_drop(living, partitions):
-        if clock.monotonic_s() >= deadline_s:
-            raise Unavailable(
-                f"{living()} has yet to carry out {node}, which drops what is there; nothing was "
-                "changed. Try again when it has: SYSTEM SYNC REPLICA waits for it, "
-                "system.replication_queue says what it waits for"
-            )
-        clock.sleep_s(LOOK_EVERY_S)
+    deadline_s = clock.monotonic_s() + timeout_s
+    while True:
+        with suppress(ReplicaRetired):  # its session has just ended: the next one is asked
+            try:
+                return require_dropped(living(), partitions)
+            except YetToDrop as error:
+                left_s = deadline_s - clock.monotonic_s()
+                if left_s <= 0:
+                    raise
+                await_node(living(), error.node, waker, left_s)
 
 
-def _yet_to_drop(living: Callable[[], Replica], partitions: Collection[str] | None) -> str:
-    """The first entry that drops parts of these partitions which are here; "" if there is none."""
-    with suppress(ReplicaRetired):  # its session has just ended: the next one is asked
-        return _first_drop(living(), partitions)
-    return _first_drop(living(), partitions)
+def await_node(replica: Replica, node: str, waker: Waker, timeout_s: float) -> None:
+    """Wait until the node has left the replica's queue, or for a while: the caller looks again."""
+    if replica.keeper.exists(replica.paths.queue_entry(node), waker.wake) is not None:
+        waker.wait_s(min(timeout_s, WAIT_SLICE_S))
 
 
-def _first_drop(replica: Replica, partitions: Collection[str] | None) -> str:
+def nothing_to_drop(replica: Replica, partitions: Collection[str]) -> list[Op]:
+    """Return an operation for the multi that brings parts of these partitions. It asserts that no
+    drop was decided since this has looked for one, and found none. Raises YetToDrop.
+
+    The version is read first: a drop that comes before that is in the log, and is seen.
+    """
+    path = replica.table.alter_partition_version
+    version = replica.keeper.get(path)[1].version
+    require_dropped(replica, partitions)
+    return [Check(path, version)]
+
+
+def require_dropped(replica: Replica, partitions: Collection[str] | None) -> None:
+    """Raise YetToDrop if the replica has parts of these partitions that a drop in the log takes."""
     there = parts_now(replica.keeper, replica.paths, replica.memory.queue)
     if partitions is not None and not any(map(there.names, partitions)):
-        return ""
+        return
     put_off = None if partitions is None else PutOff(frozenset(partitions))
     _, snapshot = caught_up(replica, put_off)
     for node, entry in snapshot.entries.items():
         is_meant = partitions is None or not partitions_about(entry).isdisjoint(partitions)
         if is_meant and takes_some(entry, snapshot.parts):
-            return node
-    return ""
+            raise YetToDrop(
+                f"{replica} has yet to carry out {node}, which drops what is there; nothing was "
+                "changed. Try again when it has: SYSTEM SYNC REPLICA waits for it, "
+                "system.replication_queue says what it waits for",
+                node=node,
+            )

@@ -175,13 +175,15 @@ def commit_insert(
     is_lost_version: int,
     quorum_status: bytes | None = None,
     there: Sequence[BlockThere] = (),
+    fence: Sequence[Op] = (),
 ) -> Tagged:
     """Commit parts of an insert, all or none.
 
     For each part the multi writes the log entry, deletes the lock of its block number, creates the
     block id (so that the same block is refused from then on), adds the part to this replica's
     parts, and creates its quorum node. It also writes the insert's record (`change`). With
-    `quorum_status` all parts wait for one quorum, and no other insert may wait.
+    `quorum_status` all parts wait for one quorum, and no other insert may wait. `fence` asserts
+    that no partition was dropped.
 
     Deleting the locks also fences: once they are gone, another copy of this multi that is still on
     its way is refused (spec §2.6, §16.2 I4). So does the version of the record: of two tries that
@@ -190,7 +192,7 @@ def commit_insert(
     Block ids that are `there` get another version. A process that has read them before, in order to
     forget them with their parts, is refused, and finds this insert's record when it looks again.
     """
-    steps = _may_insert(replica, is_lost_version)
+    steps = [*_may_insert(replica, is_lost_version), (fence, Purpose.NOTHING_DROPPED, None)]
     steps += [
         ([Check(table.blocks, version)], Purpose.BLOCK_THERE, None)
         for version in sorted({one.forgotten for one in there})

@@ -1135,17 +1135,17 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "attach: what a DETACH has copied comes before that takes it away",
-        "rmt_pipeline/partitions.py",
-        "            require_dropped(self._living, partitions)\n",
-        "            pass\n",
+        f"{REPLICA}/caught_up.py",
+        "    require_dropped(replica, partitions)\n    return [",
+        "    return [",
         "tests/unit/replica/partitions/test_what_came_after.py"
         "::test_nor_if_the_detach_begins_when_an_attach_has_waited_for_none",
     ),
     LineMutant(
         "attach: a DETACH that is under way is not waited for",
         "rmt_pipeline/partitions.py",
-        "        require_dropped(self._living, only_those, query.receive_timeout)\n",
-        "        pass\n",
+        "        wait_until_dropped(self._living, only_those, ",
+        "        ''.format(self._living, only_those, ",
         "tests/unit/replica/partitions/test_what_came_after.py"
         "::test_an_attach_waits_for_the_detach",
     ),
@@ -1166,10 +1166,18 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "move: what the partition had is not gone before",
         "rmt_pipeline/replica/partitions/from_table.py",
-        "        require_dropped(self.living, [self.partition], self.query.receive_timeout)\n",
+        "        require_dropped(here, [self.partition])\n",
         "        pass\n",
         "tests/unit/replica/partitions/test_from_table_waits.py"
-        "::test_what_a_partition_had_is_gone_before_others_come_beside_it",
+        "::test_even_if_they_are_dropped_after_it_has_waited",
+    ),
+    LineMutant(
+        "attach: a drop is decided after the look",
+        f"{REPLICA}/caught_up.py",
+        "    return [Check(path, version)]\n",
+        "    return []\n",
+        "tests/unit/replica/partitions/test_what_came_after.py"
+        "::test_nor_if_the_detach_is_decided_after_the_look",
     ),
     LineMutant(
         "queue: a part is dropped before a replacement brings it",

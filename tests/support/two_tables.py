@@ -8,6 +8,7 @@ from tests.support.local_replicas import Replicas, partitioned
 from tests.support.partitioned import insert, work
 
 NOW = QuerySettings(alter_sync=0, receive_timeout=0)
+SOON = QuerySettings(alter_sync=0)
 
 
 def source_of(replica):

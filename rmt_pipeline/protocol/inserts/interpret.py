@@ -26,6 +26,7 @@ class Purpose(StrEnum):
     INSERT_GOES_ON = "nobody has gone on with the same insert meanwhile"
     INSERT_BATCH = "what this commit puts into the table is known"
     QUORUM = "the insert waits for its quorum"
+    NOTHING_DROPPED = "no partition was dropped since an ATTACH looked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class DuplicateBlock:
 @dataclass(frozen=True, slots=True)
 class BlockGone:
     """A block that was left out because the table had it has since been dropped or lost, or is in
-    another part now. Roll back; look again.
+    another part now; or a partition was dropped since an ATTACH looked. Roll back; look again.
     """
 
 
@@ -181,7 +182,7 @@ def interpret_commit(
             return InsertMoved()
         case "node exists", Purpose.QUORUM, _:
             return QuorumBusy()
-        case (("no node" | "bad version"), Purpose.BLOCK_THERE, _):
+        case (("no node" | "bad version"), Purpose.BLOCK_THERE | Purpose.NOTHING_DROPPED, _):
             return BlockGone()
         case "no node", Purpose.UNLOCK, int(index):
             return Cancelled(index)

@@ -21,6 +21,7 @@ from rmt_pipeline.protocol.inserts.interpret import Evidence, Purpose
 from rmt_pipeline.protocol.nodes.formats import QuorumStatus
 from rmt_pipeline.protocol.nodes.records import InsertRecord
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.caught_up import nothing_to_drop
 from rmt_pipeline.replica.insert.blocks import (
     PartitionBlocks,
     StagedBlock,
@@ -240,9 +241,7 @@ class Insertion:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether rows of the insert are in the table, and it is not known yet that a quorum has
-        them.
-        """
+        """Whether rows of it are in the table, and it is not known yet that a quorum has them."""
         return self.waits is not None and self.waits.is_waiting
 
     def abandon(self, store: PartStore) -> None:
@@ -295,7 +294,8 @@ class Insertion:
         in the table already.
         """
         blocks = [block for group in batch for block in group.blocks]
-        insertable = _not_lost(replica)
+        insertable, partitions = _not_lost(replica), [group.partition for group in batch]
+        fence = nothing_to_drop(replica, partitions) if self.command_id else ()
         locks = self._allocate(replica, blocks) if blocks else []
         if locks is None:
             return
@@ -319,6 +319,7 @@ class Insertion:
             is_lost_version=insertable.is_lost_version,
             quorum_status=self._status(replica, commits),
             there=[there for group in batch for _, there in group.there],
+            fence=fence,
         )
         log_begin, creation = insertable.log_begin, replica.creation
         sent = _Committing(
@@ -349,9 +350,7 @@ class Insertion:
             self._committed(replica)
 
     def _multi(self, replica: Replica, ops: Sequence[Op]) -> list[str]:
-        """Carry out a multi of this insert, perhaps together with those of other inserts. Returns
-        and raises what `Keeper.multi` does.
-        """
+        """As `Keeper.multi`, but perhaps together with multis of other inserts."""
         if self.waker is None:
             return replica.keeper.multi(ops)
         return multi_of_many(replica, ops, self.waker)

@@ -11,6 +11,7 @@ from rmt_pipeline.protocol.errors import (
     OutcomeUnknown,
     RmtError,
     UserError,
+    YetToDrop,
 )
 from rmt_pipeline.protocol.inserts import ids as block_ids
 from rmt_pipeline.protocol.nodes.records import InsertRecord
@@ -136,9 +137,10 @@ class InsertResult:
 def retryable(error: RmtError) -> bool:
     """Whether calling `run` again, perhaps with a new session, can succeed. It can't if the staged
     bytes are gone (MissingPart: a clean-up has swept them, because the clock of the host jumped),
-    nor if the time is over in which other replicas should have fetched the rows.
+    nor if the time is over in which other replicas should have fetched the rows. An ATTACH which
+    finds a drop that came meanwhile gives back what it took (YetToDrop).
     """
-    return not isinstance(error, InsertCancelled | MissingPart | QuorumNotReached)
+    return not isinstance(error, InsertCancelled | MissingPart | QuorumNotReached | YetToDrop)
 
 
 def block_id_of(part: StagedPart, identity: InsertIdentity, ordinal: int) -> str:

@@ -9,7 +9,7 @@ two replicas that both detached it attach it at the same time, or when an ATTACH
 last step and is repeated.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -36,8 +36,8 @@ from rmt_pipeline.system import Waker
 
 LOOK_BACK = 1000  # how many of the last log entries are searched for those just written
 TOGETHER_MAX = 500  # how many parts go into one commit
-Commit = Callable[[Insertion, Collection[str]], InsertResult]
-"""Runs the insertion, of parts of these partitions, until it is done, or was tried often enough."""
+Commit = Callable[[Insertion], InsertResult]
+"""Runs the insertion until it is done, or was tried often enough."""
 
 
 class BadDetachedPart(UserError):
@@ -95,9 +95,9 @@ def attach(
     time: readers see those that are in, and when the process dies the next ATTACH brings the
     others. (In the original each part is a commit of its own.)
 
-    A DETACH copies the parts before it takes them away. So `commit` looks whether this replica has
-    yet to drop something there; when it raises, what was chosen is given back. Raises
-    BadDetachedPart; UserErrors about damaged or foreign parts; what an insert raises.
+    A DETACH copies the parts before it takes them away. So nothing is attached while this replica
+    has yet to drop something there: what was chosen is given back (`nothing_to_drop`). Raises
+    BadDetachedPart; YetToDrop; UserErrors about damaged or foreign parts; what an insert raises.
     """
     store = replica.store
     finish_fetches(store)
@@ -247,7 +247,7 @@ def _commit(
             store.discard(part)
         raise
     try:
-        return commit(insertion, {one.name.part.partition for one in taken})
+        return commit(insertion)
     except RmtError:
         insertion.let_go(store)
         raise

@@ -40,7 +40,7 @@ from rmt_pipeline.replica.wait import wait_as_asked_for
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.batches import op_bytes
-from rmt_pipeline.zookeeper.keeper import Check, Op, RefusalKind, Refused
+from rmt_pipeline.zookeeper.keeper import Check, Op, RefusalKind, Refused, SetData
 from rmt_pipeline.zookeeper.partition_transactions import (
     LoggedDrop,
     cancel_insert,
@@ -326,6 +326,7 @@ def _drop_one(living: Living, part: PartName, *, detach: bool) -> Logged | None:
         log_version=view.predicate.log_version,
         is_lost_version=view.is_lost_version,
     )
+    ops.append(SetData(replica.table.alter_partition_version))  # see `nothing_to_drop`
     paths = submit(living, replica, with_forgetting(replica, ops, [part]), [entry], "")
     return None if paths is None else Logged(paths[0], entry, part)
 

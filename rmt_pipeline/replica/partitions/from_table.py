@@ -10,12 +10,17 @@ never half done. Repeated after it has happened, it finds nothing left to move.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from rmt_pipeline.compute.rows.conform import is_current
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.alter.history import stored_columns
-from rmt_pipeline.protocol.errors import MissingPart, OutcomeUnknown, Unavailable, UserError
+from rmt_pipeline.protocol.errors import (
+    MissingPart,
+    OutcomeUnknown,
+    Unavailable,
+    UserError,
+    YetToDrop,
+)
 from rmt_pipeline.protocol.inserts.ids import from_table_block_id
 from rmt_pipeline.protocol.log.entry import (
     LogEntry,
@@ -30,12 +35,14 @@ from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.caught_up import (
-    LOOK_EVERY_S,
+    await_node,
     caught_up,
     require_dropped,
     takes_some,
+    wait_until_dropped,
 )
 from rmt_pipeline.replica.forget import forget
+from rmt_pipeline.replica.insert.quorum import HOLDERS_POLL_S
 from rmt_pipeline.replica.partitions.drop import Living
 from rmt_pipeline.replica.partitions.swap import (
     Change,
@@ -136,11 +143,14 @@ class Between:
             new = [one for one in self._named(parts) if one.source not in known]
             apart = Change(self.partition, tuple(new), replaces=False, is_apart=True)
             relied_on = [id_ for source, id_ in self._ids_of(parts).items() if source in known]
-            also = partial(_still_there, relied_on)
+
+            def also(here: Replica, numbers: Numbers) -> list[Op]:
+                self._look_for_drops(here, numbers)
+                return _still_there(here, relied_on)
+
             return Wanted((apart,), also=also, command="ATTACH PARTITION FROM")
 
-        self._require_dropped()
-        return replace(self._take(change), already=tuple(already))
+        return replace(self._take(change, is_beside=True), already=tuple(already))
 
     def move(self) -> Taken:
         """Move the rows of the source's partition to this one."""
@@ -152,17 +162,19 @@ class Between:
             return Wanted(
                 (Change(self.partition, tuple(parts), replaces=False),),
                 leaving=Leaving(self.source, self.partition, there),
+                also=self._look_for_drops,
                 command="MOVE PARTITION",
             )
 
-        self._require_dropped()
-        return self._take(change)
+        return self._take(change, is_beside=True)
 
-    def _require_dropped(self) -> None:
-        """Wait until what was dropped from the partition is gone here, too. Else readers would
-        see it beside the rows that come (P14); after two moves, there and back, the same ones.
+    def _look_for_drops(self, here: Replica, _numbers: Numbers) -> list[Op]:
+        """Raise YetToDrop if something that is in the partition here is to be dropped: readers
+        would see it beside the rows that come (P14); after two moves, there and back, the same
+        ones. `swap` asserts that no drop was decided since it took its numbers, before this.
         """
-        require_dropped(self.living, [self.partition], self.query.receive_timeout)
+        require_dropped(here, [self.partition])
+        return []
 
     def _named(self, parts: Sequence[Incoming]) -> list[Incoming]:
         if not self.query.insert_deduplicate:
@@ -199,16 +211,29 @@ class Between:
             for one in parts
         }
 
-    def _take(self, change: Callable[[Sequence[Incoming]], Wanted | None]) -> Taken:
+    def _take(
+        self,
+        change: Callable[[Sequence[Incoming]], Wanted | None],
+        *,
+        is_beside: bool = False,
+    ) -> Taken:
         """Stage the source's parts and commit what `change` makes of them; it returns None if there
-        is nothing to commit.
+        is nothing to commit. With `is_beside` they come beside what is in the partition, after what
+        was dropped is gone.
         """
         require_same_structure(self.living(), self.source())
         for _ in range(limits.DROP_ROUNDS_MAX):
-            parts = wait_until_here(self.source, self.partition, self.query)
+            if is_beside:
+                wait_until_dropped(
+                    self.living,
+                    [self.partition],
+                    self.new_waker(),
+                    self.query.receive_timeout,
+                )
+            parts = wait_until_here(self.source, self.partition, self.query, self.new_waker())
             try:
                 taken, swapped = self._try(parts, change)
-            except (PartitionChanged, IdIsTaken, MissingPart):
+            except (PartitionChanged, IdIsTaken, MissingPart, YetToDrop):
                 continue
             if swapped is not None:
                 wait_for_swapped(swapped, self.query, self.new_waker)
@@ -288,7 +313,7 @@ def wait_for_swapped(
 
 
 def wait_until_here(
-    living: Living, partition: str | None, query: QuerySettings
+    living: Living, partition: str | None, query: QuerySettings, waker: Waker
 ) -> tuple[PartName, ...]:
     """Wait until this replica has everything that was inserted into the partition (None: into any),
     and nothing that was dropped, and none of its parts waits for its quorum; return its active
@@ -308,7 +333,8 @@ def wait_until_here(
         waiting = awaiting_quorum(replica.keeper, replica.table).intersection(parts)
         if not node and not waiting:
             return parts
-        if clock.monotonic_s() >= deadline_s:
+        left_s = deadline_s - clock.monotonic_s()
+        if left_s <= 0:
             if not node:
                 raise Unavailable(
                     f"{min(waiting)} of {replica} waits for its quorum; nothing was changed. Try "
@@ -319,7 +345,10 @@ def wait_until_here(
                 "has: SYSTEM SYNC REPLICA waits for it, system.replication_queue says what it "
                 "waits for"
             )
-        clock.sleep_s(LOOK_EVERY_S)
+        if node:
+            await_node(replica, node, waker, left_s)
+        else:
+            waker.wait_s(min(left_s, HOLDERS_POLL_S))
 
 
 def is_behind(replica: Replica, partitions: Collection[str]) -> bool:
@@ -371,7 +400,7 @@ def _is_among(part: PartName, partitions: Collection[str] | None) -> bool:
 # --- do they go together ----------------------------------------------------------------------
 
 
-def _still_there(ids: Sequence[str], here: Replica, _numbers: Numbers) -> list[Op]:
+def _still_there(here: Replica, ids: Sequence[str]) -> list[Op]:
     """Return checks that the parts which were attached before are still in the table when the
     others come: a drop in the meantime forgets their ids, at once or later. Raises
     PartitionChanged.

@@ -151,7 +151,7 @@ def overwrite(
     here, and other replicas are late.
     """
     replica = living()
-    work = _Overwriting(living, asked, query, replica.definition)
+    work = _Overwriting(living, asked, query, replica.definition, new_waker())
     if work.is_known(replica):
         return ReplaceResult(is_duplicate=True)
     slowed = throttle_insert(replica, query)
@@ -199,6 +199,7 @@ class _Overwriting:
     asked: Overwrite
     query: QuerySettings
     definition: TableDefinition
+    waker: Waker
     rows: dict[str, list[StagedPart]] = field(default_factory=dict)
     """The new rows, staged, by partition."""
     plan: _Plan = field(default_factory=_Plan)
@@ -423,7 +424,7 @@ class _Overwriting:
             )
         plan = _Plan()
         self.plan = plan
-        parts = wait_until_here(self.living, None, self.query)
+        parts = wait_until_here(self.living, None, self.query, self.waker)
         by_partition: dict[str, list[PartName]] = {one: [] for one in self.rows}
         for part in parts:
             by_partition.setdefault(part.partition, []).append(part)

@@ -22,7 +22,7 @@ class Together:
     def __init__(self, replicas: Replicas, patch: pytest.MonkeyPatch) -> None:
         self.replica = replicas["r1"]
         self._table = replicas.table("r1")
-        patch.setattr(self._table, "_new_waker", EventWaker)
+        patch.setattr(self._table, "new_waker", EventWaker)
         self._publish, self._may_publish = self.replica.store.publish_all, threading.Event()
         patch.setattr(self.replica.store, "publish_all", self._published)
         self._publishing: list[int] = []

@@ -36,6 +36,6 @@ def test_what_was_attached_before_is_there_or_nothing_is_attached(two):
     filled(two)
     two.attach()
     ids = two.t["r1"].keeper.children(two.t["r1"].table.blocks)
-    assert len(from_table._still_there(ids, two.t["r1"], {})) == len(ids) > 0
+    assert len(from_table._still_there(two.t["r1"], ids)) == len(ids) > 0
     with pytest.raises(PartitionChanged, match="were dropped meanwhile; nothing was changed"):
-        from_table._still_there([*ids, "of_one_that_was_dropped"], two.t["r1"], {})
+        from_table._still_there(two.t["r1"], [*ids, "of_one_that_was_dropped"])

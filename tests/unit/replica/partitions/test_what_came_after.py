@@ -12,7 +12,7 @@ from rmt_pipeline.replica.partitions import attach as attaching
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.zookeeper.keeper import Delete
 from tests.support.local_replicas import Replicas, partitioned
-from tests.support.lost_answers import faulty
+from tests.support.lost_answers import allocates, before, faulty
 from tests.support.partitioned import insert, rows
 
 NOW = QuerySettings(alter_sync=0)
@@ -126,16 +126,58 @@ def test_nor_if_the_detach_begins_when_an_attach_has_waited_for_none(replicas, m
     assert replicas.stores["r1"].detached() == ["1_0_0_0", "1_1_1_0"]
 
 
-def test_an_attach_waits_for_the_detach(replicas, monkeypatch):
-    half_detach(replicas)
+@pytest.mark.parametrize("what", ["partition", "parts"])
+def test_nor_if_the_detach_is_decided_after_the_look(replicas, what):
+    """P14. r2 attaches its copies of the parts, and detaches them again, while r1 attaches its own:
+    r1 has yet to drop what it got from r2.
+    """
+    replicas.table("r1").drop_partitions(["1"], detach=True, settings=NOW)
+    replicas.work_off()
 
-    def time_passes(seconds):
+    def by_another():
+        parts = replicas.table("r2").attach("1").parts
+        replicas.work_off("r1")
+        if what == "partition":
+            replicas.table("r2").drop_partitions(["1"], detach=True, settings=NOW)
+        else:
+            for part in parts:
+                replicas.table("r2").drop_part(part, detach=True, settings=NOW)
+
+    with (
+        before(replicas["r1"].keeper, allocates, by_another),
+        pytest.raises(Unavailable, match=r"has yet to carry out queue-\d+, which drops"),
+    ):
+        replicas.table("r1").attach("1")
+    assert rows(replicas, "r1") == OLD
+    assert replicas.stores["r1"].detached() == ["1_0_0_0", "1_1_1_0"], "given back"
+
+
+def test_a_drop_elsewhere_meanwhile_is_no_reason_to_attach_nothing(replicas):
+    insert(replicas, (2, 2))
+    replicas.table("r1").drop_partitions(["1"], detach=True, settings=NOW)
+    replicas.work_off()
+
+    def by_another():
+        replicas.table("r2").drop_partitions(["2"], settings=NOW)
+
+    with before(replicas["r1"].keeper, allocates, by_another):
+        assert len(replicas.table("r1").attach("1").parts) == 2
+    replicas.work_off()
+    assert rows(replicas, "r1") == rows(replicas, "r2") == OLD
+
+
+def test_an_attach_waits_for_the_detach(replicas):
+    """It is woken when the drop has left the queue."""
+    half_detach(replicas)
+    waits = []
+
+    def time_passes():
+        waits.append(replicas.clock.monotonic_s())
         replicas.clock.passed_s += 100
         replicas.work_off("r1")
 
-    monkeypatch.setattr(
-        type(replicas.clock), "sleep_s", lambda _, seconds: time_passes(seconds)
-    )
+    replicas.meanwhile.append(time_passes)
     assert len(replicas.table("r1").attach("1").parts) == 2
+    assert len(waits) == 1
     assert rows(replicas, "r1") == OLD
     assert replicas.stores["r1"].detached() == []
