@@ -28,6 +28,7 @@ from pydantic import Field, PrivateAttr
 
 from rmt_pipeline.compute.inputs.conform import File, conform, file_of_format, with_content
 from rmt_pipeline.compute.insert.blocks import key_columns_of
+from rmt_pipeline.compute.rows.computed import compiled
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster.engine import CONFIG_PATH_HELP, EngineResource, table_named
 from rmt_pipeline.dagster.record.ledger import EventMetadata, Recorder, inserted
@@ -282,7 +283,7 @@ class RmtIOManager(dg.ConfigurableIOManager):
                         _figures([one]), context.asset_key, keys[0]
                     )
             Recorder(_Log(context), table, self.server).parts(done)
-            version = _row_hash(server, table, _stored_rows(context, _keys_of(context)))
+            version = _row_hash(server, table, _stored_rows(context, table, _keys_of(context)))
             context.add_output_metadata(
                 {**_metadata(table, stored, self.server), "row hash": version}
             )
@@ -306,7 +307,9 @@ class RmtIOManager(dg.ConfigurableIOManager):
             )
         with self._opened() as server:
             table = table_named(server, _table_name(upstream))
-            rows = _arrow_of(_select(server, table, _condition(context), self._held.of(table)))
+            rows = _arrow_of(
+                _select(server, table, _condition(context, table), self._held.of(table))
+            )
         return _LOADERS[wanted](rows)
 
     def _opened(self) -> Any:
@@ -398,9 +401,9 @@ def _keys_of(context: dg.OutputContext) -> list[str]:
     return list(context.asset_partition_keys) if context.has_asset_partitions else []
 
 
-def _stored_rows(context: dg.OutputContext, keys: Sequence[str]) -> str:
+def _stored_rows(context: dg.OutputContext, table: Table, keys: Sequence[str]) -> str:
     """A condition for the rows of these partitions; empty when that is all rows of the table."""
-    return _rows_of(context, keys, context.definition_metadata or {})
+    return _rows_of(context, table, keys, context.definition_metadata or {})
 
 
 def _insert(
@@ -493,7 +496,7 @@ def _replace(
         )
     rows = rows if isinstance(rows, _Content) else _arrow(rows)
     data, settings = _data(rows, settings)
-    where = _stored_rows(context, keys)
+    where = _stored_rows(context, table, keys)
     run_id = context.step_context.dagster_run.run_id
     result = table.replace(data, where=where, whole=not where, settings=settings, run_id=run_id)
     return _Stored(
@@ -603,21 +606,25 @@ def _figures(stored: Sequence[_Stored]) -> EventMetadata:
 # --- loading ---
 
 
-def _condition(context: dg.InputContext) -> str:
+def _condition(context: dg.InputContext, table: Table) -> str:
     """A condition for the rows of the requested partitions; empty when that is all rows."""
     upstream = context.upstream_output
     if upstream is None or not context.has_asset_partitions:
         return ""
-    return _rows_of(context, context.asset_partition_keys, upstream.definition_metadata or {})
+    metadata = upstream.definition_metadata or {}
+    return _rows_of(context, table, context.asset_partition_keys, metadata)
 
 
 def _rows_of(
     context: dg.InputContext | dg.OutputContext,
+    table: Table,
     keys: Sequence[str],
     metadata: Mapping[str, Any],
 ) -> str:
     """A condition for the rows of these partitions, which need not be consecutive; empty when that
-    is all rows.
+    is all rows. Partitions in a time zone begin at its midnights: of a column of times those are
+    moments, and of a column of days they are the days that the calendar there shows. Raises
+    UserError for a `partition_expr` that is no expression of the table's columns.
     """
     expression = metadata.get(PARTITION_METADATA)
     if not keys or not expression:
@@ -625,8 +632,10 @@ def _rows_of(
     partitions = context.asset_partitions_def
     if isinstance(partitions, dg.TimeWindowPartitionsDefinition):
         windows = _windows([partitions.time_window_for_partition_key(key) for key in keys])
+        is_moment = compiled(str(expression), table.definition.columns).type.is_time
         return " OR ".join(
-            f"({expression} >= {_moment(window.start)} AND {expression} < {_moment(window.end)})"
+            f"({expression} >= {_literal(window.start, is_moment=is_moment)} AND "
+            f"{expression} < {_literal(window.end, is_moment=is_moment)})"
             for window in windows
         )
     return f"toString({expression}) IN ({', '.join(map(quote_text, keys))})"
@@ -643,8 +652,10 @@ def _windows(each: Sequence[dg.TimeWindow]) -> list[dg.TimeWindow]:
     return found
 
 
-def _moment(time: dt.datetime) -> str:
-    return f"toDateTime({quote_text(f'{time:%Y-%m-%d %H:%M:%S}')})"
+def _literal(time: dt.datetime, *, is_moment: bool) -> str:
+    """A DateTime would hold no time before 1970."""
+    shown = (time.astimezone(dt.UTC) if is_moment else time).replace(tzinfo=None)
+    return f"toDateTime64({quote_text(shown.isoformat(' ', 'seconds'))}, 0, 'UTC')"
 
 
 def _select(
