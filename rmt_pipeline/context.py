@@ -37,6 +37,7 @@ from rmt_pipeline.system import Clock, RandomIds, SystemClock, account
 if TYPE_CHECKING:
     from rmt_pipeline.exchange.bandwidth import Bandwidth
     from rmt_pipeline.exchange.client import HttpPeers
+    from rmt_pipeline.exchange.connections import Connections
     from rmt_pipeline.exchange.slots import FetchSlots
     from rmt_pipeline.protocol.refusal import ReadOnlyReason
     from rmt_pipeline.replica.life.restore import Restored
@@ -86,6 +87,7 @@ class ServerContext:
         self._tables: tuple[CatalogVersion, list[Table]] | None = None
         self._renewed = RenewedConfig(config, server)
         self._fetch_slots: FetchSlots | None = None
+        self._connections: Connections | None = None
         self._fetched: Bandwidth | None = None
 
     @classmethod
@@ -105,10 +107,15 @@ class ServerContext:
         self.close()
 
     def close(self) -> None:
-        """End the ZooKeeper session, if there is one. The context may be used again."""
+        """End the ZooKeeper session, if there is one, and idle connections to peers. The
+        context may be used again.
+        """
         with self._lock:
             keeper, self._keeper = self._keeper, None
             self._replicas.clear()
+            connections = self._connections
+        if connections is not None:
+            connections.close()
         if keeper is not None:
             keeper.close()
 
@@ -188,16 +195,20 @@ class ServerContext:
                 most = self.config.exchange.fetches_bandwidth
                 self._fetched = Bandwidth(lambda: most, self.clock)
             fetched = self._fetched
+            at_once = self.config.exchange.fetches_at_once
             if self._fetch_slots is None:
-                self._fetch_slots = FetchSlots(self.config.exchange.fetches_at_once)
+                self._fetch_slots = FetchSlots(at_once)
             slots = self._fetch_slots
+            if self._connections is None:
+                self._connections = Connections(self.config.tls.files, idle_max=at_once)
+            connections = self._connections
         marks = self.store(definition).marks
         shared = self.secret()
         client = PartClient(
             lambda: self._configured_secret() or shared,
             bandwidth=Bandwidth(limit, self.clock, within=fetched),
             is_cancelled=lambda: should_stop() or Background.FETCHES in marks.stopped(),
-            connections=Connections(self.config.tls.files),
+            connections=connections,
         )
         return HttpPeers(client, slots=slots)
 

@@ -139,7 +139,8 @@ class PartClient:
 class HttpPeers:
     """`Peers` over HTTP: several fetches at once, each with bounded memory (spec §12).
 
-    It owns its threads, which `close` ends. `slots` are shared by all tables of the process.
+    It owns its threads, which `close` ends. `slots` and the client's connections are shared by all
+    tables of the process.
     """
 
     def __init__(
@@ -180,7 +181,6 @@ class HttpPeers:
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
         self._recoveries.shutdown(cancel_futures=True)
-        self._client.connections.close()
 
     def _submit(
         self, requests: Sequence[FetchRequest], store: PartStore

@@ -57,9 +57,14 @@ class Connections:
     soon as their files are replaced.
     """
 
-    def __init__(self, tls: TlsFiles | None = None) -> None:
-        """Raises BadConfiguration if the certificates can't be used."""
+    def __init__(
+        self, tls: TlsFiles | None = None, *, idle_max: int = limits.FETCHES_MAX
+    ) -> None:
+        """Of each peer at most `idle_max` connections are kept while nothing is asked. Raises
+        BadConfiguration if the certificates can't be used.
+        """
         self._lock = threading.Lock()
+        self._idle_max = idle_max
         self._tls = None if tls is None else Renewed.client(tls)
         self._forget()
 
@@ -127,7 +132,7 @@ class Connections:
         self._process = os.getpid()
         self._context = None if self._tls is None else self._tls.context()
         self._pools = PoolManager(
-            num_pools=PEERS_MAX, maxsize=limits.FETCHES_MAX, ssl_context=self._context
+            num_pools=PEERS_MAX, maxsize=self._idle_max, ssl_context=self._context
         )
         self._pools.pool_classes_by_scheme = {"http": _Pool, "https": _EncryptedPool}
 

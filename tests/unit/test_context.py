@@ -16,10 +16,18 @@ from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster.record.unrecorded import Unrecorded
 from rmt_pipeline.dagster.work.watching import MergeWatch, MutationWatch, QueueWatch
+from rmt_pipeline.exchange.guard import Guard
+from rmt_pipeline.exchange.peers import FetchRequest
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.server.listener import _Visitor
 from rmt_pipeline.sql.run.session import Session
+from rmt_pipeline.store.staging import StagedPart
+from tests.support.exchange import ENDPOINT, Sender, address, put, store_at
 from tests.support.local_session import create, local_session
+from tests.support.waiting import until
 
+PART = PartName("2013", 0, 0, 0)
 MADE = "CREATE TABLE {} (n UInt64) ENGINE = ReplicatedMergeTree('/tables/{}', 'r1') ORDER BY n"
 
 
@@ -121,3 +129,24 @@ def test_ticks_of_sensors_read_no_definition_while_no_table_changes(server, read
 def test_what_works_an_entry_is_named_as_people_would(session, server):
     replica = server.tables()[0].replica
     assert replica.worker == f"client on {socket.gethostname()}, process {os.getpid()}"
+
+
+def test_fetches_of_all_tables_share_the_connections_to_a_peer(server, tmp_path):
+    """Idle ones, too: else a server with a thousand tables would keep a thousand open."""
+    source = store_at(tmp_path / "source")
+    put(source, PART, {"data-00000.parquet": b"bytes"})
+    with Sender(source, guard=Guard((server.secret(),))) as sender:
+        request = FetchRequest(address(sender.port), ENDPOINT, PART)
+        opened = [server.peers(table.definition) for table in server.tables()]
+        for table, peers in zip(server.tables(), opened, strict=True):
+            [[(_, staged)]] = peers.fetch([request], table.store)
+            assert isinstance(staged, StagedPart)
+        assert len(_accepted(sender)) == 1
+        for peers in opened:
+            peers.close()
+        server.close()
+        until(lambda: not _accepted(sender))
+
+
+def _accepted(sender: Sender) -> list[_Visitor]:
+    return [*sender._listener._visitors]
