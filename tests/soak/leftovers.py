@@ -1,5 +1,8 @@
 """What a soak may not leave behind once everything is calm: files, nodes, threads, descriptors."""
 
+import contextlib
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,22 +22,30 @@ LOG_MORE = 20
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """By one process."""
+    """By one process: its threads, and what its descriptors are open for, digits left out."""
 
     threads: int
-    files: int
+    files: Counter[str]
 
     @classmethod
     def by(cls, pid: int) -> "Held":
         process = Path(f"/proc/{pid}")
-        return cls(*(sum(1 for _ in (process / of).iterdir()) for of in ("task", "fd")))
+        files: Counter[str] = Counter()
+        for descriptor in (process / "fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                files[re.sub(r"\d+", "N", str(descriptor.readlink()))] += 1
+        return cls(sum(1 for _ in (process / "task").iterdir()), files)
 
 
 def grown(before: Held, after: Held) -> Iterable[str]:
     if after.threads > before.threads + THREADS_MORE:
         yield f"{after.threads} threads; it began with {before.threads}"
-    if after.files > before.files + FILES_MORE:
-        yield f"{after.files} open files; it began with {before.files}"
+    if after.files.total() > before.files.total() + FILES_MORE:
+        more = (after.files - before.files).most_common(5)
+        kinds = ", ".join(f"{count} more of {kind}" for kind, count in more)
+        yield (
+            f"{after.files.total()} open files; it began with {before.files.total()}: {kinds}"
+        )
 
 
 def files_left(context: ServerContext) -> Iterable[str]:
