@@ -10,6 +10,7 @@ import pytest
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.protocol.nodes.formats import HASH_BYTES, PartHeader
 from rmt_pipeline.protocol.nodes.records import InsertRecord
@@ -115,6 +116,14 @@ def clone_forgets_the_queue(patch: pytest.MonkeyPatch) -> None:
         lambda replica, source, entries: right(
             replica, source, [entry for entry in entries if b"\nmerge\n" not in entry]
         ),
+    )
+
+
+def clone_fetches_before_drops(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        clone,
+        "_in_order",
+        lambda fetches, entries: [*map(encode, fetches), *(data for data, _ in entries)],
     )
 
 

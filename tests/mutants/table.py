@@ -499,6 +499,11 @@ MUTANTS: tuple[Mutant, ...] = (
         seed=10,
     ),
     Mutant(
+        "clone: what its source has inserted after a drop is fetched before that",
+        upkeep.clone_fetches_before_drops,
+        test="test_a_clone_carries_out_drops_before_what_its_source_inserted_after_them",
+    ),
+    Mutant(
         "clone: never",
         upkeep.never_cloned,
         story="a_replica_comes_back_after_its_log_is_gone",

@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+
 from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import DiskFull, OutcomeUnknown, RmtError, UserError
@@ -148,7 +150,11 @@ class Client:
             with warnings.catch_warnings(record=True) as told:
                 warnings.simplefilter("always")
                 rows = look(context)
-        except (RmtError, OSError) as error:
+        except (
+            RmtError,
+            OSError,
+            pa.ArrowInvalid,
+        ) as error:  # the last two of a bit that flips
             refused = f"{type(error).__name__}: {error}"[:200]
             read = Read(context.server.name, (), begin_s, time.monotonic(), refused=refused)
         else:

@@ -4,7 +4,7 @@ A replica that joins a table with data begins as a lost one too. Every step can 
 the last one `is_lost` says "1", and the next start begins again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -203,11 +203,9 @@ def _clone(replica: Replica, source: _Source) -> Cloned:
     detached = _leave(replica, set(have) | exact, is_coming, source, pointer)
     created = _created_times(replica, source, wanted)
     awaited = {entry.part: entry.required for entry in read_quorums(replica).entries()}
-    queue: list[bytes] = [
-        *_metadata(replica, source),
-        *(encode(_get(part, created.get(part, 0), awaited.get(part, 0))) for part in wanted),
-        *(data for data, entry in entries if not _is_get_of(entry, have)),
-    ]
+    fetches = [_get(part, created.get(part, 0), awaited.get(part, 0)) for part in wanted]
+    others = [(data, entry) for data, entry in entries if not _is_get_of(entry, have)]
+    queue = [*_metadata(replica, source), *_in_order(fetches, others)]
     _fill_queue(replica, source, queue)
     return Cloned(source.paths.name, len(wanted), len(queue) - len(wanted), detached)
 
@@ -326,6 +324,27 @@ def _created_times(
 def _get(part: PartName, create_time: int, quorum: int) -> GetPart:
     """Return an entry of our own: it has no source replica, because it never was in the log."""
     return GetPart(create_time=create_time, source_replica="", part=part, quorum=quorum)
+
+
+def _in_order(
+    fetches: Sequence[GetPart], entries: Sequence[tuple[bytes, LogEntry]]
+) -> Iterator[bytes]:
+    """Of the source's parts first, but behind the last drop in their partition that the source has
+    yet to carry out: it may have inserted them after that, and this replica may still have parts
+    that are dropped. What is queued before a drop does not wait for it.
+    """
+    last_drops = {
+        dropped.partition: number
+        for number, (_, entry) in enumerate(entries)
+        if (dropped := drop_range_of(entry)) is not None
+    }
+    behind: dict[int | None, list[bytes]] = {}
+    for fetch in fetches:
+        behind.setdefault(last_drops.get(fetch.part.partition), []).append(encode(fetch))
+    yield from behind.get(None, ())
+    for number, (data, _) in enumerate(entries):
+        yield data
+        yield from behind.get(number, ())
 
 
 def _is_get_of(entry: LogEntry, have: PartSet) -> bool:

@@ -8,9 +8,10 @@ import pytest
 
 from rmt_pipeline.protocol.errors import Unavailable
 from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.replica.life.clone import clone_if_lost
 from rmt_pipeline.replica.partitions import attach as attaching
 from rmt_pipeline.replica.pull_log import pull_log
-from rmt_pipeline.zookeeper.keeper import Delete
+from rmt_pipeline.zookeeper.keeper import Delete, SetData
 from tests.support.local_replicas import Replicas, partitioned
 from tests.support.lost_answers import allocates, before, faulty
 from tests.support.partitioned import insert, rows
@@ -72,6 +73,30 @@ def test_a_drop_that_fails_at_first_keeps_back_what_came_after_it(replicas, chan
     replicas.clock.passed_s += 100
     replicas.work_off("r2")
     assert rows(replicas, "r2") == new
+
+
+def test_a_clone_carries_out_drops_before_what_its_source_inserted_after_them(
+    replicas,
+):
+    """P14. The source, which has yet to drop, has what was inserted there; its part is the first
+    that is taken over, as it is in no log entry that the replica will pull.
+    """
+    replicas.table("r1").drop_partitions(["1"], settings=NOW)
+    pull_log(replicas["r1"])
+    insert(replicas, (1, 1))
+    pull_log(replicas["r1"])
+    replicas["r2"].keeper.multi([SetData(replicas["r2"].paths.is_lost, b"1")])
+    cloned = clone_if_lost(replicas["r2"])
+    assert cloned is not None
+    assert cloned.fetches == 1
+    with faulty(replicas["r2"].keeper, forgets_parts, landed=False, times=4):
+        executor = replicas.executor("r2", "fetch")
+        for _ in range(3):
+            executor.step(None)
+            assert rows(replicas, "r2") == OLD
+    replicas.clock.passed_s += 100
+    replicas.work_off()
+    assert rows(replicas, "r1") == rows(replicas, "r2") == [(1, 1)]
 
 
 def test_what_came_after_is_not_begun_beside_a_drop_that_is_under_way(replicas):
