@@ -576,11 +576,12 @@ def staying_replicas(keeper: Keeper, table: TablePaths) -> dict[str, bool]:
     """As `living_replicas`, without those whose drop has begun. Such a replica has no `host`, and
     never gets one again, even if the process that dropped it died and left its other nodes.
     """
-    living = living_replicas(keeper, table)
-    hosts = keeper.exists_many([table.replica(name).host for name in living])
+    names = keeper.children(table.replicas)
+    replicas = [table.replica(name) for name in names]
+    stats = keeper.exists_many([path for one in replicas for path in (one.is_active, one.host)])
     return {
-        name: active
-        for (name, active), host in zip(living.items(), hosts, strict=True)
+        name: active is not None
+        for name, active, host in zip(names, stats[::2], stats[1::2], strict=True)
         if host is not None
     }
 

@@ -333,6 +333,14 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
         "tests/unit/replica/test_half_dropped.py::test_a_part_that_only_it_promises_is_lost",
     ),
     LineMutant(
+        "quorum: a half-dropped replica counts for a majority",
+        f"{REPLICA}/insert/quorum.py",
+        "    living = staying_replicas(replica.keeper, replica.table)\n    required",
+        "    living = dict.fromkeys(replica.keeper.children(replica.table.replicas), True)\n"
+        "    required",
+        "tests/unit/replica/test_half_dropped.py::test_it_counts_for_no_majority",
+    ),
+    LineMutant(
         "publish: what a half-dropped replica promises is to be fetched",
         "rmt_pipeline/zookeeper/snapshot.py",
         "reads[1::2], strict=True)\n        if host is not None\n",

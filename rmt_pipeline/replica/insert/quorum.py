@@ -21,7 +21,7 @@ from rmt_pipeline.replica.quorum import failed_of, read_quorums
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.wait import WAIT_SLICE_S
 from rmt_pipeline.system import Waker
-from rmt_pipeline.zookeeper.snapshot import living_replicas
+from rmt_pipeline.zookeeper.snapshot import staying_replicas
 
 HOLDERS_POLL_S = 0.1
 """The pause between looks at which replicas have a part, when no node is left to watch."""
@@ -157,10 +157,10 @@ def unsatisfied(replica: Replica) -> UnsatisfiedQuorum:
 
 
 def required_replicas(replica: Replica, quorum: Quorum) -> int:
-    """Return how many replicas must have the rows. Raises TooFewLiveReplicas, before anything is
-    written.
+    """Return how many replicas must have the rows. One whose drop has begun is none: it never gets
+    them. Raises TooFewLiveReplicas, before anything is written.
     """
-    living = living_replicas(replica.keeper, replica.table)
+    living = staying_replicas(replica.keeper, replica.table)
     required = quorum.required(len(living))
     active = sum(living.values())
     if active < required:

@@ -11,6 +11,7 @@ from rmt_pipeline.protocol.nodes.formats import PartHeader
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.insert.quorum import TooFewLiveReplicas
 from rmt_pipeline.replica.insert.result import InsertResult, Outcome, QuorumNotReached
 from rmt_pipeline.replica.missing import why_missing
 from rmt_pipeline.replica.mutations.mutations import (
@@ -143,6 +144,23 @@ def test_a_replica_whose_drop_was_cut_off_is_not_waited_for(three: Replicas) -> 
     assert clean_quorums(three["r1"]) == 1
     three.meanwhile.append(lambda: three.step("r2", "fetch"))
     assert quorum_insert(three, 2, **ALONE).rows == 1
+
+
+def test_it_counts_for_no_majority(three: Replicas) -> None:
+    """Else nobody could insert with a quorum until somebody finishes the drop."""
+    for name in ("r2", "r3"):
+        half_drop(three, name)
+    assert quorum_insert(three, insert_quorum="auto").outcome is Outcome.INSERTED
+
+
+def test_an_insert_does_not_begin_to_wait_for_one_whose_server_still_runs(
+    three: Replicas,
+) -> None:
+    """It is active as long as that server's session lives, and never fetches the rows."""
+    three["r1"].keeper.multi([Delete(three["r1"].table.replica("r3").host)])
+    with pytest.raises(TooFewLiveReplicas, match="wants 3 replicas, and 2 of 2 are active"):
+        quorum_insert(three, insert_quorum="3")
+    assert three.parts("r1") == [], "nothing was inserted"
 
 
 def begin_drop(replicas: Replicas, name: str) -> None:
