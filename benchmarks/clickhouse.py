@@ -2,7 +2,10 @@
 
 import shutil
 import subprocess
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 from urllib.parse import urlencode
@@ -42,6 +45,16 @@ def executable() -> str | None:
     return shutil.which("clickhouse-server") or shutil.which(
         "clickhouse-server", path="/usr/sbin"
     )
+
+
+@contextmanager
+def clickhouse_directory() -> Iterator[Path]:
+    """A directory for servers' data, removed when they have ended; it stays after an error, for
+    who looks why.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="rmt-bench-clickhouse-"))
+    yield directory
+    shutil.rmtree(directory)
 
 
 class ClickHouse:

@@ -13,17 +13,15 @@ import argparse
 import cProfile
 import pstats
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 import pyarrow as pa
 
-from benchmarks.clickhouse import ClickHouse, executable
+from benchmarks.clickhouse import ClickHouse, clickhouse_directory, executable
 from benchmarks.cluster import Cluster
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
@@ -151,30 +149,32 @@ def worked_pair(
 def theirs(clients: int, rounds: int) -> dict[str, float]:
     if executable() is None:
         return {"small p50": CLICKHOUSE_SMALL_S, "100 partitions": CLICKHOUSE_PARTITIONS_S}
-    with Cluster(work=False) as cluster:
-        directory = Path(tempfile.mkdtemp(prefix="rmt-bench-clickhouse-"))
-        with ClickHouse("r1", directory, cluster.zookeeper_port) as server:
-            for name, parted in (("small", ""), ("parted", "PARTITION BY p")):
-                server.query(
-                    f"CREATE TABLE {name} (k Int64, v String, p Int64) ENGINE = "
-                    f"ReplicatedMergeTree('/clickhouse/{name}', 'r1') {parted} ORDER BY k"
-                )
-            times = [
-                timed(partial(server.query, _values("small", small(number))))
-                for number in range(SMALL_INSERTS)
-            ]
-            many = [
-                together(
-                    clients,
-                    1000 * number,
-                    lambda one: server.query(_values("small", small(one))),
-                )
-                for number in range(1, rounds + 1)
-            ]
-            partitions = [
-                timed(partial(server.query, _values("parted", many_partitions(seed))))
-                for seed in range(1, 6)
-            ]
+    with (
+        Cluster(work=False) as cluster,
+        clickhouse_directory() as directory,
+        ClickHouse("r1", directory, cluster.zookeeper_port) as server,
+    ):
+        for name, parted in (("small", ""), ("parted", "PARTITION BY p")):
+            server.query(
+                f"CREATE TABLE {name} (k Int64, v String, p Int64) ENGINE = "
+                f"ReplicatedMergeTree('/clickhouse/{name}', 'r1') {parted} ORDER BY k"
+            )
+        times = [
+            timed(partial(server.query, _values("small", small(number))))
+            for number in range(SMALL_INSERTS)
+        ]
+        many = [
+            together(
+                clients,
+                1000 * number,
+                lambda one: server.query(_values("small", small(one))),
+            )
+            for number in range(1, rounds + 1)
+        ]
+        partitions = [
+            timed(partial(server.query, _values("parted", many_partitions(seed))))
+            for seed in range(1, 6)
+        ]
     return {
         "small p50": statistics.median(times[20:]),
         "per second, many clients": statistics.median(many),

@@ -12,13 +12,11 @@ client that took longest, prints where their time went.
 
 import argparse
 import statistics
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection
-from pathlib import Path
 
-from benchmarks.clickhouse import ClickHouse, executable
+from benchmarks.clickhouse import ClickHouse, clickhouse_directory, executable
 from benchmarks.cluster import Cluster
 from benchmarks.insert import small, worked_pair
 from benchmarks.traced import read_steps, slowest
@@ -131,8 +129,11 @@ def ours(count: int, rate: float, shown: int) -> None:
 
 
 def theirs(count: int, rate: float) -> None:
-    with Cluster(work=False) as cluster, cluster.context("r1") as context:
-        directory = Path(tempfile.mkdtemp(prefix="rmt-bench-clickhouse-"))
+    with (
+        Cluster(work=False) as cluster,
+        cluster.context("r1") as context,
+        clickhouse_directory() as directory,
+    ):
         port = cluster.zookeeper_port
         with ClickHouse("r1", directory, port) as one, ClickHouse("r2", directory, port) as two:
             for server in (one, two):

@@ -22,23 +22,36 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import resource
 import shutil
+import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rmt_pipeline.files import is_at
 from rmt_pipeline.protocol.errors import DiskFull
+
+if TYPE_CHECKING:
+    import ctypes
 
 CHUNK_BYTES = 1 << 20
 _FSYNCS_AT_ONCE = 8
 _WRITERS_AT_ONCE = 3  # each of them also computes, one at a time
 _TASKS_PER_WRITER = 4  # for fewer another thread is not worth its start
 _REMOVALS_AT_ONCE = 8
+_TREES_TOGETHER_MIN = 20  # so many are synced with their whole file system, if that is sure
+_DIRTY_BYTES_MAX = 32 << 20  # of all programs: that sync would wait for these, too
+_KERNEL_MIN = (5, 8)  # the first whose syncfs says that it failed
+_SURE_FILE_SYSTEMS = frozenset({0xEF53, 0x58465342, 0x9123683E})  # ext2 to ext4, XFS, btrfs
+_DIRTY = re.compile(rb"^(?:Dirty|Writeback): +(\d+) kB$", re.MULTILINE)
+_WAIT_BEFORE = 1  # SYNC_FILE_RANGE_WAIT_BEFORE
 SETTLED_NS = 50_000_000  # longer than a tick of the clock by which the kernel stamps files
 REMOVERS_MAX = 1000  # rounds of remove_tree; another is needed when the tree changed meanwhile
 
@@ -277,7 +290,8 @@ class LocalDisk:
                 with naming_a_full_disk(os.path.dirname(target), len(chunk)):
                     _write_all(descriptor, chunk)
                 size += len(chunk)
-            _start_writing_back(descriptor)
+            if not _of_many.is_set:
+                _start_writing_back(descriptor)
         finally:
             os.close(descriptor)
         return size
@@ -328,10 +342,13 @@ class LocalDisk:
         _sync(self.local_path(path), os.O_RDONLY | os.O_DIRECTORY)
 
     def fsync_trees(self, trees: Sequence[tuple[str, Sequence[str]]]) -> None:
-        """Sync all files and directories at once: the file system writes its journal once for all
-        threads that wait for it at that moment, and one that waits for it alone waits again for
-        each file. Each thread takes the next one when it has done one; the caller's is among them.
+        """Sync many trees with all their file system (`docs/decisions/0027`). Otherwise all files
+        and directories at once: the file system writes its journal once for all threads that wait
+        for it at that moment, and one that waits for it alone waits again for each file. Each
+        thread takes the next one when it has done one; the caller's is among them.
         """
+        if len(trees) >= _TREES_TOGETHER_MIN and self._synced_together(trees):
+            return
         todo = iter(
             [
                 *((f"{path}/{name}", self.fsync) for path, names in trees for name in names),
@@ -347,19 +364,46 @@ class LocalDisk:
         wanted = sum(1 + len(names) for _, names in trees)
         _helpers.do(sync_next_ones, min(wanted, _FSYNCS_AT_ONCE) - 1)
 
+    def _synced_together(self, trees: Sequence[tuple[str, Sequence[str]]]) -> bool:
+        """Sync the file systems of these trees as a whole. Return False if that is not sure to keep
+        them, or would wait for much that others have written, or failed: then no tree is known to
+        be synced. Raises OSError, DiskFull if the bytes of a file of these were lost.
+        """
+        libc = _libc_with_syncfs()
+        if libc is None or _dirty_bytes() > _DIRTY_BYTES_MAX:
+            return False
+        directories: dict[int, str] = {}
+        for path, _ in trees:
+            with contextlib.suppress(FileNotFoundError):
+                found = self.local_path(path)
+                directories.setdefault(os.stat(found).st_dev, found)
+        try:
+            if not all(_sync_file_system(libc, one) for one in directories.values()):
+                return False
+        except OSError:  # perhaps of a file of others: an fsync of each of ours tells
+            return False
+        for path, names in trees:
+            with contextlib.suppress(FileNotFoundError):
+                for name in names:
+                    _require_written(libc, self.local_path(f"{path}/{name}"))
+        return True
+
     def at_once(self, tasks: Sequence[Callable[[], None]]) -> None:
         """A new directory or file may have to wait until the file system has written its journal,
-        with nothing for the processor to do meanwhile.
+        with nothing for the processor to do meanwhile. What many tasks write is synced together.
         """
         todo = iter(tasks)
 
         def do_next_ones() -> None:
-            for task in todo:
-                try:
+            _of_many.is_set = len(tasks) >= _TREES_TOGETHER_MIN
+            try:
+                for task in todo:
                     task()
-                except BaseException:
-                    deque(todo, maxlen=0)
-                    raise
+            except BaseException:
+                deque(todo, maxlen=0)
+                raise
+            finally:
+                _of_many.is_set = False
 
         _helpers.do(do_next_ones, min(len(tasks) // _TASKS_PER_WRITER, _WRITERS_AT_ONCE - 1))
 
@@ -531,6 +575,84 @@ def _start_writing_back(descriptor: int) -> None:
     """
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+class _OfMany(threading.local):
+    """Whether this thread writes one of many parts, of which each is not worth a hint."""
+
+    is_set = False
+
+
+_of_many = _OfMany()
+
+
+@lru_cache(maxsize=1)
+def _libc_with_syncfs() -> "ctypes.CDLL | None":
+    """The C library, if the kernel's syncfs can be relied on: Linux, from `_KERNEL_MIN`."""
+    version = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    if sys.platform != "linux" or version is None:
+        return None
+    if (int(version[1]), int(version[2])) < _KERNEL_MIN:
+        return None
+    import ctypes  # noqa: PLC0415  start-up: most programs never sync many parts
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not all(hasattr(libc, name) for name in ("syncfs", "fstatfs", "sync_file_range")):
+        return None
+    libc.sync_file_range.argtypes = [
+        ctypes.c_int,
+        ctypes.c_int64,
+        ctypes.c_int64,
+        ctypes.c_uint,
+    ]
+    return libc
+
+
+def _dirty_bytes() -> int:
+    """About how many bytes the kernel has yet to write to all disks of the host."""
+    with open("/proc/meminfo", "rb", buffering=0) as file:
+        return sum(int(kilobytes) << 10 for kilobytes in _DIRTY.findall(file.read()))
+
+
+def _sync_file_system(libc: "ctypes.CDLL", directory: str) -> bool:
+    """Sync all of the directory's file system. Return False if its kind is not known to keep all
+    that was written when this has returned. Raises OSError if anything on it was not written.
+    """
+    import ctypes  # noqa: PLC0415  it is imported, as `libc` shows
+
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        about = ctypes.create_string_buffer(256)  # a struct statfs, which begins with the kind
+        _checked(libc.fstatfs(descriptor, about), directory)
+        if ctypes.c_long.from_buffer(about).value & 0xFFFFFFFF not in _SURE_FILE_SYSTEMS:
+            return False
+        _checked(libc.syncfs(descriptor), directory)
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _require_written(libc: "ctypes.CDLL", path: str) -> None:
+    """Raise OSError, DiskFull if bytes of the file could not be written to the disk, and no program
+    was told so yet. The sync of a file system does not tell an error that another program's sync
+    was told a moment before. The error must not be swallowed: an fsync later does not tell it
+    again.
+    """
+    with naming_a_full_disk(os.path.dirname(path)):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            _checked(libc.sync_file_range(descriptor, 0, 0, _WAIT_BEFORE), path)
+        finally:
+            os.close(descriptor)
+
+
+def _checked(answer: int, path: str) -> None:
+    """Raises OSError if a function of the C library failed."""
+    import ctypes  # noqa: PLC0415  it is imported, as the answer shows
+
+    if answer:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), path)
 
 
 def _sync(path: str, flags: int) -> None:

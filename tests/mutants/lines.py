@@ -2621,6 +2621,45 @@ MUTANTS: tuple[LineMutant, ...] = (
         "::test_a_part_that_another_thread_could_not_sync_does_not_get_its_name",
     ),
     LineMutant(
+        "publish: a file system that keeps no promise is synced in place of its files",
+        "rmt_pipeline/store/disk.py",
+        " & 0xFFFFFFFF not in _SURE_FILE_SYSTEMS:\n",
+        " & 0xFFFFFFFF == 0:\n",
+        "tests/unit/store/test_sync_together.py"
+        "::test_where_that_is_not_sure_each_file_is_synced",
+    ),
+    LineMutant(
+        "publish: the sync of a file system failed, and its files are not synced",
+        "rmt_pipeline/store/disk.py",
+        "            return False\n        for path, names in trees:\n",
+        "            return True\n        for path, names in trees:\n",
+        "tests/unit/store/test_sync_together.py"
+        "::test_where_that_is_not_sure_each_file_is_synced",
+    ),
+    LineMutant(
+        "publish: an error that another program's sync was told is not looked for",
+        "rmt_pipeline/store/disk.py",
+        "            _checked(libc.sync_file_range(descriptor, 0, 0, _WAIT_BEFORE), path)\n",
+        "            pass\n",
+        "tests/unit/store/test_sync_together.py"
+        "::test_parts_of_which_a_file_was_lost_do_not_get_their_names",
+    ),
+    LineMutant(
+        "publish: of two file systems one is synced",
+        "rmt_pipeline/store/disk.py",
+        "                directories.setdefault(os.stat(found).st_dev, found)\n",
+        "                directories.setdefault(0, found)\n",
+        "tests/unit/store/test_sync_together.py::test_each_file_system_is_synced",
+    ),
+    LineMutant(
+        "publish: the sync of an old kernel is believed",
+        "rmt_pipeline/store/disk.py",
+        "    if (int(version[1]), int(version[2])) < _KERNEL_MIN:\n        return None\n",
+        "",
+        "tests/unit/store/test_sync_together.py"
+        "::test_a_kernel_whose_sync_does_not_say_that_it_failed_is_not_asked",
+    ),
+    LineMutant(
         "freeze: names of files are not synced",
         "rmt_pipeline/store/frozen.py",
         "            disk.fsync_trees(trees)",
