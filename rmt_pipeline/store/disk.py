@@ -618,7 +618,7 @@ def _sync_file_system(libc: "ctypes.CDLL", directory: str) -> bool:
     """Sync all of the directory's file system. Return False if its kind is not known to keep all
     that was written when this has returned. Raises OSError if anything on it was not written.
     """
-    import ctypes  # noqa: PLC0415  it is imported, as `libc` shows
+    import ctypes  # noqa: PLC0415  start-up: it is imported by now, as `libc` shows
 
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -648,7 +648,7 @@ def _require_written(libc: "ctypes.CDLL", path: str) -> None:
 
 def _checked(answer: int, path: str) -> None:
     """Raises OSError if a function of the C library failed."""
-    import ctypes  # noqa: PLC0415  it is imported, as the answer shows
+    import ctypes  # noqa: PLC0415  start-up: as above
 
     if answer:
         number = ctypes.get_errno()
