@@ -358,8 +358,21 @@ class ServerContext:
                 from rmt_pipeline.store.disk import LocalDisk  # noqa: PLC0415  start-up
                 from rmt_pipeline.store.part_store import PartStore  # noqa: PLC0415  start-up
 
+                self._forget_gone()
                 store = self._stores[directory] = PartStore(LocalDisk(directory), ids=self.ids)
             return store
+
+    def _forget_gone(self) -> None:
+        """Let go of what is remembered of tables whose directories other processes have removed.
+        Their stores stay: a new one, for who still works such a table, would make its directory
+        again.
+        """
+        gone = [store for directory, store in self._stores.items() if not directory.exists()]
+        for store in gone:
+            store.forget_all()
+        for key, replica in [*self._replicas.items()]:
+            if replica.store in gone:
+                del self._replicas[key]
 
     def expanded(self, definition: TableDefinition) -> TableDefinition:
         """The definition with the macros replaced in the engine's ZooKeeper path and replica name.

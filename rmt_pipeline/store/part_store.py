@@ -732,7 +732,12 @@ class PartStore:
         above = self._root.rpartition("/")[0]
         if self._durable and self._disk.modified_s(above) is not None:
             self._disk.fsync_directory(above)
+        self.forget_all()
+
+    def forget_all(self) -> None:
+        """Let go of what is remembered only to save reading."""
         self._read.clear()
+        self.whole.forget_all()
 
     # Small things
 

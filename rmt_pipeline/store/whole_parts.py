@@ -100,6 +100,11 @@ class WholeParts:
             return self._disk.modified_s(path) or 0.0, data
         return 0.0, b""
 
+    def forget_all(self) -> None:
+        """Read the notes on the disk again when they are needed."""
+        with self._lock:
+            self._known.clear()
+
     def _remember(self, directory: str, note: bytes) -> None:
         with self._lock:
             if len(self._known) >= REMEMBERED_MAX:

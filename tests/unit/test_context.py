@@ -148,5 +148,20 @@ def test_fetches_of_all_tables_share_the_connections_to_a_peer(server, tmp_path)
         until(lambda: not _accepted(sender))
 
 
+def test_nothing_is_kept_of_tables_that_another_process_dropped(session, server):
+    """A process that works for months would keep the manifests of all tables there ever were."""
+    session.execute("INSERT INTO a VALUES (1)")
+    table = server.table("a")
+    [part] = table.store.parts()
+    assert table.replica.store.manifest_read(part) is not None
+    table.store.disk.remove_tree("")
+    create(session, MADE.format("d", "d"))
+    assert table.store.manifest_read(part) is None
+    assert table.definition.uuid not in server._replicas
+    assert server.table("b").definition.uuid in server._replicas
+    assert table.store.names() == frozenset(), "its directory was not made again"
+    assert not Path(table.store.disk.local_path("")).exists()
+
+
 def _accepted(sender: Sender) -> list[_Visitor]:
     return [*sender._listener._visitors]
