@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from rmt_pipeline.store.hashes.lanes import KEYS, LANES, Words, mix
+from rmt_pipeline.store.hashes.lanes import KEYS, Words, add_at, mix, ramp
 
 Offsets = NDArray[np.int64]
 
@@ -59,12 +59,9 @@ def _many(padded: NDArray[np.uint8], offsets: Offsets, out: Words) -> None:
 
 def _add_words(words: Words, place: int, out: Words, rows: slice | NDArray[np.int64]) -> None:
     """Add to `out` what the word at `place` of each string in `rows` contributes."""
-    mixed, scratch = np.empty_like(words), np.empty_like(words)
-    for lane in LANES:
-        key = np.uint64(((place + 1) * int(KEYS["word"][lane])) & (2**64 - 1))
-        np.add(words, key, out=mixed)
-        mix(mixed, scratch, lane)
-        out[lane, rows] += mixed
+    mixed = words + ramp(place + 1, 1, KEYS["word"])
+    mix(mixed)
+    add_at(out, rows, mixed)
 
 
 def _add_rest(
@@ -80,12 +77,10 @@ def _add_rest(
     places = number - np.repeat(firsts, counts) + _HEAD_WORDS
     words = words_at[np.repeat(starts, counts) + places * _WORD]
     words[ends - 1] &= _TAIL_MASKS[(lengths - 1) % _WORD + 1]
-    mixed, scratch = np.empty_like(words), np.empty_like(words)
-    for lane in LANES:
-        np.multiply((places + 1).astype(np.uint64), KEYS["word"][lane], out=mixed)
-        np.add(mixed, words, out=mixed)
-        mix(mixed, scratch, lane)
-        out[lane, rows] += np.add.reduceat(mixed, firsts)
+    mixed = (places + 1).astype(np.uint64) * KEYS["word"]
+    np.add(mixed, words, mixed)
+    mix(mixed)
+    add_at(out, rows, np.add.reduceat(mixed, firsts, axis=1))
 
 
 def _one_long(data: NDArray[np.uint8], out: Words) -> None:
@@ -96,22 +91,15 @@ def _one_long(data: NDArray[np.uint8], out: Words) -> None:
         padded = np.zeros(-(-len(piece) // _WORD) * _WORD, dtype=np.uint8)
         padded[: len(piece)] = piece
         words = padded.view("<u8")
-        first_place = np.uint64(start // _WORD + 1)
-        places = np.arange(len(words), dtype=np.uint64) + first_place
-        scratch = np.empty_like(words)
-        for lane in LANES:
-            mixed = places * KEYS["word"][lane]
-            np.add(mixed, words, out=mixed)
-            mix(mixed, scratch, lane)
-            out[lane] += np.add.reduce(mixed)
+        mixed = ramp(start // _WORD + 1, len(words), KEYS["word"])
+        np.add(mixed, words, mixed)
+        mix(mixed)
+        out += np.add.reduce(mixed, axis=1, keepdims=True)
     _finish(np.array([len(data)]), out)
 
 
 def _finish(lengths: NDArray[np.int64], out: Words) -> None:
     """Turn the sums over the words in `out` into the hashes of the strings."""
-    scratch = np.empty_like(out[0])
-    for lane in LANES:
-        np.multiply(lengths.astype(np.uint64), KEYS["length"][lane], out=scratch)
-        out[lane] += scratch
-        out[lane] += KEYS["bytes"][lane]
-        mix(out[lane], scratch, lane)
+    out += lengths.astype(np.uint64) * KEYS["length"]
+    out += KEYS["bytes"]
+    mix(out)

@@ -22,17 +22,15 @@ from numpy.typing import NDArray
 from rmt_pipeline.store.hashes.bytes import hash_bytes
 from rmt_pipeline.store.hashes.lanes import (
     KEYS,
-    LANES,
     MASK_128,
     Words,
     mix,
+    odd,
     ramp,
     slices,
     sums_128,
 )
 from rmt_pipeline.store.hashes.values import HashedValues, values_of
-
-_ONE = np.uint64(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +91,8 @@ def hash_groups(
             rows, sums = _rows(names, columns, (start, stop), groups.cuts)
             totals.add(totals.columns, groups, sums)
             totals.add({"": totals.rows}, groups, {"": sums_128(rows, groups.cuts)})
-            scratch = np.empty_like(rows[0])
-            for lane in LANES:
-                rows[lane] += groups.places(start_position, KEYS["position"][lane])
-                mix(rows[lane], scratch, lane)
+            rows += groups.places(start_position, KEYS["position"])
+            mix(rows)
             totals.add({"": totals.content}, groups, {"": sums_128(rows, groups.cuts)})
         offset += len(batch)
     return totals.hashes(table.num_rows)
@@ -153,7 +149,7 @@ class _Groups:
         cuts = np.maximum(np.asarray(inside, dtype=np.int64) - row, 0)
         return cls(first, cuts, row, end, starts[first])
 
-    def places(self, start_position: int, step: np.uint64) -> Words:
+    def places(self, start_position: int, step: Words) -> Words:
         """`(position + 1) * step` for each row, `position` being the row's place in its group."""
         count = self.end - self.row
         if len(self.cuts) == 1:
@@ -181,18 +177,15 @@ def _rows(
     for name, values in zip(names, columns, strict=True):
         values.fill(start, stop, one)
         sums[name] = sums_128(one, cuts)
-        factors = _name_factors(name)
-        for lane in LANES:
-            np.multiply(one[lane], factors[lane], out=one[lane])
-            np.add(rows[lane], one[lane], out=rows[lane])
-    for lane in LANES:
-        mix(rows[lane], one[0], lane)
+        np.multiply(one, _name_factors(name), one)
+        np.add(rows, one, rows)
+    mix(rows)
     return rows, sums
 
 
 @lru_cache(maxsize=10_000)
-def _name_factors(name: str) -> tuple[np.uint64, np.uint64]:
+def _name_factors(name: str) -> Words:
     encoded = np.frombuffer(name.encode(), np.uint8)
     lanes = np.empty((2, 1), dtype=np.uint64)
     hash_bytes(encoded, np.array([0, len(encoded)]), lanes)
-    return lanes[0, 0] | _ONE, lanes[1, 0] | _ONE
+    return odd(lanes)

@@ -16,6 +16,7 @@ or nanoseconds, a decimal in 4 or in 32 bytes. -0.0 equals 0.0, and all NaNs are
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,10 +28,10 @@ from rmt_pipeline.protocol.errors import UnknownType
 from rmt_pipeline.store.hashes.bytes import hash_bytes
 from rmt_pipeline.store.hashes.lanes import (
     KEYS,
-    LANES,
     MASK_64,
     SLICE_ROWS,
     Words,
+    add_at,
     field_factors,
     mix,
     ramp,
@@ -63,9 +64,14 @@ def _present_values_of(array: pa.Array) -> HashedValues:
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
         return values_of(array.storage)
+    return _maker(kind)(array)
+
+
+@lru_cache(maxsize=1000)
+def _maker(kind: pa.DataType) -> "_Make":
     for is_one, make in _MAKERS:
         if is_one(kind):
-            return make(array)
+            return make
     raise UnknownType(f"values of type {kind} can't be hashed, so they can't be stored")
 
 
@@ -91,8 +97,7 @@ def _numpy(array: pa.Array, dtype: Any) -> NDArray[Any]:
 class _AllNull:
     def fill(self, start: int, stop: int, out: Words) -> None:
         del start, stop
-        for lane in LANES:
-            out[lane].fill(KEYS["null"][lane])
+        out[:] = KEYS["null"]
 
 
 class _WithNulls:
@@ -105,9 +110,7 @@ class _WithNulls:
     def fill(self, start: int, stop: int, out: Words) -> None:
         self._present.fill(start, stop, out)
         low, high = np.searchsorted(self._null_at, (start, stop))
-        null_at = self._null_at[low:high] - start
-        for lane in LANES:
-            out[lane, null_at] = KEYS["null"][lane]
+        out[:, self._null_at[low:high] - start] = KEYS["null"]
 
 
 class _Dictionary:
@@ -115,14 +118,13 @@ class _Dictionary:
 
     def __init__(self, array: pa.DictionaryArray) -> None:
         lanes = lanes_of(array.dictionary)
-        null = [[key] for key in KEYS["null"]]  # for the indices of an empty dictionary
-        self._lanes = np.hstack([lanes, np.array(null, dtype=np.uint64)])
+        self._lanes = np.hstack([lanes, KEYS["null"]])  # for the indices of an empty dictionary
         self._indices = _numpy(array.indices, array.indices.type.to_pandas_dtype())
 
     def fill(self, start: int, stop: int, out: Words) -> None:
         indices = self._indices[start:stop]
-        for lane in LANES:  # "clip": at a NULL the index may be anything
-            np.take(self._lanes[lane], indices, out=out[lane], mode="clip")
+        for lanes, target in zip(self._lanes, out, strict=True):
+            np.take(lanes, indices, out=target, mode="clip")  # at a NULL it may be anything
 
 
 class _Numbers:
@@ -155,11 +157,8 @@ class _Floats:
 
 def _mix_numbers(out: Words) -> None:
     """Hash the numbers in `out[0]`, into both lanes of `out`."""
-    scratch = np.empty_like(out[0])
-    np.add(out[0], KEYS["number"][1], out=out[1])
-    mix(out[1], scratch, 1)
-    np.add(out[0], KEYS["number"][0], out=out[0])
-    mix(out[0], scratch, 0)
+    np.add(out[0], KEYS["number"], out)
+    mix(out)
 
 
 def _times(array: pa.Array) -> HashedValues:
@@ -182,7 +181,7 @@ class _Decimals:
     def fill(self, start: int, stop: int, out: Words) -> None:
         words = self._words[start:stop]
         np.copyto(out[0].view(np.int64), words[:, 0])
-        out[0] += np.uint64((self._scale * int(KEYS["field"][0])) & MASK_64)
+        out[0] += np.uint64((self._scale * int(KEYS["field"][0, 0])) & MASK_64)
         _mix_numbers(out)
         for place in range(1, words.shape[1]):
             excess = (words[:, place] - (words[:, place - 1] >> 63)).view(np.uint64)
@@ -191,13 +190,11 @@ class _Decimals:
 
     @staticmethod
     def _add_high(excess: Words, place: int, out: Words) -> None:
-        scratch = np.empty_like(excess)
-        for lane in LANES:
-            nothing = ramp(place, 1, KEYS["item"][lane])
-            high = excess + nothing
-            mix(high, scratch, lane)
-            mix(nothing, np.empty_like(nothing), lane)
-            out[lane] += high - nothing
+        nothing = ramp(place, 1, KEYS["item"])
+        high = excess + nothing
+        mix(high)
+        mix(nothing)
+        out += high - nothing
 
 
 class _Bytes:
@@ -226,16 +223,12 @@ class _Structs:
 
     def fill(self, start: int, stop: int, out: Words) -> None:
         one = np.empty_like(out)
-        for lane in LANES:
-            out[lane].fill(KEYS["struct"][lane])
+        out[:] = KEYS["struct"]
         for index, values in enumerate(self._fields):
             values.fill(start, stop, one)
-            factors = field_factors(index)
-            for lane in LANES:
-                np.multiply(one[lane], factors[lane], out=one[lane])
-                np.add(out[lane], one[lane], out=out[lane])
-        for lane in LANES:
-            mix(out[lane], one[0], lane)
+            np.multiply(one, field_factors(index), one)
+            np.add(out, one, out)
+        mix(out)
 
 
 class _Lists:
@@ -255,12 +248,9 @@ class _Lists:
             high = max(min(high, stop - start), low + 1)
             self._add_elements(offsets[low : high + 1], out[:, low:high])
             low = high
-        lengths, scratch = np.diff(offsets).astype(np.uint64), np.empty_like(out[0])
-        for lane in LANES:
-            np.multiply(lengths, KEYS["size"][lane], out=scratch)
-            out[lane] += scratch
-            out[lane] += KEYS["list"][lane]
-            mix(out[lane], scratch, lane)
+        out += np.diff(offsets).astype(np.uint64) * KEYS["size"]
+        out += KEYS["list"]
+        mix(out)
 
     def _add_elements(self, offsets: NDArray[np.int64], out: Words) -> None:
         """Add the hashes of the elements to their lists' sums in `out`. A list that is longer than
@@ -274,12 +264,9 @@ class _Lists:
             starts = bounds[not_empty] - first
             in_list = np.repeat(offsets[not_empty], (bounds[1:] - bounds[:-1])[not_empty])
             places = (np.arange(first, last) - in_list + 1).astype(np.uint64)
-            scratch = np.empty_like(places)
-            for lane in LANES:
-                np.multiply(places, KEYS["item"][lane], out=scratch)
-                elements[lane] += scratch
-                mix(elements[lane], scratch, lane)
-                out[lane, not_empty] += np.add.reduceat(elements[lane], starts)
+            elements += places * KEYS["item"]
+            mix(elements)
+            add_at(out, not_empty, np.add.reduceat(elements, starts, axis=1))
 
 
 def _fields(array: pa.StructArray) -> list[pa.Array]:
