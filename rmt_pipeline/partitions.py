@@ -57,8 +57,10 @@ class Partitions(ABC):
         """The replica, with a live session. Raises ZooKeeperUnreachable."""
 
     @abstractmethod
-    def _run(self, insertion: Insertion, query: QuerySettings) -> InsertResult:
-        """Run an insertion, with retries."""
+    def _run(
+        self, insertion: Insertion, query: QuerySettings, replica: Replica | None = None
+    ) -> InsertResult:
+        """Run an insertion, with retries. `replica` is for the first try."""
 
     @abstractmethod
     def _pinned(

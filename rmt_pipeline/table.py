@@ -370,7 +370,7 @@ class Table(Partitions):
                 self.store.discard(part)
             raise
         try:
-            return self._run(insertion, query)
+            return self._run(insertion, query, replica)
         except RmtError as error:
             insertion.let_go(self.store)
             if not insertion.in_part or isinstance(error, OtherRows):
@@ -402,22 +402,26 @@ class Table(Partitions):
         together = blocks_together(replica, staged[0], identity, waits)
         return blocks.joined(staged, together, self.store, self.definition, query)
 
-    def _run(self, insertion: Insertion, query: QuerySettings) -> InsertResult:
+    def _run(
+        self, insertion: Insertion, query: QuerySettings, replica: Replica | None = None
+    ) -> InsertResult:
         """Run the insertion, with retries, until it is done or `insert_keeper_max_retries` is used
         up. The session stays open after an answer that did not come: all tables of the process use
-        it.
+        it. The first try is made with `replica`, if the caller has just got it.
         """
-        what = f"INSERT into {self.definition.full_name}"
+        definition = self.definition if replica is None else replica.definition
+        what = f"INSERT into {definition.full_name}"
         tries = Tries(what, query, self._clock, self._why_read_only)
         while True:
             try:
-                return insertion.run(self._replica())
+                return insertion.run(replica or self._replica())
             except RmtError as error:
                 if isinstance(error, UserError) or not retryable(error):
                     raise
                 ended = tries.pause(error, is_pending=insertion.is_pending)
                 if ended is not None:
                     raise self._give_up(insertion, ended) from error
+                replica = None
 
     def _give_up(self, insertion: Insertion, error: RmtError) -> RmtError:
         if insertion.is_waiting and not insertion.is_pending:

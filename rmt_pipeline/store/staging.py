@@ -139,9 +139,11 @@ class Staging:
         """The absolute path of the data file `name`, for another writer (Parquet's)."""
         return self._disk.local_path(layout.join(self._path, name))
 
-    def seal(self, manifest: Manifest, text: bytes = b"") -> StagedPart:
+    def seal(
+        self, manifest: Manifest, text: bytes = b"", given: GivenRows | None = None
+    ) -> StagedPart:
         """Write the manifest, after all data files. A caller that has its `text` already gives it,
-        which saves encoding it. Raises DiskFull, MissingPart.
+        which saves encoding it. `given` is as in StagedPart. Raises DiskFull, MissingPart.
 
         Nothing is synced: `PartStore.publish` does that, for many parts at once.
         """
@@ -152,7 +154,7 @@ class Staging:
             where = f"{self.directory}/{file.name}"
             assert size == file.size, f"{where}: {size} bytes, not {file.size}"
         self._write(layout.MANIFEST, [text or manifest.encode()])
-        return StagedPart(self.directory, manifest)
+        return StagedPart(self.directory, manifest, given=given)
 
     def abandon(self) -> None:
         """Remove the directory with everything in it."""

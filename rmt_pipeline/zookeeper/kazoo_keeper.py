@@ -30,6 +30,7 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
 from kazoo.client import KazooClient
@@ -116,7 +117,7 @@ class _Multi:
 
     def __init__(self, ops: Sequence[Op], chroot: str, acl: Sequence[Any]) -> None:
         pieces: list[bytes] = []
-        access = _access_list(acl)
+        access = _access_list(tuple(acl))
         for op in ops:
             path = _rooted(chroot, op.path).encode()
             rest: tuple[bytes, ...]
@@ -146,7 +147,8 @@ def _sized(data: bytes) -> tuple[bytes, bytes]:
     return _INTEGER.pack(len(data)), data
 
 
-def _access_list(acl: Sequence[Any]) -> bytes:
+@lru_cache(maxsize=16)
+def _access_list(acl: tuple[Any, ...]) -> bytes:
     text = serialization.write_string
     entries = [_INTEGER.pack(one.perms) + text(one.id.scheme) + text(one.id.id) for one in acl]
     return b"".join((_INTEGER.pack(len(entries)), *entries))

@@ -198,7 +198,7 @@ def stage(
         if table.num_rows:
             data = parquet.to_parquet(table, sorted_by=shape.sorted_by, codec=codec)
             files = (staging.write(layout.data_file(0), parquet.chunks_of(data)),)
-        staged = staging.seal(
+        return staging.seal(
             Manifest(
                 columns=shape.columns,
                 rows=hashes.rows,
@@ -216,10 +216,10 @@ def stage(
                 run_id=run_id,
                 engine_version=engine_version(),
                 metadata_version=shape.metadata_version,
-                ttl=replace(known, codec=codec),
-            )
+                ttl=replace(known, codec=codec) if codec else known,
+            ),
+            given=block.given,
         )
-        return replace(staged, given=block.given)
     except BaseException:
         staging.abandon()
         raise

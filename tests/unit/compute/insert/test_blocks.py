@@ -35,7 +35,7 @@ from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.hashes.rows import RowHashes, hash_table
 from rmt_pipeline.store.manifest import KeyBound, Manifest
 from rmt_pipeline.store.part_store import PartStore
-from rmt_pipeline.store.staging import StagedPart, Staging
+from rmt_pipeline.store.staging import GivenRows, StagedPart, Staging
 from rmt_pipeline.system import RandomIds
 from tests.support.fake_disk import FakeDisk
 from tests.support.parts import CountedIds
@@ -363,10 +363,10 @@ def test_many_blocks_of_which_one_can_not_be_staged_leave_nothing_behind(
     store = PartStore(disk, ids=RandomIds())
     seal = Staging.seal
 
-    def full(staging: Staging, manifest: Manifest) -> StagedPart:
+    def full(staging: Staging, manifest: Manifest, *, given: GivenRows) -> StagedPart:
         if manifest.partition_id == "13":
             raise DiskFull("no space left")
-        return seal(staging, manifest)
+        return seal(staging, manifest, given=given)
 
     monkeypatch.setattr(Staging, "seal", full)
     with pytest.raises(DiskFull):
