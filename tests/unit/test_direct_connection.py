@@ -8,6 +8,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -268,3 +269,20 @@ def test_who_waited_to_send_while_a_session_ended_waits_among_those_of_the_next_
     line.connection._sending = Late()
     line.ask()
     assert len(line.client._pending) == 1
+
+
+@pytest.mark.parametrize("is_connected", [False, True])
+def test_who_gives_up_tells_a_server_that_is_there_and_waits_for_no_other(
+    is_connected: bool,
+) -> None:
+    """Else the session would live on there until it is timed out."""
+    done: list[str] = []
+    client = SimpleNamespace(
+        connected=is_connected,
+        stop=lambda: done.append("says so"),
+        close=lambda: done.append("closes"),
+    )
+    handler = SimpleNamespace(may_connect=lambda: True, cut=lambda: done.append("cuts"))
+    connect._give_up(client, handler)  # type: ignore[arg-type]
+    assert done == [*["cuts"] * (not is_connected), "says so", "closes"]
+    assert handler.may_connect() is is_connected

@@ -12,6 +12,7 @@ import pytest
 from rmt_pipeline.config import TlsFiles
 from rmt_pipeline.protocol.errors import BadConfiguration
 from rmt_pipeline.tls import Renewed, client_context, distrust_of
+from rmt_pipeline.zookeeper.connect import OneSessionHandler
 from tests.support.certificates import Authority, Certificate
 from tests.support.waiting import LIMIT_S
 
@@ -151,3 +152,25 @@ def test_a_new_authority_counts_too(tmp_path: Path, authority: Authority) -> Non
         seen_by(client, server)
     trusted.write_text(authority.file.read_text() + new.file.read_text())
     assert seen_by(client, server)
+
+
+def test_what_is_decrypted_already_is_there_to_be_read(
+    tmp_path: Path, authority: Authority
+) -> None:
+    """The socket itself has nothing more: who waits for it would wait for the next ping."""
+    own = authority.sign("server", HOST)
+    server = Renewed.server(
+        TlsFiles("[tls]", authority.file, own.file, own.key), client_certificates=False
+    )
+    client = client_context(TlsFiles("[tls]", authority.file))
+    handler = OneSessionHandler()
+    here, there = socket.socketpair()
+    with ThreadPoolExecutor() as threads, here, there:
+        accepting = threads.submit(server.wrap_socket, there, server_side=True)
+        connection = client.wrap_socket(here, server_hostname=HOST)
+        with connection, accepting.result() as serving:
+            serving.sendall(b"xy")
+            for byte in (b"x", b"y"):
+                assert handler.select([connection], [], [], None) == ([connection], [], [])
+                assert connection.recv(1) == byte
+            assert handler.select([connection], [], [], 0) == ([], [], [])

@@ -149,23 +149,15 @@ def require_numbers_given_out(replica: Replica, unexpected: Collection[PartName]
             replica,
             f"{len(future)} parts of this disk have numbers that it has never given out, for "
             f"instance {first}: the next one of its partition is {given_out[first.partition]}",
-            unexpected,
         )
 
 
-def _older(
-    replica: Replica,
-    why: str,
-    unexpected: Collection[PartName] | None = None,
-    *,
-    remedy: str = "",
-) -> ZooKeeperIsOlder:
+def _older(replica: Replica, why: str, remedy: str = "") -> ZooKeeperIsOlder:
     # raises if the log is another table's: then ZooKeeper is not older, and RESTORE is no remedy
     require_no_namesake(replica)
-    if unexpected is None:
-        [names] = replica.keeper.children_many([replica.paths.parts])
-        known = frozenset(map(PartName.parse, names or ()))
-        unexpected = [part for part in replica.store.parts() if part not in known]
+    [names] = replica.keeper.children_many([replica.paths.parts])
+    known = frozenset(map(PartName.parse, names or ()))
+    unexpected = [part for part in replica.store.parts() if part not in known]
     rows, parts = _rows_at_stake(replica, list(PartSet(unexpected)))
     remedy = remedy or (
         "If a newer copy of ZooKeeper can be had, restore that. Else make the table again from the "

@@ -71,7 +71,7 @@ def events_of(parts: Iterable[PartDone], now_s: float, run_id: str = "") -> Iter
                 error=done.error,
                 differs=done.differs,
             )
-        elif not done.error:
+        else:
             for part in done.sources:
                 yield PartEvent("RemovePart", str(part), now_s, done.seconds, run_id=run_id)
 

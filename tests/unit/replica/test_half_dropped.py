@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rmt_pipeline.protocol.errors import ReplicaDropped
 from rmt_pipeline.protocol.nodes.formats import PartHeader
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
@@ -28,6 +29,7 @@ from rmt_pipeline.replica.upkeep.compare import compare_replicas
 from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
 from rmt_pipeline.replica.wait import wait_as_asked_for
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
+from rmt_pipeline.zookeeper.snapshot import claims_and_parts
 from tests.support.local_replicas import ROOT, Meanwhile, Replicas
 
 HALF = f"{ROOT}/replicas/r2"
@@ -288,3 +290,15 @@ def test_its_rows_are_not_compared(three: Replicas) -> None:
     begin_drop(three, "r3")
     compared = compare_replicas(three["r1"])
     assert (compared.different, compared.behind) == ((), ())
+
+
+@pytest.mark.parametrize("gone", ["executing", "parts"])
+def test_who_looks_at_what_is_left_is_told_that_it_was_dropped(
+    replicas: Replicas, gone: str
+) -> None:
+    replica = replicas["r1"]
+    half = replica.table.replica("r2")
+    assert claims_and_parts(replica.keeper, half).names == frozenset()
+    replica.keeper.multi([Delete(f"{HALF}/{gone}")])
+    with pytest.raises(ReplicaDropped):
+        claims_and_parts(replica.keeper, half)

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from rmt_pipeline.replica.replica import KnownRecords
-from rmt_pipeline.zookeeper.keeper import Stat
+from rmt_pipeline.replica.replica import KnownNames, KnownRecords
+from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Stat
 from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.local_replicas import StillClock
 
@@ -43,6 +43,20 @@ def test_what_this_session_changes_is_counted() -> None:
     assert not changed.is_still(stat(7, 13), 6), "another session may see it as it was before"
     assert not changed.is_still(stat(7, 12), 5)
     assert not changed.is_still(stat(8, 13), 5)
+
+
+def test_of_a_multi_what_makes_and_removes_children_of_the_node_is_counted() -> None:
+    known = KnownNames(7, 10, ("a", "b"))
+    ops = [
+        Create("/t/inserts/c"),
+        Delete("/t/inserts/a"),
+        Check("/t/inserts/b"),
+        Create("/t/inserts/b/1"),
+        Delete("/t/blocks/b"),
+    ]
+    after = known.after(ops, "/t/inserts", 5)
+    assert after == KnownNames(7, 12, ("b", "c"), session=5)
+    assert after.after(ops, "/t/inserts", 6) == after, "it does not see what 5 has seen"
 
 
 @pytest.mark.parametrize(

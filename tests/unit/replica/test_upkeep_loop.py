@@ -219,6 +219,12 @@ def test_what_waits_to_grow_old_is_looked_at_each_time(replicas):
     assert [str(part) for part in replicas.stores["r1"].parts()] == ["all_0_1_1"]
 
 
+def test_a_note_that_waits_to_grow_old_is_looked_at_each_time(replicas):
+    a_failed_quorum(replicas)
+    looked = settled(replicas, 1, 2)
+    assert looked.cleaned(400) >= 3
+
+
 def test_a_log_that_somebody_holds_up_is_looked_at_each_time(replicas):
     """The other one copies it without a word to those who clean."""
     another_replica(replicas)

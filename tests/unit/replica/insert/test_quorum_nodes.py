@@ -11,6 +11,8 @@ from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.quorum import Quorums, has_failed
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, SetData
 from rmt_pipeline.zookeeper.paths import TablePaths
+from rmt_pipeline.zookeeper.snapshot import awaiting_quorum
+from tests.support.between_requests import BeforeRequest
 from tests.support.local_replicas import Replicas
 from tests.unit.replica.insert.test_quorum import children, insert, two
 
@@ -163,3 +165,16 @@ def test_what_somebody_has_in_a_part_that_contains_it_has_not_failed(
     assert not has_failed(two["r2"], PartName("all", 0, 0, 0))
     assert children(two, "failed_parts") == set()
     assert two["r2"].keeper.children(two["r2"].table.inserts)
+
+
+@pytest.mark.parametrize("request_number", range(2))
+def test_a_part_whose_quorum_fails_between_two_reads_is_told(two, request_number):
+    """It goes from the waiting ones to those that failed, and is never in neither."""
+    keeper, table = two.zookeeper.connect(), two["r1"].table
+    keeper.multi([Create(table.quorum_status, QuorumStatus((waits(ONE, "r1"),)).encode())])
+
+    def fails():
+        keeper.multi([Delete(table.quorum_status), Create(table.quorum_failed(ONE))])
+
+    session = BeforeRequest(two.zookeeper.connect(), request_number, fails)
+    assert awaiting_quorum(session, table) == {ONE}

@@ -156,9 +156,10 @@ def test_what_an_insert_has_committed_in_part_is_told_too_and_more_when_it_is_wh
         table, replica, origins = replicas.table("r1"), replicas["r1"], Origins()
         values = [{"p": n % 6, "n": n} for n in range(12)]
         places = [PartName(str(p), 0, 0, 0) for p in range(6)]
-        counts = list[int]()
+        counts, told = list[int](), list[int]()
 
         def count() -> None:
+            told.append(sum(len(one.parts) for one in table.inserts()))
             counts.append(sum(len(found) for found in origins.of(replica, places).values()))
 
         multi = replica.keeper.multi
@@ -171,7 +172,7 @@ def test_what_an_insert_has_committed_in_part_is_told_too_and_more_when_it_is_wh
         replica.keeper.multi = counting  # type: ignore[method-assign]
         table.insert(values)
         count()
-        assert counts == [0, 2, 4, 6]
+        assert counts == told == [0, 2, 4, 6]
 
 
 def test_an_insert_that_is_forgotten_while_it_is_looked_for_has_made_nothing(

@@ -25,3 +25,9 @@ def test_a_quorum_of_one_is_whoever_inserts(replicas, quorum):
     result = replicas.table("r1").insert([{"n": 1}], settings={"insert_quorum": quorum})
     assert len(result.parts) == 1
     assert replicas.zookeeper.nodes["/tables/t/quorum/parallel"].children == set()
+
+
+def test_the_window_of_tables_of_one_copy_is_not_that_of_a_replicated_one(replicas):
+    replicas.set(non_replicated_deduplication_window=1, replicated_deduplication_window=2)
+    replica = replicas["r1"]
+    assert (replica.has_own_window, replica.deduplication_window) == (False, 2)

@@ -20,7 +20,7 @@ from rmt_pipeline.store.dropped import DroppedRanges
 from rmt_pipeline.store.marks import Marks
 from rmt_pipeline.zookeeper.keeper import Delete
 from tests.support.local_replicas import Replicas, partitioned
-from tests.support.lost_answers import faulty, logs
+from tests.support.lost_answers import before, faulty, logs
 from tests.support.partitioned import clean_up, dicts, insert, merge, rows, work
 
 NOW = QuerySettings(alter_sync=0, receive_timeout=0)
@@ -191,3 +191,17 @@ def test_a_log_that_grew_by_the_inserts_of_others_tells_enough(replicas, monkeyp
         assert insert(replicas, (1, 2), settings=plain).rows == 1
     work(replicas)
     assert rows(replicas, "r1") == rows(replicas, "r2") == [(1, 1), (1, 2), (1, 3), (1, 4)]
+
+
+def test_what_another_thread_has_found_outdated_stays_so(replicas):
+    """It was told that the replica was cloned, while an insert of before was on its way."""
+    memory = replicas["r1"].memory
+    insert(replicas, (1, 2))
+    assert memory.insertable is not None
+
+    def is_refused():
+        memory.insertable = None
+
+    with before(replicas["r1"].keeper, logs, is_refused):
+        insert(replicas, (1, 3))
+    assert memory.insertable is None

@@ -21,6 +21,14 @@ def test_it_says_why_nobody_serves_it_and_later_another_reason(replicas):
     assert note(replicas) is None
 
 
+def test_who_is_active_again_says_it_no_more(replicas):
+    replicas.stop("r1")
+    note_detached(replicas.zookeeper.connect(), replicas["r1"].paths, "detached")
+    assert note(replicas) == b"detached"
+    replicas.come_back("r1")
+    assert note(replicas) is None
+
+
 def test_what_is_said_already_is_not_written_again(replicas):
     replicas.stop("r1")
     session, paths = replicas.zookeeper.connect(), replicas["r1"].paths

@@ -15,6 +15,7 @@ from rmt_pipeline.replica.life import restore
 from rmt_pipeline.replica.life.drop import drop_dead_replica
 from rmt_pipeline.replica.life.restore import NothingToRestore
 from rmt_pipeline.zookeeper.keeper import Create, Delete
+from tests.support.between_requests import BeforeRequest
 from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.local_replicas import by_tens
 from tests.support.restoring import Disaster, forget_ephemerals, restore_until_open
@@ -403,3 +404,17 @@ def test_a_dead_try_of_an_insert_that_an_older_copy_of_zookeeper_knows_goes(two,
     for name in order:
         assert two.values(name) == Counter([1, 9]), name
         assert two.insert_again(name, 9, token=token) == "duplicate"
+
+
+def test_an_id_that_goes_while_it_is_read_names_nothing(two):
+    """The server of another replica forgets old ones at that moment."""
+    two.insert("r1", 1)
+    replica = two["r1"]
+    assert len(list(restore._named(replica, {}))) == 2, "its id, and its record"
+    [name] = replica.keeper.children(replica.table.blocks)
+
+    def goes():
+        two.zookeeper.connect().multi([Delete(replica.table.block(name))])
+
+    replica.keeper.session = BeforeRequest(replica.keeper.session, 1, goes)
+    assert len(list(restore._named(replica, {}))) == 1

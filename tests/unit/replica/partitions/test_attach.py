@@ -14,7 +14,7 @@ from rmt_pipeline.protocol.errors import Corruption, Unfinished
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.partitions.attach import BadDetachedPart
-from rmt_pipeline.replica.partitions.detached import why_kept
+from rmt_pipeline.replica.partitions.detached import detached_directories, why_kept
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.store.detached import DetachedParts
 from rmt_pipeline.store.dropped import DroppedRanges
@@ -329,6 +329,21 @@ def test_it_is_told_which_directories_may_go(replicas):
     assert [told[name].is_safe for name in ("1_0_0_0", "broken_2_0_0_0")] == [False, True]
     assert "ATTACH" in told["1_0_0_0"].why
     assert "2_0_0_0, which is here and promised" in told["broken_2_0_0_0"].why
+
+
+def test_a_directory_that_goes_while_it_is_looked_at_is_not_told(replicas, monkeypatch):
+    read = DetachedParts.manifest
+
+    def goes(detached, name):
+        found = read(detached, name)
+        if str(name) == "1_0_0_0":
+            monkeypatch.undo()
+            replicas.table("r1").drop_detached(name="1_0_0_0")
+        return found
+
+    monkeypatch.setattr(DetachedParts, "manifest", goes)
+    told = detached_directories(replicas["r1"])
+    assert [(one.directory, one.rows) for one in told] == [("1_1_1_0", 1)]
 
 
 def test_rows_of_a_part_that_is_covered_prove_nothing(replicas):

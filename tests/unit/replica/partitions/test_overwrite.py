@@ -416,6 +416,20 @@ def test_what_is_inserted_while_a_condition_is_read_is_read_too(replicas):
     assert on_both(replicas) == [(1, 1), (1, 2), (1, 7), (1, 20), (2, 3), (3, 4)]
 
 
+def test_what_another_replica_inserts_while_a_condition_is_read_is_not_lost(replicas):
+    """Its number is below that of the replacement: its entry would go from the queue unseen."""
+
+    def late():
+        insert(replicas, (1, 20), at="r2")
+
+    with (
+        before(replicas["r1"].keeper, allocates, late),
+        pytest.raises(PartitionChanged, match="has yet to get 1_2_2_0"),
+    ):
+        put(replicas, (1, 7), where="n in (2, 7)")
+    assert on_both(replicas) == [(1, 1), (1, 2), (1, 20), (2, 3), (3, 4)]
+
+
 def test_a_reader_does_not_wait_for_what_a_queued_replacement_takes(replicas):
     """Seed 1106448. 1. A reader lists a part, and a replacement takes it. 2. The reader misses it
     on the disk, and marks it as given up; that is refused, for the part is not promised any more.

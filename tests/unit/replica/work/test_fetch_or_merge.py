@@ -11,6 +11,7 @@ from rmt_pipeline.replica.assign.merges import (
     merge_view,
     optimize_partition,
 )
+from rmt_pipeline.replica.work.merge import somebody_has
 from tests.support.local_replicas import Replicas
 
 RESULT = PartName.parse("all_0_1_1")
@@ -93,3 +94,8 @@ def test_after_a_while_everybody_recompresses(replicas):
     assert isinstance(assign_merge(replica, view, sources, merge_type=3), Assigned)
     replicas.clock.passed_s += replica.settings.try_fetch_recompressed_part_timeout + 1
     assert kinds(replicas, "r2") == [("MERGE_PARTS", "")]
+
+
+def test_what_only_this_replica_has_nobody_else_has(replicas):
+    mine = replicas.insert("r1", 3)
+    assert [somebody_has(replicas[name], mine) for name in ("r1", "r2")] == [False, True]
