@@ -78,7 +78,7 @@ def skip_numbers(parent: str, prefix: str, first: int, count: int, version: int)
 def open_table(
     table: TablePaths,
     announcements: Mapping[str, int],
-    pointers: Iterable[str],
+    replicas: Sequence[ReplicaPaths],
     queued: Sequence[tuple[ReplicaPaths, bytes]],
     *,
     log: int,
@@ -88,20 +88,22 @@ def open_table(
 
     `announcements` are the replicas that the restore waited for, with the version of what each
     announced; if another replica has been added since, `restoring` can't be deleted and the multi
-    is refused. `pointers` are the replicas' `log_pointer` nodes, set to `log`, from where they will
-    copy the log. `queued` are entries for the queue of one replica. `gone` are nodes of an earlier
-    time, to be deleted.
+    is refused. The `replicas` will copy the log from entry `log` on. `queued` are entries for the
+    queue of one replica. `gone` are nodes of an earlier time, to be deleted.
 
     The parts of all replicas have come into the log without block numbers being held meanwhile. So
     its version changes: a merge that a worker chose among the parts of its replica alone is
-    refused, since it may go across parts of others.
+    refused, since it may go across parts of others. And `is_lost` gets a new version: a worker that
+    saw nothing left to do for a mutation, which an older copy of ZooKeeper knows, had not seen what
+    comes from others.
     """
     return [
         *(
             Delete(table.restoring_replica(name), version)
             for name, version in announcements.items()
         ),
-        *(SetData(pointer, str(log).encode()) for pointer in pointers),
+        *(SetData(one.is_lost, b"0") for one in replicas),
+        *(SetData(one.log_pointer, str(log).encode()) for one in replicas),
         *(Create(replica.queue_prefix, entry, sequence=True) for replica, entry in queued),
         *(Delete(path) for path in gone),
         *transactions.bump_log(table),

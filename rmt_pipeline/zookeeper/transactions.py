@@ -497,14 +497,19 @@ def bump_mutations(table: TablePaths, version: int) -> list[Op]:
 
 
 def note_finished(
-    replica: ReplicaPaths, finished: FinishedMutations, noted: NotedMutations
+    table: TablePaths,
+    replica: ReplicaPaths,
+    finished: FinishedMutations,
+    noted: NotedMutations,
 ) -> list[Op]:
     """Note which mutations this replica has finished, unless another process has noted some since
     `noted` was read, or the replica became a clone or gave up a part since: both may have brought
-    back parts with smaller data versions.
+    back parts with smaller data versions. So do other replicas while the table is restored: then
+    nothing is noted.
     """
     path, beyond = replica.finished_mutations, finished.encode_beyond()
     ops: list[Op] = [
+        *absent(table.restoring),
         Check(replica.is_lost, noted.is_lost_version),
         SetData(replica.mutation_pointer, finished.pointer.encode(), noted.pointer_version),
     ]

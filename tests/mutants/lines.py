@@ -718,6 +718,22 @@ MUTANTS: tuple[LineMutant, ...] = (
         "::test_who_stood_still_while_another_one_joined_sets_nothing_aside",
     ),
     LineMutant(
+        "mutate: a mutation is noted as finished while the table is restored",
+        "rmt_pipeline/zookeeper/transactions.py",
+        "        *absent(table.restoring),\n",
+        "",
+        "tests/unit/replica/life/test_after_restore.py"
+        "::test_no_mutation_is_noted_as_finished_because_its_rows_have_yet_to_come",
+    ),
+    LineMutant(
+        "mutate: what was seen before the table was open finishes a mutation",
+        "rmt_pipeline/zookeeper/restore_transactions.py",
+        '        *(SetData(one.is_lost, b"0") for one in replicas),\n',
+        "",
+        "tests/unit/replica/life/test_after_restore.py"
+        "::test_no_mutation_is_noted_as_finished_because_its_rows_have_yet_to_come",
+    ),
+    LineMutant(
         "restore: who comes late has the last word in the catalog",
         f"{REPLICA}/life/announce.py",
         "if now.restored not in (before, restored):",

@@ -15,6 +15,9 @@ STATEMENTS = "tests/unit/cluster/test_on_cluster.py"
 TASK = "rmt_pipeline/sql/tasks/task.py"
 ON_CLUSTER = "rmt_pipeline/sql/run/on_cluster.py"
 WAIT = "rmt_pipeline/replica/wait.py"
+SAID = "rmt_pipeline/sql/run/databases.py"
+LOST = "tests/unit/cluster/test_lost_database.py"
+DIES = "tests/crash/test_restore_database.py"
 
 DATABASE_MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
@@ -243,5 +246,47 @@ DATABASE_MUTANTS: tuple[LineMutant, ...] = (
         "            with seen_to(self.keeper, [Stray(ops[0].path)]):\n",
         "            if seen_to is not None:\n",
         f"{STATEMENTS}::test_a_begin_that_lands_when_the_statement_is_done_does_not_stay",
+    ),
+    LineMutant(
+        "database: who restores it is there before its tables are",
+        SAID,
+        "    make_database(keeper, paths, name, is_restored=True)\n",
+        "    register(keeper, paths, name, replica=database.name, server=server.server.name)\n",
+        f"{DIES}::test_whoever_comes_next_goes_on",
+    ),
+    LineMutant(
+        "database: one that was restored was never lost",
+        SAID,
+        "make_database(keeper, paths, name, is_restored=True)",
+        "make_database(keeper, paths, name)",
+        f"{LOST}::test_a_database_that_zookeeper_lost_is_made_again_with_its_tables",
+    ),
+    LineMutant(
+        "database: a table that is detached is not restored",
+        SAID,
+        "    here += [(one.definition, one.permanently) for one in catalog.detached(name)]\n",
+        "",
+        f"{DIES}::test_whoever_comes_next_goes_on",
+    ),
+    LineMutant(
+        "database: a name that the same table has got meanwhile is taken",
+        SAID,
+        "            known = _by_origin(keeper, paths)  # another server may have been faster\n",
+        "",
+        f"{DIES}::test_two_that_restore_it_at_once_end_as_one",
+    ),
+    LineMutant(
+        "database: one that was dropped is restored",
+        SAID,
+        "    if not isinstance(problem, DatabaseLost):\n",
+        "    if False:\n",
+        f"{LOST}::test_a_database_that_was_dropped_here_is_not_restored",
+    ),
+    LineMutant(
+        "database: an ALTER that the first one had missed is not restored",
+        SAID,
+        "            update_record(keeper, paths, known[origin], record)\n",
+        "            pass\n",
+        f"{LOST}::test_an_alter_that_a_server_had_missed_when_all_was_lost_is_made_there_too",
     ),
 )

@@ -338,10 +338,26 @@ class Ledger:
                 if is_inside(block, one):
                     self.dropped_by.setdefault(block, one)
 
-    def open_again(self, versions: Mapping[PartName, int]) -> None:
+    def give_up_repeats(self, gone: Collection[PartName]) -> None:
+        """Rows that were inserted again after a drop which is undone are there twice; or once, if
+        the disk of one of the two does not say that it was announced. Of these blocks, which are
+        not in the restored table, drop those whose rows are all in others.
+        """
+        for block in gone:
+            rows = [row for row, blocks in self.blocks.items() if block in blocks]
+            others = [
+                set(self.blocks[row]) - {*gone, *self.dropped_by}
+                for row in rows
+                if row in self.twice
+            ]
+            if len(others) == len(rows) and all(others):
+                self.dropped_by.setdefault(block, block)
+
+    def open_again(self, versions: Mapping[PartName, int], stay: Collection[str] = ()) -> None:
         """The table is restored, with the blocks in these versions. No mutation of before goes on:
         a block whose part has not gone through it stays as it is, whatever version later merges
-        and mutations give it.
+        and mutations give it. But those that an older copy of ZooKeeper has `stay`: they go on with
+        the other blocks.
         """
         for mutation in sorted(self.mutations):
             entry = self.mutations[mutation]
@@ -351,9 +367,9 @@ class Ledger:
                 if block.block_min < (entry.version_in(block.partition) or 0) <= reached
             )
             self.carried.append(Carried(entry, done, mutation in self.killed))
-        self.mutations.clear()
+        self.mutations = {one: self.mutations[one] for one in stay}
         self.mutations_answered.clear()
-        self.killed.clear()
+        self.killed &= self.mutations.keys()
         self.reached.clear()
 
     def all_blocks(self) -> set[PartName]:
@@ -407,12 +423,15 @@ class Ledger:
 
     def _mutations_of(self, block: PartName) -> Iterator[tuple[MutationEntry, bool]]:
         """Those that change its rows, in order, and whether each was killed."""
+        gone_through = []
         for entry, blocks, is_killed in self.carried:
             if block in blocks:
+                gone_through.append(entry)
                 yield entry, is_killed
         for mutation_id in sorted(self.mutations):
             entry = self.mutations[mutation_id]
-            if block.block_min < (entry.version_in(block.partition) or 0):
+            is_for = block.block_min < (entry.version_in(block.partition) or 0)
+            if is_for and entry not in gone_through:
                 yield entry, mutation_id in self.killed
 
     def _entries(self) -> Iterator[MutationEntry]:

@@ -1,4 +1,5 @@
-"""ZooKeeper loses the table in a storm, and SYSTEM RESTORE REPLICA is said on every server (P37).
+"""ZooKeeper loses the table in a storm, or goes back to what it was a while ago, and SYSTEM RESTORE
+REPLICA is said on every server (P37).
 
 It happens while no client waits for an answer: what an insert of before is known by is in its
 parts, until they are merged. And while no part is on a disk that nobody has announced: with every
@@ -7,11 +8,12 @@ some live on, in their sessions but for the one that kept the replica active, an
 remember of the nodes of before.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 
 from rmt_pipeline.protocol.inserts import ids
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.replica.life.restore import restore
+from rmt_pipeline.replica.life.restore import NothingToRestore, restore
 from rmt_pipeline.replica.readable import note_active
 from rmt_pipeline.replica.replica import Memory, Replica
 from rmt_pipeline.replica.upkeep.rewound import remember_log, remember_replicas
@@ -19,7 +21,7 @@ from rmt_pipeline.zookeeper.keeper import Delete
 from tests.simulation.checkers import outside_store
 from tests.simulation.ledger import Ledger, inserted_as, is_inside
 from tests.support.cluster import TABLE_SETTINGS, Cluster, Context, Site
-from tests.support.fake_keeper import FakeZooKeeper
+from tests.support.fake_keeper import FakeZooKeeper, Node
 
 LOOKS = 100
 
@@ -33,19 +35,27 @@ def restore_some(
     times: int,
     *,
     some_live_on: bool = False,
+    goes_back: bool = False,
     last_changes: Callable[[], None] | None = None,
 ) -> None:
     """`last_changes` are made shortly before ZooKeeper loses the table. Then parts of merges and
-    mutations may be there that nobody has announced, too.
+    mutations may be there that nobody has announced, too. `goes_back`: it has an older copy.
     """
     world, is_changed = cluster.world, last_changes is not None
     for _ in range(times):
         world.sleep_s(world.rng.uniform(0.3, 2.0))
+        copy = dict(world.zookeeper.nodes)
+        if goes_back:
+            world.sleep_s(world.rng.uniform(0.0, 1.0))
         if last_changes is not None and _wait_until_quiet(cluster, ledger, is_changed):
             last_changes()
         if _wait_until_quiet(cluster, ledger, is_changed):
-            lose(cluster, ledger, _drawn(cluster) if some_live_on else ())
-            restore_everywhere(cluster)
+            if not goes_back:
+                lose(cluster, ledger, _drawn(cluster) if some_live_on else ())
+                restore_everywhere(cluster)
+            elif _is_older(cluster, copy):
+                go_back(cluster, ledger, copy)
+                restore_everywhere(cluster, begun=False)
         if world.is_calm:
             break
 
@@ -81,6 +91,33 @@ def _drawn(cluster: Cluster) -> list[Site]:
 
 def lose(cluster: Cluster, ledger: Ledger, living: Collection[Site] = ()) -> None:
     """`living`: what has a server there goes on."""
+    world = cluster.world
+    _end(cluster, ledger, living)
+    world.note("zookeeper", "loses the table", "")
+    table = [path for path in world.zookeeper.nodes if path.startswith(cluster.table.root)]
+    session = world.zookeeper.connect()
+    session.multi([Delete(path) for path in sorted(table, reverse=True)])
+    world.zookeeper.expire(session.session_id)
+
+
+def _is_older(cluster: Cluster, copy: Mapping[str, Node]) -> bool:
+    """Whether something was logged since, and nobody was restoring the table then."""
+    log = copy.get(cluster.table.log)
+    now = cluster.world.zookeeper.nodes[cluster.table.log].creations
+    return (log is None or log.creations < now) and cluster.table.restoring not in copy
+
+
+def go_back(cluster: Cluster, ledger: Ledger, copy: Mapping[str, Node]) -> None:
+    world = cluster.world
+    _end(cluster, ledger)
+    for process in [one for host in world.everybody for one in host.processes]:
+        for session in process.sessions:
+            world.expire(session)
+    world.note("zookeeper", "goes back", f"to a log of {copy[cluster.table.log].creations}")
+    world.zookeeper.go_back(copy)
+
+
+def _end(cluster: Cluster, ledger: Ledger, living: Collection[Site] = ()) -> None:
     world, sites = cluster.world, list(cluster.sites.values())
     for site in sites:  # as each server does while it runs
         replica = replica_of(cluster, site, world.zookeeper)
@@ -104,11 +141,6 @@ def lose(cluster: Cluster, ledger: Ledger, living: Collection[Site] = ()) -> Non
         ),
         structure=max(site.definition.metadata_version for site in sites if site.definition),
     )
-    world.note("zookeeper", "loses the table", "")
-    table = [path for path in world.zookeeper.nodes if path.startswith(cluster.table.root)]
-    session = world.zookeeper.connect()
-    session.multi([Delete(path) for path in sorted(table, reverse=True)])
-    world.zookeeper.expire(session.session_id)
 
 
 def blocks_known_by(site: Site) -> set[PartName]:
@@ -133,29 +165,36 @@ def versions_of(ledger: Ledger, parts: Iterable[PartName]) -> dict[PartName, int
     return found
 
 
-def restore_everywhere(cluster: Cluster) -> None:
+def restore_everywhere(cluster: Cluster, *, begun: bool = True) -> None:
     """On one server after the other, or on several at once, until all have announced their parts.
-    Who is the last, and dies, is gone on with when a server starts.
+    Who is the last, and dies, is gone on with when a server starts. Unless it has `begun`, the
+    replicas' nodes are there, and nobody is waited for yet.
     """
     world, nodes = cluster.world, cluster.world.zookeeper.nodes
+    waiting = {site.replica for site in cluster.sites.values() if not begun}
 
     def is_left(site: Site) -> bool:
         said = nodes.get(cluster.table.restoring_replica(site.replica))
+        if said is not None:
+            waiting.discard(site.replica)
+        if site.replica in waiting:
+            return True
         return site.paths.host not in nodes or (said is not None and not said.data)
+
+    def say(context: Context) -> None:
+        with suppress(NothingToRestore):
+            restored = restore(context.replica(), b"test")
+            assert restored.left_out == (), restored.words()
+        waiting.discard(context.site.replica)
 
     while left := [site for site in cluster.sites.values() if is_left(site)]:
         site = world.rng.choice(left)
         if cluster.is_down(site):
             world.sleep_s(0.05)
             continue
-        process = cluster.spawn(site, "restore", _restore)
+        process = cluster.spawn(site, "restore", say)
         while world.rng.random() < 0.9 and process.is_alive:
             world.sleep_s(0.05)
-
-
-def _restore(context: Context) -> None:
-    restored = restore(context.replica(), b"test")
-    assert restored.left_out == (), restored.words()
 
 
 def replica_of(cluster: Cluster, site: Site, zookeeper: FakeZooKeeper) -> Replica:

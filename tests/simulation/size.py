@@ -11,7 +11,8 @@ COMMIT_BYTES_MAX = limits.INSERT_BYTES_MAX
 REMOVED = 0.07  # of the worlds have tables that are dropped and created again
 KEPT = 0.06  # of the others set parts aside, attach, fetch and freeze them
 RESTORED = (
-    0.05  # of the others have a ZooKeeper that loses the table; as many again change it, too
+    0.05  # of the others have a ZooKeeper that loses the table; as many again change it, too; and
+    # of others it goes back to what it was a while ago
 )
 LIVED_THROUGH = 0.6  # of these have processes that live on meanwhile
 
@@ -49,6 +50,8 @@ class Size:
     """How often ZooKeeper loses the table, which is made again from the disks."""
     some_live_on: bool = False
     """Whether processes of some hosts live through that."""
+    goes_back: bool = False
+    """Whether it has an older copy of the table instead. Then every process dies."""
     removals: int = 0
     """How often the table is dropped, on one server or on all, and created again."""
     keepings: int = 0
@@ -79,6 +82,14 @@ class Size:
                 few = apart.choice((1, 2, 3))
                 return replace(drawn, inserts_each=few, storm_steps=LONG_STORM_STEPS)
             return drawn
+        if random.Random(f"{state} back in time").random() < RESTORED:
+            return replace(
+                cls._with_restores(rng),
+                goes_back=True,
+                drops=apart.choice((0, 3)),
+                mutations=apart.choice((0, 2, 4)),
+                alters=apart.choice((0, 2, 4)),
+            )
         if random.Random(f"{state} aside").random() < KEPT:
             return cls._with_keepings(rng)
         hosts = rng.choice((2, 2, 3, 3, 4))

@@ -157,6 +157,7 @@ class Watchman:
         noted = {one for site in sites for one in outside_store(site).drops.ranges()}
         gone = {one for one in self.ledger.all_blocks() if there.containing(one) is None}
         self.ledger.drop_late(gone, noted)
+        self.ledger.give_up_repeats(gone - self.ledger.dropped_by.keys())
         gone -= self.ledger.dropped_by.keys()
         assert not gone, f"{show(sorted(gone))} were in the table, and are not restored"
         return there
@@ -187,7 +188,8 @@ class Watchman:
                 block: part.mutation
                 for block in ledger.all_blocks()
                 if (part := there.containing(block)) is not None
-            }
+            },
+            nodes[table.mutations].children,
         )
 
     def who_writes_means_what_is_there(self, before: Mapping[str, Node | None]) -> None:

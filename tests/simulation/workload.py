@@ -444,6 +444,7 @@ class Workload:
             self._ledger,
             size.restores,
             some_live_on=size.some_live_on,
+            goes_back=size.goes_back,
             last_changes=self._change_at_last if size.mutations + size.alters else None,
         )
 

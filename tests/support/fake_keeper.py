@@ -15,7 +15,7 @@ nodes that it replaced, and a stale read looks through the few transactions it h
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired
 from rmt_pipeline.system import Clock
@@ -150,6 +150,17 @@ class FakeZooKeeper:
         """Of all sessions: whatever happens from now on, nobody who waits for it is told."""
         for session in self.sessions.values():
             session.forget_watches()
+
+    def go_back(self, nodes: Mapping[str, Node]) -> None:
+        """It was restored from an older copy, which had these nodes. No session outlives that."""
+        for session_id in list(self.sessions):
+            self.expire(session_id)
+        self.nodes.clear()
+        self.nodes.update(nodes)
+        self._history.clear()
+        held = [Delete(path) for path, node in nodes.items() if node.owner]
+        if held:
+            self._commit(0, held)
 
     def expire(self, session_id: int) -> None:
         """The session is over: its ephemeral nodes vanish together, its keeper is retired."""

@@ -340,25 +340,28 @@ MULTIS = [
     ),
     Multi(
         "a mutation is noted as finished",
-        lambda v: transactions.note_finished(R, FinishedMutations("0000000001"), NOTED),
+        lambda v: transactions.note_finished(T, R, FinishedMutations("0000000001"), NOTED),
         unchanged="r/is_lost r/mutation_pointer",
+        absent="restoring",
         writes="r/mutation_pointer=0000000001",
         removes="r/finished_mutations",
     ),
     Multi(
         "a mutation is noted as finished, and none was beyond the pointer",
         lambda v: transactions.note_finished(
-            R, FinishedMutations("0000000001"), NOTHING_BEYOND
+            T, R, FinishedMutations("0000000001"), NOTHING_BEYOND
         ),
         unchanged="r/is_lost r/mutation_pointer",
+        absent="restoring",
         writes="r/mutation_pointer=0000000001",
     ),
     Multi(
         "the first mutation beyond the pointer is noted as finished",
         lambda v: transactions.note_finished(
-            R, FinishedMutations("0000000000", frozenset({"0000000003"})), NOTHING_BEYOND
+            T, R, FinishedMutations("0000000000", frozenset({"0000000003"})), NOTHING_BEYOND
         ),
         unchanged="r/is_lost r/mutation_pointer",
+        absent="restoring",
         writes="r/mutation_pointer=0000000000",
         makes="r/finished_mutations",
         after=(Delete(R.finished_mutations),),
@@ -366,9 +369,10 @@ MULTIS = [
     Multi(
         "a mutation beyond the pointer is noted as finished, too",
         lambda v: transactions.note_finished(
-            R, FinishedMutations("0000000000", frozenset({"0000000003"})), NOTED
+            T, R, FinishedMutations("0000000000", frozenset({"0000000003"})), NOTED
         ),
         unchanged="r/is_lost r/mutation_pointer",
+        absent="restoring",
         writes="r/mutation_pointer=0000000000 r/finished_mutations",
     ),
     Multi(
@@ -556,16 +560,11 @@ MULTIS = [
     Multi(
         "a table that is being restored is opened",
         lambda v: restoring.open_table(
-            T,
-            {"r1": 0, "r2": 1},
-            [R.log_pointer],
-            [(R, b"get")],
-            log=7,
-            gone=[T.block("all_old")],
+            T, {"r1": 0, "r2": 1}, [R], [(R, b"get")], log=7, gone=[T.block("all_old")]
         ),
         unchanged="restoring/r1 restoring/r2",
         makes="r/queue/queue-0000000002=get",
-        writes="r/log_pointer=7 log=",
+        writes="r/is_lost=0 r/log_pointer=7 log=",
         removes="restoring restoring/r1 restoring/r2 restoring_lock blocks/all_old",
         after=(
             *(Create(path) for path in (T.restoring, T.restoring_lock)),

@@ -449,9 +449,9 @@ def _open_locked(replica: Replica) -> United | None:
     queued = _bring_metadata(replica, names)
     log = _log_parts(replica, united, restoring, names)
     quorums = _quorums_of_before(keeper, table)
-    pointers = [table.replica(name).log_pointer for name in names]
+    replicas = [table.replica(name) for name in names]
     opened = restore_transactions.open_table(
-        table, versions, pointers, queued, log=log, gone=quorums
+        table, versions, replicas, queued, log=log, gone=quorums
     )
     keeper.multi(opened)
     return united

@@ -444,7 +444,9 @@ def finalize_mutations(replica: Replica, mutations: Mutations) -> tuple[str, ...
     if finished == noted.finished:
         return ()
     try:
-        replica.keeper.multi(transactions.note_finished(replica.paths, finished, noted))
+        replica.keeper.multi(
+            transactions.note_finished(replica.table, replica.paths, finished, noted)
+        )
     except Refused:
         return ()  # another process noted something first, or parts came back: next time
     return tuple(one for one in mutations.entries if one in done and one not in noted.finished)

@@ -2,7 +2,7 @@
 about their tables, which every replica carries out (docs/decisions/0022).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rmt_pipeline.catalog.replicated import (
@@ -250,21 +250,29 @@ def restore_lost(server: ServerContext, name: str, database: ReplicatedDatabase)
     catalog = server.catalog
     here = [(catalog.definition(name, table), False) for table in catalog.tables(name)]
     here += [(one.definition, one.permanently) for one in catalog.detached(name)]
-    known = {one.origin: table for table, one in picture(keeper, paths).tables.items()}
+    known = _by_origin(keeper, paths)
     aside = []
     for table, is_detached in here:
         origin = _origin_of(table, server.server.name)
         record = TableRecord(
             origin, create_query(table), table.metadata_version, 0, is_detached
         )
+        if origin not in known:
+            made = Create(paths.table(table.name), record.encode())
+            if origin and refusals(keeper, [[made]])[0] is None:
+                continue
+            known = _by_origin(keeper, paths)  # another server may have been faster
         if origin in known:  # by another server, which may have missed an ALTER
             update_record(keeper, paths, known[origin], record)
-            continue
-        made = Create(paths.table(table.name), record.encode())
-        if not origin or refusals(keeper, [[made]])[0] is not None:  # the name is taken
+        else:
             aside.append(table.name)
     register(keeper, paths, name, replica=database.name, server=server.server.name)
     return f"moved to {name}_broken_tables: {', '.join(aside)}" if aside else ""
+
+
+def _by_origin(keeper: Keeper, paths: DatabasePaths) -> Mapping[str, str]:
+    """The names of the database's tables, by the id of the statement that made each."""
+    return {one.origin: table for table, one in picture(keeper, paths).tables.items()}
 
 
 def _origin_of(definition: TableDefinition, server: str) -> str:

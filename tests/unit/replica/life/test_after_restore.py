@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,6 +49,7 @@ from rmt_pipeline.replica.replica import Memory, Replica
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.work import mutate
 from rmt_pipeline.table import Table
+from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, SetData
 from tests.support.executor import Executor
 from tests.support.local_session import rows, session_with_numbers
@@ -376,6 +378,46 @@ def test_no_mutation_is_noted_as_finished_because_one_of_before_was(two: Disaste
     now = two["r1"]
     assert finalize_mutations(now, load_mutations(now)) == ()
     now.keeper.multi([Delete(lock)])
+    assert finalize_mutations(now, load_mutations(now)) == (mutation,)
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_no_mutation_is_noted_as_finished_because_its_rows_have_yet_to_come(
+    two: Disaster, monkeypatch: pytest.MonkeyPatch, opened: bool
+) -> None:
+    """An older copy of ZooKeeper has the mutation. r1 is restored, and r2, which has the row, is
+    waited for: a worker of r1 finds nothing to change. It notes that at once, or when the table is
+    `opened`. Were the mutation finished, it would be forgotten.
+    """
+    two.insert("r2", 1)
+    mutation = create_mutation(two["r2"], "UPDATE n = 5 WHERE n = 1")
+    copy = dict(two.zookeeper.nodes)
+    two.insert("r2", 2)
+    two.note()
+    two.clock.passed_s += 1000
+    two.zookeeper.go_back(copy)
+    two.restore("r1")
+    worker = two.connect("r1")
+    note = transactions.note_finished
+
+    def late(*what: Any) -> list[Op]:
+        if opened:
+            two.restore("r2")
+            two.start("r1")
+        return note(*what)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transactions, "note_finished", late)
+        assert finalize_mutations(worker, load_mutations(worker)) == ()
+    if not opened:
+        two.restore("r2")
+    for name in ("r1", "r2"):
+        two.start(name)
+    two.work_off()
+    assert isinstance(assign_mutations(two["r2"]), list)
+    two.work_off()
+    assert two.values("r1") == two.values("r2") == Counter([2, 5])
+    now = two["r1"]
     assert finalize_mutations(now, load_mutations(now)) == (mutation,)
 
 
