@@ -1188,6 +1188,22 @@ MUTANTS: tuple[LineMutant, ...] = (
         "::test_even_if_they_are_dropped_after_it_has_waited",
     ),
     LineMutant(
+        "mutation: one that was killed is told to be done",
+        f"{REPLICA}/mutations/mutations.py",
+        "            if keeper.exists(replica.table.mutation(mutation_id), waker.wake) is None:\n",
+        "            if False:\n",
+        "tests/unit/replica/test_mutations.py"
+        "::test_a_mutation_that_is_killed_while_it_is_waited_for_is_not_told_to_be_done",
+    ),
+    LineMutant(
+        "mutation: that of another table of the name is told to be done",
+        f"{REPLICA}/mutations/mutations.py",
+        "            replica.require_meant()\n            if is_finished:\n",
+        "            if is_finished:\n",
+        "tests/unit/replica/test_mutations.py"
+        "::test_nor_if_one_of_a_table_of_the_same_name_is_done",
+    ),
+    LineMutant(
         "attach: a drop is decided after the look",
         f"{REPLICA}/caught_up.py",
         "    return [Check(path, version)]\n",

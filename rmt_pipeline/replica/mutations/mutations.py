@@ -464,19 +464,23 @@ def wait_for_mutation(
 ) -> None:
     """Wait until the replicas `names` have finished it (spec §7.7), whether or not they have
     finished those before it. Raises Unfinished, also if `why_stuck` returns a reason why waiting is
-    useless, or UnknownMutation if the mutation was killed meanwhile.
+    useless, or UnknownMutation if the mutation was killed meanwhile; ReplicaDropped if the table
+    was: another one of its name may have a mutation of this id.
     """
     keeper, start = replica.keeper, replica.clock.monotonic_s()
     behind: list[str] = []
     for name in names:
         paths = replica.table.replica(name)
         while True:
+            is_finished = _has_finished(replica, name, mutation_id, waker)
+            # After that, for one that was killed counts as finished when a later one is.
             if keeper.exists(replica.table.mutation(mutation_id), waker.wake) is None:
                 raise UnknownMutation(
                     f"mutation {mutation_id} of {replica} was killed or removed while it was "
                     "waited for"
                 )
-            if _has_finished(replica, name, mutation_id, waker):
+            replica.require_meant()
+            if is_finished:
                 break
             is_active = keeper.exists(paths.is_active) is not None
             limit_s = timeout_s if is_active else min(timeout_s, inactive_timeout_s)

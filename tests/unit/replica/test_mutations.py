@@ -9,6 +9,7 @@ import pytest
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import (
     MissingPart,
+    ReplicaDropped,
     TableIsReadOnly,
     TooManyMutations,
     Unavailable,
@@ -169,6 +170,48 @@ def test_who_waits_for_a_later_mutation_does_not_wait_for_an_earlier_one(replica
         wait(replicas, stuck, "r1")
     statuses = status_by_pointer(replicas["r2"], load_mutations(replicas["r2"]))
     assert [one.is_done for one in statuses] == [False, True]
+
+
+def test_a_mutation_that_is_killed_while_it_is_waited_for_is_not_told_to_be_done(
+    replicas, monkeypatch
+):
+    """P30. A later one is finished: then the pointer passes the one that is gone."""
+    stuck, _ = stuck_and_done(replicas)
+    look = mutations._has_finished
+
+    def killed(*asked):
+        kill_mutation(replicas["r1"], stuck)
+        finalize(replicas["r1"])
+        assert stuck in noted_mutations(replicas["r1"].keeper, replicas["r1"].paths).finished
+        return look(*asked)
+
+    monkeypatch.setattr(mutations, "_has_finished", killed)
+    with pytest.raises(UnknownMutation, match="was killed or removed while it was waited for"):
+        wait(replicas, stuck, "r1")
+
+
+def test_nor_if_one_of_a_table_of_the_same_name_is_done(replicas):
+    """P42. The table is dropped and created again, and counts its mutations from the start."""
+    stuck, _ = stuck_and_done(replicas)
+    waiting = replicas["r1"]
+
+    def made_anew():
+        replicas.drop("r1", "r2")
+        replicas.create("r1", "r2")
+        assert delete(replicas["r1"], 777) == stuck
+        finalize(replicas["r1"])
+        return ""
+
+    with pytest.raises(ReplicaDropped):
+        wait_for_mutation(
+            waiting,
+            stuck,
+            ["r1"],
+            timeout_s=5.0,
+            inactive_timeout_s=5.0,
+            waker=Waiting(replicas),
+            why_stuck=made_anew,
+        )
 
 
 @pytest.mark.parametrize(
