@@ -427,9 +427,7 @@ class Table(Partitions):
         if insertion.is_waiting and not insertion.is_pending:
             return QuorumNotReached(
                 f"{self.definition.full_name}: the rows are in the table; whether on as many "
-                f"replicas as insert_quorum wants is not known ({error}). Insert the same data "
-                "again (or with the same token): nothing is inserted twice, and it is waited for"
-                + _told_by(insertion)
+                f"replicas as insert_quorum wants is not known ({error}). {_wait_again(insertion)}"
             )
         if not insertion.is_pending:
             return error
@@ -750,8 +748,23 @@ def _told_by(insertion: Insertion) -> str:
     return f"; `rmt inserts {insert_id}` tells what became of it" if insert_id else ""
 
 
+def _wait_again(insertion: Insertion) -> str:
+    """What to do when it is not known whether a quorum has the rows."""
+    if insertion.identity.insert_id:
+        return (
+            "Insert the same data again (or with the same token): nothing is inserted twice, and "
+            f"it is waited for{_told_by(insertion)}"
+        )
+    return (
+        "Do not insert them again: deduplication is switched off for this insert or table, and "
+        "they would be there twice. system.replicas.parts_awaiting_quorum says which parts wait"
+    )
+
+
 def _remedy(insertion: Insertion) -> str:
     """What to do when it is not known whether the rows are in the table."""
+    if insertion.command_id:
+        return "Repeat the ATTACH: nothing is attached twice"
     if insertion.identity.insert_id:
         return (
             "Insert the same data again (or with the same token): if it landed, that is answered "

@@ -1204,6 +1204,14 @@ MUTANTS: tuple[LineMutant, ...] = (
         "::test_nor_if_one_of_a_table_of_the_same_name_is_done",
     ),
     LineMutant(
+        "attach: what perhaps is in the table gets its name back",
+        f"{REPLICA}/partitions/attach.py",
+        "        if insertion.is_pending:\n            del taken[: len(some)]\n",
+        "",
+        "tests/unit/replica/partitions/test_attach.py"
+        "::test_an_attach_without_an_answer_that_is_said_again_attaches_once",
+    ),
+    LineMutant(
         "attach: a drop is decided after the look",
         f"{REPLICA}/caught_up.py",
         "    return [Check(path, version)]\n",

@@ -327,8 +327,9 @@ def _not_reached(replica: Replica, awaited: Awaited, insert_id: str) -> QuorumNo
     return QuorumNotReached(
         f"{replica}: the rows of {what} are in the table, but within insert_quorum_timeout not on "
         f"{awaited.required} replicas ({'; '.join(known) or 'fewer have them'}). They stay, and "
-        "other replicas fetch them when they can. system.replicas.parts_awaiting_quorum says which "
-        f"parts still wait{more}"
+        "other replicas fetch them when they can; but if none has them when this one is away, they "
+        "are taken out, and kept here as detached/noquorum_…. "
+        f"system.replicas.parts_awaiting_quorum says which parts still wait{more}"
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError, UserError
+from rmt_pipeline.protocol.errors import Corruption, MissingPart, UserError
 from rmt_pipeline.protocol.inserts.ids import attach_block_id
 from rmt_pipeline.protocol.log.codec import decode
 from rmt_pipeline.protocol.log.entry import AttachPart, parts_brought
@@ -122,7 +122,7 @@ def attach(
         taken.sort(key=lambda one: one.name.part.partition)  # the order within each stays
         while taken:
             some = _together(taken)
-            result = _commit(replica, commit, some, deduplicate=deduplicate)
+            result = _commit(replica, commit, some, taken, deduplicate=deduplicate)
             parts += result.parts
             already += result.duplicates
             del taken[: len(some)]
@@ -170,9 +170,9 @@ def wait_until_attached(
 def _give_back(
     replica: Replica, partition: str | None, part: PartName | None
 ) -> list[tuple[str, str]]:
-    """Give parts that an ATTACH which died had taken their names back, so that they can be attached
-    again. But those that it had committed, with or without a block id, are removed: those of them
-    that are meant are returned, as in `Attached.already`.
+    """Give parts that an ATTACH which died, or got no answer, had taken their names back, so that
+    they can be attached again. But those that it had committed, with or without a block id, are
+    removed: those of them that are meant are returned, as in `Attached.already`.
     """
     detached, already = replica.store.detached_parts, list[tuple[str, str]]()
     for died in detached.died():
@@ -230,8 +230,27 @@ def _checked(replica: Replica, name: DetachedName) -> Manifest:
 
 
 def _commit(
-    replica: Replica, commit: Commit, taken: Sequence[_Taken], *, deduplicate: bool
+    replica: Replica,
+    commit: Commit,
+    some: Sequence[_Taken],
+    taken: list[_Taken],
+    *,
+    deduplicate: bool,
 ) -> InsertResult:
+    """Commit the first ones of what is `taken`. If it ends before it is known whether they are in
+    the table, they do not get their names back: the next ATTACH finds out (`_give_back`).
+    """
+    insertion = _staged(replica, some, deduplicate=deduplicate)
+    try:
+        return commit(insertion)
+    except BaseException:
+        if insertion.is_pending:
+            del taken[: len(some)]
+        insertion.let_go(replica.store)
+        raise
+
+
+def _staged(replica: Replica, taken: Sequence[_Taken], *, deduplicate: bool) -> Insertion:
     staged: list[tuple[StagedPart, str]] = []
     store = replica.store
     try:
@@ -241,15 +260,10 @@ def _commit(
             part = store.detached_parts.stage(one.name, staging, manifest)
             block_id = attach_block_id(one.name.part, manifest.files_hash.hex())
             staged.append((part, block_id if deduplicate else ""))
-        insertion = Insertion.attaching(staged, replica)
+        return Insertion.attaching(staged, replica)
     except BaseException:
         for part, _ in staged:
             store.discard(part)
-        raise
-    try:
-        return commit(insertion)
-    except RmtError:
-        insertion.let_go(store)
         raise
 
 

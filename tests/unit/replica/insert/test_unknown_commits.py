@@ -6,14 +6,16 @@ import errno
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import OutcomeUnknown
+from rmt_pipeline.protocol.errors import OutcomeUnknown, Unavailable
 from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.replica.insert import quorum
 from rmt_pipeline.replica.insert.insert import Insertion
-from rmt_pipeline.replica.insert.result import Outcome
+from rmt_pipeline.replica.insert.result import Outcome, QuorumNotReached
 from rmt_pipeline.replica.partitions import swap
 from rmt_pipeline.replica.upkeep.commit_notes import tidy_notes
 from rmt_pipeline.store.dropped import DroppedRanges
@@ -205,3 +207,22 @@ def test_what_another_thread_has_found_outdated_stays_so(replicas):
     with before(replicas["r1"].keeper, logs, is_refused):
         insert(replicas, (1, 3))
     assert memory.insertable is None
+
+
+@pytest.mark.parametrize("settings", [PLAIN, NAMED])
+def test_the_advice_to_say_it_again_is_given_only_where_that_doubles_nothing(
+    replicas, monkeypatch, settings
+):
+    """The rows are in, and no try finds out whether a quorum has them."""
+    asked = replace(settings, insert_quorum="2", insert_keeper_max_retries=0)
+    with monkeypatch.context() as away:
+        away.setattr(quorum, "wait_for_quorum", Mock(side_effect=Unavailable("away")))
+        with pytest.raises(QuorumNotReached) as told:
+            insert(replicas, (1, 2), settings=asked)
+    if settings is PLAIN:
+        assert "Do not insert them again" in str(told.value)
+        return
+    assert "Insert the same data again" in str(told.value)
+    work(replicas)
+    assert insert(replicas, (1, 2), settings=asked).outcome is Outcome.DUPLICATE
+    assert rows(replicas) == [(1, 1), (1, 2)]

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from rmt_pipeline.protocol.errors import Corruption, Unfinished
+from rmt_pipeline.protocol.errors import Corruption, OutcomeUnknown, Unfinished
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.partitions.attach import BadDetachedPart
@@ -237,6 +237,27 @@ def test_an_attach_that_died_behind_its_commit_and_is_said_again_attaches_once(
     assert (again.parts, {partition for partition, _ in again.already}) == ((), {"1"})
     replicas.work_off()
     assert rows(replicas) == (ALL if not part else [(1, 1), (2, 7)])
+
+
+@pytest.mark.parametrize("landed", [True, False])
+@pytest.mark.parametrize("deduplicate", [False, True])
+def test_an_attach_without_an_answer_that_is_said_again_attaches_once(
+    replicas, *, deduplicate: bool, landed: bool
+):
+    """Whether its commit landed or not, and also if no id tells that it did."""
+    table, settings = replicas.table("r1"), replace(NOW, insert_deduplicate=deduplicate)
+    for file in Path(table.store.disk.local_path("")).rglob("*.parquet"):
+        os.utime(file, (1, 1))  # as above
+    with (
+        faulty(replicas["r1"].keeper, logs, landed=landed),
+        pytest.raises(OutcomeUnknown, match="Repeat the ATTACH: nothing is attached twice"),
+    ):
+        table.attach("1", settings=replace(settings, insert_keeper_max_retries=0))
+    again = table.attach("1", settings=settings)
+    assert (len(again.parts), len(again.already)) == ((0, 2) if landed else (2, 0))
+    replicas.work_off()
+    assert rows(replicas, "r1") == rows(replicas, "r2") == ALL
+    assert replicas.stores["r1"].detached() == []
 
 
 @pytest.mark.parametrize("together", [2, 3, 4, 5, 6])
