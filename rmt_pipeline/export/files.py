@@ -29,7 +29,7 @@ from rmt_pipeline.store import layout
 from rmt_pipeline.store.disk import Disk
 from rmt_pipeline.store.hashes.checksums import hash_of_chunks
 from rmt_pipeline.store.manifest import Manifest
-from rmt_pipeline.store.parquet import COMPRESSION
+from rmt_pipeline.store.parquet import COMPRESSION, columns_with_bounds
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import Clock, IdSource
 
@@ -142,8 +142,13 @@ class ExportFiles:
         """
         with self._made(name) as directory:
             path = self.disk.local_path(layout.join(directory, layout.data_file(0)))
+            bounds = columns_with_bounds(schema)
             with pq.ParquetWriter(
-                path, schema, compression=COMPRESSION, store_schema=False
+                path,
+                schema,
+                compression=COMPRESSION,
+                write_statistics=bounds,
+                store_schema=False,
             ) as writer:
                 for some in rows:
                     writer.write_table(some.select(schema.names).cast(schema))

@@ -40,10 +40,40 @@ def to_parquet(table: pa.Table, *, sorted_by: Sequence[str] = (), codec: str = "
         row_group_size=row_group_rows(table.num_rows, table.nbytes),
         use_dictionary=dictionary_columns(table),
         sorting_columns=_sorting_columns(table.schema, sorted_by),
+        write_statistics=columns_with_bounds(table.schema, sorted_by),
         store_schema=False,
         write_page_checksum=True,
     )
     return sink.getvalue()
+
+
+def columns_with_bounds(schema: pa.Schema, sorted_by: Sequence[str] = ()) -> list[str]:
+    """The columns, with the leaves of nested ones, whose least and greatest values are noted for
+    readers: all but floats. Parquet leaves NaN out of these values, and DuckDB and Spark take them
+    for all that there is: they find no NaN in such a file, or skip it. `sorted_by` has none.
+    """
+    return [
+        path
+        for field in schema
+        for path, kind in _leaves(field.name, field.type)
+        if not pa.types.is_floating(kind) or field.name in sorted_by
+    ]
+
+
+def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    """The leaves of a column with their paths in Parquet."""
+    if pa.types.is_list(kind):
+        yield from _leaves(f"{path}.list.element", kind.value_type)
+    elif pa.types.is_map(kind):
+        yield from _leaves(f"{path}.key_value.key", kind.key_type)
+        yield from _leaves(f"{path}.key_value.value", kind.item_type)
+    elif pa.types.is_struct(kind):
+        for field in kind:
+            yield from _leaves(f"{path}.{field.name}", field.type)
+    elif pa.types.is_dictionary(kind):
+        yield from _leaves(path, kind.value_type)
+    else:
+        yield path, kind
 
 
 def compression(codec: str) -> dict[str, Any]:

@@ -19,7 +19,12 @@ from rmt_pipeline.compute.units import Unit, WrittenFile, joined_bounds
 from rmt_pipeline.protocol.ttl import TtlTimes, added
 from rmt_pipeline.store.disk import naming_a_full_disk
 from rmt_pipeline.store.hashes.rows import RowHashes, hash_table
-from rmt_pipeline.store.parquet import compression, dictionary_columns, row_group_rows
+from rmt_pipeline.store.parquet import (
+    columns_with_bounds,
+    compression,
+    dictionary_columns,
+    row_group_rows,
+)
 
 
 class HashingFile(io.RawIOBase):
@@ -184,6 +189,7 @@ class ResultWriter:
             use_dictionary=coded + repeating,
             column_encoding=_encodings(first.schema, frozenset(coded + repeating)),
             sorting_columns=self._sorting_columns(first.schema),
+            write_statistics=columns_with_bounds(first.schema, self._sorted_by),
             # Columns are read back with Parquet's own types; an Arrow schema in the file would make
             # those dictionaries that were dictionaries here.
             store_schema=False,

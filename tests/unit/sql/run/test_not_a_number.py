@@ -1,0 +1,56 @@
+"""NaN in a table of one part, whose file DuckDB reads by what the file says of its values."""
+
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+
+from rmt_pipeline.sql.run.session import Session
+from tests.support.local_session import create, local_session, rows
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory) -> Iterator[Session]:
+    with local_session(tmp_path_factory.mktemp("server")) as opened:
+        create(
+            opened,
+            "CREATE TABLE t (id Int32, x Float64, n Nullable(Float32), a Array(Float64), "
+            "s Tuple(f Float64, i Int8), m Map(String, Float64)) "
+            "ENGINE = ReplicatedReplacingMergeTree('/tables/t', 'r1') ORDER BY id",
+        )
+        opened.execute(
+            "INSERT INTO t VALUES (1, 1, 1, [1], (1, 1), {'k': 1}), (2, 2, NULL, [], (2, 2), {}), "
+            "(3, nan, nan, [nan], (nan, 3), {'k': nan}), (4, -0.5, 0, [0, 0], (0, 4), {'k': 0})"
+        )
+        yield opened
+
+
+@pytest.mark.parametrize("final", ["", " FINAL"])
+@pytest.mark.parametrize("value", ["x", "n", "a[1]", "s.f", "m['k']", "x + 1", "-n", "abs(x)"])
+def test_it_is_found_and_is_neither_more_nor_less_than_any_number(
+    session: Session, value: str, final: str
+) -> None:
+    """By a filter, and by what is computed of it."""
+    for condition in (
+        "isNaN({})",
+        "isNaN({}) AND id > 0",
+        "{} != {}",
+        "{} >= -9 AND NOT {} <= 9",
+    ):
+        text = condition.replace("{}", value)
+        expected = [] if condition.startswith("{} >=") else [(3,)]
+        assert rows(session, f"SELECT id FROM t{final} WHERE {text}") == expected, text
+    found = rows(
+        session,
+        f"SELECT id, isNaN({value}), {value} <= 99, {value} > 99 FROM t{final} WHERE id = 3",
+    )
+    assert found == [(3, 1, 0, 0)]
+    [(greatest,)] = rows(session, f"SELECT max({value}) FROM t{final}")
+    assert greatest == greatest, "not NaN"  # noqa: PLR0124
+
+
+def test_other_programs_find_it_in_the_files(session: Session) -> None:
+    files = session.context.server.table("t").files()
+    for value in ("x", "n", "a[1]", "s.f", "m['k']"):
+        found = duckdb.sql(f"SELECT id FROM read_parquet({files}) WHERE isnan({value})")
+        assert found.fetchall() == [(3,)], value
