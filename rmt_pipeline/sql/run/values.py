@@ -16,7 +16,7 @@ from typing import NoReturn
 import pyarrow as pa
 
 from rmt_pipeline.protocol.errors import BadValue, UserError
-from rmt_pipeline.sql.define.constants import number_text
+from rmt_pipeline.sql.define.constants import constant_value, number_text
 from rmt_pipeline.sql.formats.rows import ResultColumn, record_batch
 from rmt_pipeline.syntax.cursor import Cursor
 from rmt_pipeline.syntax.expression import expression, parse_expression
@@ -28,7 +28,7 @@ from rmt_pipeline.syntax.lexer import (
     skip_space,
     token_value,
 )
-from rmt_pipeline.syntax.nodes import Node
+from rmt_pipeline.syntax.nodes import Call, Literal, Node
 from rmt_pipeline.syntax.statements.nodes import ValuesText
 from rmt_pipeline.types.data_type import DataType
 from rmt_pipeline.types.from_text import parse_value
@@ -189,6 +189,7 @@ class _RowReader:
         source, stop, refusal = self._source, self._stop, ""
         at = skip_space(source, at, stop)
         plain = column.type.plain
+        value: object
         if source[at : at + 1] == _BRACKETS.get(plain.family):
             end, mark = _after_group(source, at, stop)
             if mark:
@@ -211,7 +212,16 @@ class _RowReader:
             raise problem(source, at, "the row of VALUES that this is in has no `)`")
         if not cursor.at(",", ")"):
             raise cursor.expected("`,` or `)`")
-        return _Expression(node, text, refusal), cursor.current.end, cursor.current.text
+        value = _Expression(node, text, refusal)
+        if refusal and _has_only_literals(node):
+            value = self._of_literals(value, column)
+        return value, cursor.current.end, cursor.current.text
+
+    def _of_literals(self, found: _Expression, column: ResultColumn) -> object:
+        try:
+            return _of_literals(found.node, column.type)
+        except (UserError, ValueError):
+            _refuse(found.text, column, self._row, found.refusal)
 
     def _wrong_width(self, at: int, row: int) -> UserError:
         cursor = Cursor(self._source, at, self._stop)
@@ -252,6 +262,27 @@ def _of_word(word: str, data_type: DataType) -> object:
     if upper.lstrip("+-") in _NUMBER_WORDS and data_type.is_float:
         return float(word)
     return _Expression(parse_expression(word), word)
+
+
+def _has_only_literals(node: Node) -> bool:
+    if isinstance(node, Call) and node.name in {"array", "tuple"}:
+        return all(map(_has_only_literals, node.arguments))
+    return isinstance(node, Literal)
+
+
+def _of_literals(node: Node, data_type: DataType) -> object:
+    """Return the value of an array or tuple of literals. A cast would change numbers that do not
+    fit. Raises UserError, or ValueError.
+    """
+    if not isinstance(node, Call):
+        return constant_value(node, data_type)
+    plain, arguments = data_type.plain, node.arguments
+    if plain.family == "Array" and node.name == "array":
+        return [_of_literals(each, plain.elements[0]) for each in arguments]
+    if plain.family == "Tuple" and len(arguments) == len(plain.elements):
+        values = map(_of_literals, arguments, plain.elements)
+        return dict(zip(plain.element_names, values, strict=True))
+    raise ValueError(f"{node.name} of {len(arguments)} elements does not fit {plain.text}")
 
 
 def _finish(batch: _Batch, columns: Sequence[ResultColumn], evaluate: Evaluate) -> ValuesBatch:

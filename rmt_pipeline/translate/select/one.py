@@ -325,7 +325,7 @@ class SelectCompiler:
         listed = ", ".join(f"{to_stored(value)} AS c{n}" for n, value in enumerate(values))
         head = f"SELECT {distinct_sql(select, compiler)}{listed}"
         pieces = [head, *self._from(self._where())]
-        if keys is not None and (select.group_by or select.group_all):
+        if keys is not None:  # also without keys: `toTypeName(sum(x))` needs no row, and is one
             pieces.append(group_by_sql(keys, select.group_modifier))
         if select.having is not None:
             if keys is None:

@@ -187,6 +187,8 @@ def _join(join: Join, scope: QueryScope) -> From:
         return From(f"{left.sql} CROSS JOIN {right.sql}", left.fields + right.fields)
     if join.strictness in {"SEMI", "ANTI"}:
         return _semi_join(join, left, right, scope)
+    if join.strictness == "ANY" and not join.using:
+        return _any_join_on(join, left, right, scope)
     if join.kind in {"RIGHT", "FULL"}:
         left = _flagged(left, scope)
     if join.kind in {"LEFT", "FULL"}:
@@ -247,7 +249,9 @@ def _with_defaults(fields: Iterable[Field]) -> tuple[Field, ...]:
 
 def _on(join: Join, left: From, right: From, scope: QueryScope) -> str:
     if join.on is not None:
-        return scope.condition(join.on, left.fields + right.fields)
+        # A name without its table, which both sides have, is the left side's.
+        others = (replace(each, in_star=False) for each in right.fields)
+        return scope.condition(join.on, (*left.fields, *others))
     pairs = []
     for name in join.using:
         a, b = _field(name, left.fields), _field(name, right.fields)
@@ -310,18 +314,35 @@ def _semi_join(join: Join, left: From, right: From, scope: QueryScope) -> From:
         sql = f"{kept.sql} ANTI JOIN {other.sql} ON {condition}"
         fields = tuple(replace(each, value=_default_of(each.value)) for each in other.fields)
     else:
-        name = scope.new_name()
-        items = [f"{to_stored(each.value)} AS c{n}" for n, each in enumerate(other.fields)]
-        partner = f"SELECT {', '.join(items)} FROM {other.sql} WHERE {condition} LIMIT 1"  # noqa: S608
-        sql = f"{kept.sql} CROSS JOIN LATERAL ({partner}) AS {name}"
-        fields = tuple(
-            replace(each, value=from_stored(f"{name}.c{n}", each.value.type))
-            for n, each in enumerate(other.fields)
-        )
+        partner, fields = _partner(other, condition, scope)
+        sql = f"{kept.sql} CROSS JOIN LATERAL {partner}"
     left_fields, right_fields = (fields, kept.fields) if turned else (kept.fields, fields)
     if join.using:
         left_fields, right_fields = _with_keys_once(join, left_fields, right_fields, turned)
     return From(sql, left_fields + right_fields)
+
+
+def _partner(side: From, condition: str, scope: QueryScope) -> tuple[str, tuple[Field, ...]]:
+    """Return SQL of one row of the side for which the condition holds, with MATCHED, and its
+    fields.
+    """
+    flagged = _flagged(replace(side, sql=f"{side.sql} WHERE {condition} LIMIT 1"), scope)
+    return flagged.sql, flagged.fields
+
+
+def _any_join_on(join: Join, left: From, right: From, scope: QueryScope) -> From:
+    """Compile ANY JOIN … ON: each row of the left side has one partner at most. Raises
+    NotImplementedStatement for RIGHT and FULL.
+    """
+    if join.kind in {"RIGHT", "FULL"}:
+        raise NotImplementedStatement(
+            f"{join.kind} ANY JOIN with ON is not supported; write USING"
+        )
+    partner, fields = _partner(right, _on(join, left, right, scope), scope)
+    if join.kind == "INNER":
+        return From(f"{left.sql} CROSS JOIN LATERAL {partner}", left.fields + fields)
+    sql = f"{left.sql} LEFT JOIN LATERAL {partner} ON true"
+    return From(sql, left.fields + _with_defaults(fields))
 
 
 def _default_of(value: Typed) -> Typed:
@@ -348,9 +369,7 @@ def _with_keys_once(
 
 
 def _one_of_each(join: Join, right: From, scope: QueryScope) -> From:
-    """Return the right side of an ANY JOIN with at most one row for each key."""
-    if not join.using:
-        raise NotImplementedStatement("ANY JOIN with ON is not supported; write USING")
+    """Return the right side of an ANY JOIN … USING with at most one row for each key."""
     name = scope.new_name()
     keys = ", ".join(to_stored(_field(key, right.fields).value) for key in join.using)
     items = [f"{to_stored(each.value)} AS c{place}" for place, each in enumerate(right.fields)]

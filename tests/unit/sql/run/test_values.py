@@ -123,6 +123,9 @@ def test_default_is_left_to_the_table_with_its_places():
         ("('2019-02-30')", "Date", "there is no day '2019-02-30'"),
         ("(9223372036854775808)", "Int64", "does not fit Int64"),
         ("([300])", "Array(Int8)", r"'300' does not fit Int8"),
+        ("([1, -10])", "Array(UInt32)", "Cannot parse [1, -10] as Array(UInt32): row 1"),
+        ("((1, 300))", "Tuple(UInt8, UInt8)", "'300' does not fit UInt8"),
+        ("([[1.5]])", "Array(Array(Int8))", "Cannot parse [[1.5]] as Array(Array(Int8))"),
         ("(1), (nosuch(1))", "Int64", "Cannot parse nosuch(1) as Int64: row 2, column x0"),
         ("(nosuch)", "Int64", "Cannot parse nosuch as Int64: row 1, column x0"),
     ],
@@ -202,3 +205,15 @@ def test_what_the_values_format_writes_is_read_back(data):
 def test_any_text_is_rows_or_a_named_error(text):
     with suppress(RmtError):
         read(text, "Int8", "String")
+
+
+def test_literals_in_an_array_are_never_cast_so_that_they_wrap():
+    def cast(nodes: Sequence[Node], data_type: DataType) -> list[object]:
+        return [[1]] * len(nodes)
+
+    with pytest.raises(BadValue, match=re.escape("Cannot parse [-10] as Array(UInt32)")):
+        read("([-10])", "Array(UInt32)", evaluate=cast)
+    assert read("([1e2], ['3'])", "Array(Int8)", "Array(Int8)", evaluate=cast).to_pydict() == {
+        "x0": [[100]],
+        "x1": [[3]],
+    }
