@@ -380,6 +380,7 @@ class FakeKeeper:
 
     def multi(self, ops: Sequence[Op]) -> list[str]:
         self._require_session()
+        assert ops, "a multi has operations"
         self.strays.settle(self)
         try:
             return self._zookeeper.commit(self._session_id, ops)

@@ -23,7 +23,7 @@ from rmt_pipeline.replica.mutations.mutations import (
 from rmt_pipeline.replica.mutations.request import wait_as_asked
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.quorum import FAILED_KEPT_S, clean_quorums
-from rmt_pipeline.replica.upkeep.check import check_part
+from rmt_pipeline.replica.upkeep.check import check_part, refetch
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.upkeep.compare import compare_replicas
 from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
@@ -302,3 +302,11 @@ def test_who_looks_at_what_is_left_is_told_that_it_was_dropped(
     replica.keeper.multi([Delete(f"{HALF}/{gone}")])
     with pytest.raises(ReplicaDropped):
         claims_and_parts(replica.keeper, half)
+
+
+def test_who_is_being_dropped_himself_gives_no_part_up(replicas: Replicas) -> None:
+    """His parts go after his `is_lost`."""
+    replica, part = replicas["r1"], replicas.insert("r1", 1)
+    shutil.rmtree(replica.store.directory(part))
+    replica.keeper.multi([Delete(replica.paths.is_lost)])
+    assert refetch(replica, part) is None

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from rmt_pipeline.protocol.errors import UserError
-from rmt_pipeline.replica.life.drop import drop_dead_replica, drop_replica
+from rmt_pipeline.protocol.errors import Conflict, UserError
+from rmt_pipeline.replica.life.drop import drop_dead_replica, drop_replica, remove_leftovers
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
-from tests.support.local_replicas import Replicas
+from rmt_pipeline.zookeeper.paths import TablePaths
+from tests.support.fake_keeper import FakeZooKeeper
+from tests.support.local_replicas import Replicas, StillClock
 from tests.support.lost_answers import before
 
 
@@ -61,3 +63,15 @@ class Slashless:
     def multi(self, ops: Sequence[Op]) -> Any:
         changed = [replace(op, path=op.path.replace("//", "/").rstrip("/")) for op in ops]
         return self.keeper.multi(changed)
+
+
+def test_what_one_process_removes_no_other_one_removes() -> None:
+    zookeeper = FakeZooKeeper(StillClock())
+    first, second, table = zookeeper.connect(), zookeeper.connect(), TablePaths("/t")
+    lock = Create(table.dropped_lock, ephemeral=True)
+    first.multi([Create(table.root), Create(table.dropped), lock])
+    with pytest.raises(Conflict, match="is being removed by another process"):
+        remove_leftovers(second, table)
+    zookeeper.expire(first.session_id)
+    remove_leftovers(second, table)
+    assert second.exists(table.root) is None

@@ -22,7 +22,7 @@ from rmt_pipeline.replica.insert.insert import Insertion, ensure_partitions
 from rmt_pipeline.replica.insert.result import InsertCancelled, Outcome
 from rmt_pipeline.replica.partitions import drop as dropping
 from rmt_pipeline.replica.partitions.drop import BadPartition, NoSuchPart, PartIsLocked
-from rmt_pipeline.replica.partitions.inside import stop_making
+from rmt_pipeline.replica.partitions.inside import parts_inside, stop_making
 from rmt_pipeline.replica.partitions.swap import Change, Wanted, swap
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.check import recover_parts
@@ -32,6 +32,7 @@ from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import FetchNote
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
+from rmt_pipeline.zookeeper.snapshot import parts_now
 from tests.support.local_replicas import Meanwhile, Replicas, partitioned
 from tests.support.lost_answers import before, faulty, logs, unlocks
 from tests.support.mortal_disk import Died
@@ -747,3 +748,15 @@ def test_what_a_removal_that_died_has_left_is_in_nobodys_way(replicas):
     drop(replicas, "1")
     work(replicas)
     assert [name for name in disk.list("") if "1_0_0_0" in name and "was" not in name] == []
+
+
+def test_a_larger_part_than_what_is_dropped_is_no_defect(replicas):
+    """Of a part that was merged since, the merged one stays."""
+    for n in range(2):
+        insert(replicas, (9, n))
+    optimize_partition(replicas["r1"], "9", final=True, skip_merged=False)
+    work(replicas)
+    replica, dropped = replicas["r1"], PartName.parse("9_0_0_0")
+    there = parts_now(replica.keeper, replica.paths, replica.memory.queue)
+    assert PartName.parse("9_0_1_1") in there.names("9")
+    assert parts_inside(replica, there, dropped, "a test") == (dropped,)
