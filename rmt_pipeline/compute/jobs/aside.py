@@ -10,6 +10,8 @@ Nothing depends on that process: what it does not do is done in the caller's.
 
 import os
 import pickle
+import socket
+import struct
 import sys
 import threading
 from collections.abc import Sequence
@@ -27,8 +29,9 @@ from rmt_pipeline.system import Clock, SystemClock
 BUSY_S = 10.0  # between two merges, at most, for a process to be worth its start
 IDLE_S = 60.0  # then it ends
 PATIENCE_S = (
-    60.0  # for one unit, which takes a tenth of a second; then the process counts as dead
+    5.0  # for one unit, which takes a tenth of a second; then the process counts as dead
 )
+REST_S = 60.0  # then there is none for so long: the host may be too busy for it
 NICENESS = 10
 
 
@@ -40,6 +43,7 @@ class Aside:
         self._idle_s = idle_s
         self._lock = threading.Lock()
         self._last_s = -BUSY_S
+        self._rests_until_s = 0.0
         self._child: Child | None = None
         self._connection: Any = None
         self._is_ready = False
@@ -67,25 +71,36 @@ class Aside:
         now_s = self._clock.monotonic_s()
         last_s, self._last_s = self._last_s, now_s
         if self._connection is None:
-            if now_s - last_s < BUSY_S:
+            if now_s - last_s < BUSY_S and now_s >= self._rests_until_s:
                 self._start()
             return []
         done: list[UnitResult] = []
-        with suppress(OSError, EOFError):
+        try:
             if not self._is_ready and not self._connection.poll():
                 return []
             if not self._is_ready:
                 self._connection.recv_bytes()
                 self._is_ready = True
             self._connection.send_bytes(pickle.dumps(tuple(units)))
-            while len(done) < len(units) and self._connection.poll(PATIENCE_S):
-                done.append(pickle.loads(self._connection.recv_bytes()))  # noqa: S301  ours
-        if len(done) < len(units):  # it has ended, or it is frozen and must not go on later
+            while len(done) < len(units):
+                done.append(self._received())
+        except BlockingIOError:  # it is frozen, and must not go on later
+            self._rests_until_s = now_s + REST_S
+            self._end()
+        except (OSError, EOFError):  # it has ended
             self._end()
         return done
 
+    def _received(self) -> UnitResult:
+        if not self._connection.poll(PATIENCE_S):
+            raise BlockingIOError
+        result: UnitResult = pickle.loads(self._connection.recv_bytes())  # noqa: S301  ours
+        return result
+
     def _start(self) -> None:
         ours, theirs = Pipe()
+        with socket.socket(fileno=os.dup(ours.fileno())) as pipe:  # else a send waits for ever
+            pipe.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(PATIENCE_S))
         command = [sys.executable, "-m", __name__, str(theirs.fileno()), str(self._idle_s)]
         with theirs, suppress(Unavailable):
             self._child = Child(command, pass_fds=[theirs.fileno()])
@@ -96,6 +111,11 @@ class Aside:
             self._connection.close()
             self._child.kill()
             self._child, self._connection, self._is_ready = None, None, False
+
+
+def _timeval(seconds: float) -> bytes:
+    """The time as the C library takes it."""
+    return struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
 
 
 def main(descriptor: int, idle_s: float) -> None:

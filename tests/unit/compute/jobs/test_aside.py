@@ -89,6 +89,34 @@ def test_what_a_frozen_process_does_not_do_is_done_here(tmp_path, aside, monkeyp
     assert aside._child is None
 
 
+def test_it_is_not_given_much_time_nor_soon_followed_by_another(tmp_path, aside, monkeypatch):
+    """Else each merge of a host that is too busy for it would wait, and then be made here."""
+    assert asides.PATIENCE_S <= 5
+    monkeypatch.setattr(asides, "PATIENCE_S", 0.1)
+    os.kill(running(aside, tmp_path), signal.SIGSTOP)
+    for number in range(4):
+        [done] = aside.run(units(tmp_path / f"after {number}"))
+        assert isinstance(done, UnitDone)
+        assert aside._child is None
+    monkeypatch.undo()
+    aside._clock.passed_s += asides.REST_S
+    running(aside, tmp_path / "again")
+
+
+def test_a_frozen_process_does_not_take_more_than_fits_into_a_pipe(
+    tmp_path, aside, monkeypatch
+):
+    """Who sends it so many units does not wait for ever."""
+    monkeypatch.setattr(asides, "PATIENCE_S", 0.1)
+    os.kill(running(aside, tmp_path), signal.SIGSTOP)
+    after = units(tmp_path / "after")
+    with monkeypatch.context() as many:
+        many.setattr(asides.pickle, "dumps", lambda _: bytes(8 << 20))
+        done = aside.run(after)
+    assert [type(one) for one in done] == [UnitDone]
+    assert aside._child is None
+
+
 def test_a_merge_now_and_then_starts_no_process(tmp_path, aside):
     for number in range(3):
         aside._clock.passed_s += asides.BUSY_S
