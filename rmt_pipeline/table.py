@@ -211,7 +211,8 @@ class Table(Partitions):
             query = replace(query, insert_quorum=str(quorum))
         Quorum.of(query)  # raises for a senseless value, before anything is staged
         token = token or query.insert_deduplication_token
-        definition, created_s = self.definition, self._clock.now_s()
+        replica = self._replica()
+        definition, created_s = replica.definition, self._clock.now_s()
         tables = conform(
             data,
             definition.columns,
@@ -224,7 +225,6 @@ class Table(Partitions):
             tables = _told(tables, on_rows)
         staged: list[StagedPart] = []
         try:
-            replica = self._replica()
             slowed = throttle_insert(replica, query)
             insert_id = self._insert_id(token, query, replica.settings)
             staged.extend(
