@@ -1058,16 +1058,23 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "fetch: what an attempt that died has fetched long ago is asked for again",
         f"{REPLICA}/work/carry.py",
-        "if is_first or now_s - tasks[source.part].entry.create_time >= YOUNG_S\n",
+        "if is_first or now_s - task.entry.create_time >= YOUNG_S\n",
         "if is_first\n",
         f"{KEPT}::test_what_may_be_left_is_listed_once_in_a_session_and_for_entries_that_are_not_young",
     ),
     LineMutant(
         "mutate: what an attempt that died has made is made again",
         f"{REPLICA}/work/making.py",
-        "store.adopt(kind, {part: one.is_made for part, one in wanted.items()})",
-        "store.adopt(kind, {})",
+        "store.adopt(kind, sought) if sought",
+        "store.adopt(kind, {}) if sought",
         f"{KEPT}::test_a_part_that_was_mutated_is_not_mutated_again",
+    ),
+    LineMutant(
+        "merge: the table's directory is listed at every merge",
+        f"{REPLICA}/work/making.py",
+        " if part in may_be_left}",
+        "}",
+        f"{KEPT}::test_what_a_merge_may_have_left_is_listed_once_in_a_session_too",
     ),
     LineMutant(
         "publish: a merge whose entry a drop took is published",

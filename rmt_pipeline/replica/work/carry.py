@@ -160,10 +160,16 @@ class BatchCarrier:
         elif isinstance(hows[0], PutBack):
             yield from self._put_back(batch, started_s)
         elif merges := [how for how in hows if isinstance(how, MergeHere)]:
-            with closing(merge_here(self._replica, self._tools.merger, merges)) as results:
+            left = self._may_be_left(batch.tasks)
+            with closing(
+                merge_here(self._replica, self._tools.merger, merges, left)
+            ) as results:
                 yield from self._made(batch, results, started_s)
         elif mutations := [how for how in hows if isinstance(how, MutateHere)]:
-            with closing(mutate_here(self._replica, self._tools.mutator, mutations)) as results:
+            left = self._may_be_left(batch.tasks)
+            with closing(
+                mutate_here(self._replica, self._tools.mutator, mutations, left)
+            ) as results:
                 yield from self._made(batch, results, started_s)
 
     def _attached(self, batch: Batch, started_s: float) -> Iterator[PartDone]:
@@ -251,22 +257,26 @@ class BatchCarrier:
             arrived = [(tasks[request], outcome) for request, outcome in together]
             yield from self._arrived_together(batch, arrived, started_s)
 
-    def _fetched_before(
-        self, sources: Sequence[PartSource], tasks: Mapping[PartName, ClaimedEntry]
-    ) -> dict[PartName, StagedPart]:
-        """Those parts that an earlier attempt has fetched, if they are what was promised.
+    def _may_be_left(self, tasks: Iterable[ClaimedEntry]) -> frozenset[PartName]:
+        """The parts of these entries that an earlier attempt may have fetched or made.
 
         To find them, the table's directory is listed, with all parts that are in it. A process that
         dies holds its claims for longer than an entry is young, so a young one is looked for only
-        once in a session: this process may have left it. At worst a part is fetched once more.
+        once in a session: this process may have left it. At worst a part is fetched or made once
+        more.
         """
         now_s, is_first = self._replica.clock.now_s(), not self._has_adopted
         self._has_adopted = True
-        wanted = [
-            source
-            for source in sources
-            if is_first or now_s - tasks[source.part].entry.create_time >= YOUNG_S
-        ]
+        return frozenset(
+            task.part for task in tasks if is_first or now_s - task.entry.create_time >= YOUNG_S
+        )
+
+    def _fetched_before(
+        self, sources: Sequence[PartSource], tasks: Mapping[PartName, ClaimedEntry]
+    ) -> dict[PartName, StagedPart]:
+        """Those parts that an earlier attempt has fetched, if they are what was promised."""
+        left = self._may_be_left([tasks[source.part] for source in sources])
+        wanted = [source for source in sources if source.part in left]
         if not wanted:
             return {}
         store = self._replica.store

@@ -1,6 +1,6 @@
 """What merges and mutations have in common: parts that are made here, several in one job."""
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
@@ -47,12 +47,14 @@ def make_here(
     makings: Iterable[Making[JobT]],
     run: Callable[[Sequence[JobT]], Generator[OutcomeT, None, None]],
     staged: Callable[[OutcomeT, Staging], StagedPart | RmtError],
+    *,
+    may_be_left: Collection[PartName],
 ) -> Generator[tuple[PartName, StagedPart | RmtError], None, None]:
     """Make parts as one job; yields each of them staged and whole, or the error that stopped it.
 
-    The sources are pinned meanwhile. The caller discards a result that it does not publish. A part
-    that an earlier attempt has made before its session ended or its process died is not made again;
-    a clean-up removes those that are no longer wanted.
+    The sources are pinned meanwhile. The caller discards a result that it does not publish. One of
+    `may_be_left` that an earlier attempt has made before its session ended or its process died is
+    not made again; a clean-up removes those that are no longer wanted.
 
     `run` yields the outcome of each job when it ends; `staged` turns an outcome into the staged
     part, or the error; it may raise Corruption or DiskFull.
@@ -62,7 +64,8 @@ def make_here(
     So at least one of the two notices the other.
     """
     wanted: Mapping[PartName, Making[JobT]] = {one.part: one for one in makings}
-    kept = replica.store.adopt(kind, {part: one.is_made for part, one in wanted.items()})
+    sought = {part: one.is_made for part, one in wanted.items() if part in may_be_left}
+    kept = replica.store.adopt(kind, sought) if sought else {}
     yield from kept.items()
     stagings: dict[str, Staging] = {}
     jobs: list[JobT] = []

@@ -2,7 +2,7 @@
 that has it (spec §5.3).
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -97,7 +97,10 @@ def somebody_has(replica: Replica, part: PartName) -> bool:
 
 
 def merge_here(
-    replica: Replica, merger: Merger, merges: Sequence[MergeHere]
+    replica: Replica,
+    merger: Merger,
+    merges: Sequence[MergeHere],
+    may_be_left: Collection[PartName],
 ) -> Generator[tuple[PartName, StagedPart | RmtError], None, None]:
     """Run merges as one job, see `make_here`."""
     makings = [
@@ -114,7 +117,7 @@ def merge_here(
     def run(jobs: Sequence[MergeJob]) -> Generator[MergeOutcome, None, None]:
         yield from merger.merge(jobs)
 
-    return make_here(replica, "merge", makings, run, _staged)
+    return make_here(replica, "merge", makings, run, _staged, may_be_left=may_be_left)
 
 
 def _background(entry: MergeParts) -> tuple[Background, ...]:

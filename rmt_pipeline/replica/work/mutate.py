@@ -2,7 +2,7 @@
 replica that has it (§5.7).
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -62,7 +62,10 @@ def fetch_or_mutate(
 
 
 def mutate_here(
-    replica: Replica, mutator: Mutator, tasks: Sequence[MutateHere]
+    replica: Replica,
+    mutator: Mutator,
+    tasks: Sequence[MutateHere],
+    may_be_left: Collection[PartName],
 ) -> Generator[tuple[PartName, StagedPart | RmtError], None, None]:
     """Mutate parts as one job, see `make_here`. When a mutation is killed, the parts that it is
     about are stopped.
@@ -88,7 +91,9 @@ def mutate_here(
                 kills.ended(outcome.job)
                 yield outcome
 
-    yield from make_here(replica, "mutate", makings, run, partial(_staged, replica))
+    yield from make_here(
+        replica, "mutate", makings, run, partial(_staged, replica), may_be_left=may_be_left
+    )
 
 
 def _is_made(

@@ -276,7 +276,7 @@ def test_a_source_that_goes_before_the_merge_begins_stops_only_this_merge(replic
     ]
     assert len(merges) == len(PARTITIONS)
     replicas.stores["r2"].remove(BAD)
-    outcomes = dict(merge_here(replicas["r2"], LocalMerger(replicas.clock), merges))
+    outcomes = dict(merge_here(replicas["r2"], LocalMerger(replicas.clock), merges, ()))
     failed = [part for part, outcome in outcomes.items() if isinstance(outcome, Corruption)]
     assert failed == [RESULT]
     assert len(outcomes) == len(PARTITIONS)

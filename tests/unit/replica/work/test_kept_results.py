@@ -111,6 +111,24 @@ def test_what_may_be_left_is_listed_once_in_a_session_and_for_entries_that_are_n
     assert len(replicas.parts("r2")) == 3
 
 
+def test_what_a_merge_may_have_left_is_listed_once_in_a_session_too(replicas, monkeypatch):
+    """A merge costs what it merges, not the number of parts that the table has."""
+    replica, store = replicas["r1"], replicas.stores["r1"]
+    listings, real = [], store.staged
+    tools = Tools(Counted(replicas), LocalMerger(replicas.clock), Counted(replicas))
+    executor = Executor(replica, tools, "merge")
+    for waits_s, listed in ((0.0, 1), (YOUNG_S - 1, 1), (YOUNG_S, 2)):
+        replicas.insert("r1", 10 + int(waits_s))
+        optimize_partition(replica, "all", final=True, skip_merged=False)
+        replicas.clock.passed_s += waits_s
+        pull_log(replica)
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "staged", lambda: listings.append(1) or real())
+            assert [one.error for one in executor.step(None).done] == [""]
+        assert len(listings) == listed
+    assert "all_0_3_3" in replicas.parts("r1")
+
+
 def test_one_that_has_its_name_already_neither(replicas, monkeypatch):
     """It died between the disk and ZooKeeper."""
     replica, store = replicas["r2"], replicas.stores["r2"]
