@@ -17,16 +17,14 @@ from rmt_pipeline.compute.rows.conform import is_current
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import Conflict, Corruption, MissingPart, UserError
 from rmt_pipeline.protocol.log.entry import (
-    DropPart,
     LogEntry,
     MergeParts,
     MutatePart,
-    parts_brought,
+    parts_left,
     sources_of,
 )
 from rmt_pipeline.protocol.nodes.formats import PartHeader
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.staging import StagedPart
@@ -130,7 +128,7 @@ class _There:
             queued = queued_entries(keeper, paths, replica.memory.queue).values()
             names = keeper.children(paths.parts)
             if before == keeper.exists(paths.is_lost):
-                return cls(_brought(list(queued)), names)
+                return cls(parts_left(queued), names)
         raise Conflict(
             f"{replica} was cloned or gave up parts each of {limits.LOOK_ROUNDS_MAX} times while "
             "it was looked at what a result covers; it is tried again"
@@ -146,20 +144,6 @@ class _There:
             queued = (part for part in self.queued if part.partition == partition)
             self._found[partition] = sorted([*queued, *map(PartName.parse, named)])
         return self._found[partition]
-
-
-def _brought(entries: Sequence[LogEntry]) -> list[PartName]:
-    """The parts that these entries of the queue, in their order, leave behind. A part that a later
-    entry drops is not among them: a merge that is assigned after such a drop may cover its blocks,
-    and waits in every queue until the drop is carried out (spec §4.6, rule 2).
-    """
-    dropped, brought = PartSet(), []
-    for entry in reversed(entries):
-        if isinstance(entry, DropPart):
-            dropped.add(entry.part)
-        else:
-            brought += [one for one in parts_brought(entry) if dropped.containing(one) is None]
-    return brought
 
 
 @dataclass(slots=True)

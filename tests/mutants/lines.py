@@ -27,6 +27,7 @@ BAD_PARTS = "tests/unit/replica/test_bad_parts.py"
 RESTORE = "tests/unit/replica/life/test_restore.py"
 GIVEN_UP = "tests/unit/replica/life/test_restore_given_up.py"
 IN_PART = "tests/unit/replica/life/test_restore_in_part.py"
+ACROSS = "tests/unit/replica/partitions/test_across_dropped.py"
 BETWEEN = "tests/unit/replica/test_between_requests.py -k clone"
 CLONE = "tests/unit/replica/test_clone.py"
 AGAIN = "tests/unit/replica/life/test_created_again.py"
@@ -135,6 +136,27 @@ MUTANTS: tuple[LineMutant, ...] = (
         "bytes_max=limits.MULTI_BYTES_MAX, ops_max=most):",
         "bytes_max=100 * limits.MULTI_BYTES_MAX, ops_max=most):",
         CLONE,
+    ),
+    LineMutant(
+        "queue: what is given up while its drop is queued comes back",
+        f"{PROTOCOL}/queue/state.py",
+        "                drop < node and dropped.contains(part)\n",
+        "                drop < node and dropped == drop\n",
+        ACROSS,
+    ),
+    LineMutant(
+        "queue: what is dropped by its name behind it is left",
+        f"{PROTOCOL}/log/entry.py",
+        "for part in parts_brought(entry) if not is_dropped(part)]",
+        "for part in parts_brought(entry)]",
+        ACROSS,
+    ),
+    LineMutant(
+        "throttle: what was dropped and lies on the disk contradicts a merge across it",
+        f"{REPLICA}/insert/throttle.py",
+        "    active = of_disk(on_disk)\n",
+        "    active = of_disk(on_disk)\n    type(active)(on_disk)\n",
+        ACROSS,
     ),
     LineMutant(
         "parts: neighbours overlap",

@@ -112,6 +112,10 @@ class AnyHistory(RuleBasedStateMachine):
     def clean_up(self) -> None:
         self.replica.clean_up()
 
+    @rule(index=few)
+    def give_up(self, index: int) -> None:
+        self.replica.give_up(index)
+
     @rule()
     def restart(self) -> None:
         self.replica.restart()

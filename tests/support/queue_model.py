@@ -129,6 +129,7 @@ class Replica:
 
     def __init__(self) -> None:
         self.pulled = 0
+        self.given_up = 0
         self.queue: dict[str, LogEntry] = {}
         self.claims: dict[str, Claim] = {}
         self.parts: set[PartName] = set()
@@ -147,7 +148,8 @@ class Replica:
 
     def pull(self, log: Log, count: int) -> None:
         new = log.entries[self.pulled : self.pulled + count]
-        added = [(node(self.pulled + index), entry) for index, entry in enumerate(new)]
+        first = self.pulled + self.given_up
+        added = [(node(number), entry) for number, entry in enumerate(new, first)]
         for name, entry in added:
             apply_at_once(self.end, entry)
             if not isinstance(entry, MergeParts | MutatePart):
@@ -249,6 +251,15 @@ class Replica:
 
     def clean_up(self) -> None:
         self.parts = set(self.view.current)
+
+    def give_up(self, index: int) -> None:
+        """A part that it has is broken: it is to be fetched again."""
+        if self.parts:
+            part = sorted(self.parts)[index % len(self.parts)]
+            self.parts.remove(part)
+            entry = GetPart(part, **{**HEADER, "source_replica": ""})
+            self.queue[node(self.pulled + self.given_up)] = entry
+            self.given_up += 1
 
     def restart(self) -> None:
         """All workers die; their claims vanish with their sessions."""

@@ -5,6 +5,7 @@ Constructors assert the rules of `rules`, which only a bug can break: `codec.dec
 rules on text that comes from outside before it makes an entry, and raises Corruption.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
@@ -16,6 +17,7 @@ from rmt_pipeline.protocol.log.rules import (
     replacement_defect,
 )
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import contained_in
 
 MergeType = Literal[1, 2, 3]
 MERGE_REGULAR: MergeType = 1
@@ -284,6 +286,17 @@ def partitions_about(entry: LogEntry) -> frozenset[str]:
 def parts_brought(entry: LogEntry) -> tuple[PartName, ...]:
     """The parts that the entry adds to the table: its virtual parts without the fake range."""
     return tuple(part for part in virtual_parts(entry) if not part.is_drop_range)
+
+
+def parts_left(entries: Iterable[LogEntry]) -> list[PartName]:
+    """The parts that these entries bring and that none of them drops by name, whichever comes
+    first: a part that was given up is fetched again by an entry behind its drop. Merges that are
+    assigned after the drop go across its numbers, and wait until it is carried out (spec §4.6, rule
+    2); their results need not contain it.
+    """
+    found = list(entries)
+    is_dropped = contained_in(one.part for one in found if isinstance(one, DropPart))
+    return [part for entry in found for part in parts_brought(entry) if not is_dropped(part)]
 
 
 def kind_name(entry: LogEntry) -> str:

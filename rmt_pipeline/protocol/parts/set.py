@@ -231,6 +231,16 @@ def _overlap(
     return low, bisect_right(firsts, part.block_max, lo=low)
 
 
+def of_disk(parts: Iterable[PartName]) -> PartSet:
+    """The maximal ones of the parts of a disk. What was dropped by name may still lie there, beside
+    a part that was merged across its numbers: of two that overlap, one is left out.
+    """
+    found = PartSet()
+    for part in sorted(parts, key=_outermost_first):
+        found.add(part)
+    return found
+
+
 def contained_in(parts: Iterable[PartName]) -> Callable[[PartName], bool]:
     """A function that says whether one of `parts` contains a given part. `parts` may overlap."""
     disjoint = PartSet()

@@ -78,7 +78,7 @@ class QueueState:
     * `covered`: the nodes of entries of which nothing is left to do, each with the part of
       `current` that covers what it would bring;
     * `virtual`: the parts that the replica will have once the queue is empty, and fake ranges: the
-      parts replayed through the entries in order. A DROP_PART takes out what it drops;
+      parts replayed through the entries in order. A DROP_PART takes out what it drops, for good;
     * `touched`: all names that entries bring or drop; `drops`: those that they drop;
     * `future`: the names that claimed entries produce;
     * `drop_parts`, `replacements`: parts of queued DROP_PARTs, new parts of queued REPLACE_RANGEs;
@@ -151,7 +151,7 @@ class QueueState:
         self.alters: dict[str, int] = {}
         self.covered: dict[str, PartName] = {}
         for node, entry in self.entries.items():
-            self._promise(entry)
+            self._promise(node, entry)
             self._index_entry(node, entry)
             self._cover(node)
 
@@ -221,7 +221,7 @@ class QueueState:
         for partition in sorted(replayed):
             self.virtual.replace_partition(partition, self.current.in_partition(partition))
             for node in sorted(self.touched.nodes_in(partition)):
-                self._promise(self.entries[node])
+                self._promise(node, self.entries[node])
 
     def _move_covered(
         self, came: Iterable[str], gone: Iterable[str], changes: PartChanges
@@ -239,8 +239,17 @@ class QueueState:
         for node in asked:
             self._cover(node)
 
-    def _promise(self, entry: LogEntry) -> None:
+    def _promise(self, node: str, entry: LogEntry) -> None:
+        """Replay the entry. A part that an earlier DROP_PART drops does not come: it is here, was
+        given up, and is to be fetched again; the drop takes this entry, too. Merges go across its
+        numbers by now, and their result may have too small a level to contain it.
+        """
         for part in virtual_parts(entry):
+            if any(
+                drop < node and dropped.contains(part)
+                for dropped, drop in self.drop_parts.overlapping(part)
+            ):
+                continue
             outcome = self.virtual.add(part)
             if isinstance(outcome, Intersects):
                 raise Corruption(

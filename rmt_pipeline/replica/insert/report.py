@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from rmt_pipeline.protocol.log.entry import parts_brought
+from rmt_pipeline.protocol.log.entry import parts_left
 from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord, PartitionRows
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
@@ -80,8 +80,7 @@ def insert_reports(replica: Replica, wanted: Sequence[str] | None = None) -> lis
     waiting = sorted(read_quorums(replica).parts())
     entries = entries_to_come(keeper, table, replica.paths, replica.memory.queue)
     active = parts_now(keeper, replica.paths, replica.memory.queue).current
-    brought = {part for entry in entries for part in parts_brought(entry)}
-    coming = PartSet(part for part in brought if active.containing(part) is None)
+    coming = PartSet(part for part in parts_left(entries) if active.containing(part) is None)
     found = []
     for insert_id, record in records.items():
         texts = keeper.get_many(batches[insert_id]) if batches[insert_id] else []

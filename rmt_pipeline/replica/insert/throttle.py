@@ -4,7 +4,7 @@ from collections import Counter
 from contextlib import suppress
 
 from rmt_pipeline.protocol.errors import MissingPart, TooManyParts
-from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.parts.set import of_disk
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.insert.result import NOT_SLOWED, Slowed
 from rmt_pipeline.replica.replica import PartCounts, Replica
@@ -133,7 +133,7 @@ def _counts(replica: Replica, query: QuerySettings) -> PartCounts:
             return counts
     inserted = replica.memory.inserted.value
     on_disk = replica.store.parts()
-    active = PartSet(on_disk)
+    active = of_disk(on_disk)
     by_partition = Counter(part.partition for part in active)
     outdated = Counter(part.partition for part in on_disk)
     outdated.subtract(by_partition)
@@ -150,7 +150,7 @@ def _are_large(replica: Replica, partition: str) -> bool:
     """
     limit = replica.settings.max_avg_part_size_for_too_many_parts
     sizes = []
-    for part in PartSet(replica.store.parts()).in_partition(partition) if limit else ():
+    for part in of_disk(replica.store.parts()).in_partition(partition) if limit else ():
         try:
             sizes.append(replica.store.manifest(part).bytes_on_disk)
         except MissingPart:
@@ -163,7 +163,7 @@ def _producers(replica: Replica, partition: str) -> str:
     and inserts.
     """
     runs: Counter[str] = Counter()
-    for part in PartSet(replica.store.parts()).in_partition(partition):
+    for part in of_disk(replica.store.parts()).in_partition(partition):
         with suppress(MissingPart):  # merged away and removed just now
             manifest = replica.store.manifest(part)
             runs[manifest.run_id or "inserts outside of Dagster"] += 1

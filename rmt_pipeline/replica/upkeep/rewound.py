@@ -15,7 +15,7 @@ from rmt_pipeline.protocol.errors import (
     UserError,
 )
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.parts.set import of_disk
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.replica import Replica
 
@@ -158,7 +158,7 @@ def _older(replica: Replica, why: str, remedy: str = "") -> ZooKeeperIsOlder:
     [names] = replica.keeper.children_many([replica.paths.parts])
     known = frozenset(map(PartName.parse, names or ()))
     unexpected = [part for part in replica.store.parts() if part not in known]
-    rows, parts = _rows_at_stake(replica, list(PartSet(unexpected)))
+    rows, parts = _rows_at_stake(replica, list(of_disk(unexpected)))
     remedy = remedy or (
         "If a newer copy of ZooKeeper can be had, restore that. Else make the table again from the "
         "disks: stop the servers of its other replicas, and say SYSTEM RESTORE REPLICA "

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from rmt_pipeline.protocol.errors import ReplicaRetired
 from rmt_pipeline.protocol.log.entry import MergeParts
-from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.parts.set import of_disk
 from rmt_pipeline.replica.work.running import running_merges
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.sql.system.scope import SystemScope
@@ -71,7 +71,7 @@ def metrics(scope: SystemScope) -> Iterator[tuple[object, ...]]:
             mutations += len(running) - sum(running)
             readonly += replica.keeper.exists(replica.paths.is_active) is None
         parts = table.store.parts()
-        here = len(PartSet(parts))
+        here = len(of_disk(parts))
         active += here
         outdated += len(parts) - here
     yield "Merge", merges, "Merges that run on this host"

@@ -55,6 +55,16 @@ def test_a_part_that_will_be_dropped_is_not_virtual() -> None:
     assert queue(drop_part("1_1_0"), here="0_0_0 1_1_0").virtual == part_set("0_0_0")
 
 
+def test_a_part_that_is_given_up_while_its_drop_is_queued_is_not_virtual_again() -> None:
+    """P8. The drop takes the entry that is to fetch it, and merges go across its numbers."""
+    here = "0_0_0 1_1_0 2_2_0 3_3_0 4_4_0"
+    view = queue(drop_part("1_3_1"), merge("0_0_0 4_4_0"), get("1_3_1"), here=here)
+    assert view.virtual == part_set("0_4_1")
+    assert queue(drop_part("1_1_0"), get("1_1_0")).virtual == part_set("")
+    assert queue(get("1_1_0"), drop_part("1_1_0")).virtual == part_set("")
+    assert queue(drop_part("1_1_0"), get("2_2_0")).virtual == part_set("2_2_0")
+
+
 def test_promises_that_overlap_are_corrupt() -> None:
     """P8."""
     with pytest.raises(Corruption, match=r"what the queue will do \(merge .*\), overlaps"):
