@@ -508,8 +508,13 @@ _ALIASES = {
 def _write_parquet(rows: Rows, out: BinaryIO) -> None:
     from pyarrow import parquet  # noqa: PLC0415  start-up: only this format needs it
 
+    from rmt_pipeline.store.parquet import columns_with_bounds  # noqa: PLC0415  start-up: as above
+
     schema = _schema(rows.columns, "Parquet")
-    with parquet.ParquetWriter(out, schema, compression="zstd") as writer:
+    bounds = columns_with_bounds(schema)
+    with parquet.ParquetWriter(
+        out, schema, compression="zstd", write_statistics=bounds
+    ) as writer:
         for batch in rows.batches:
             writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
 

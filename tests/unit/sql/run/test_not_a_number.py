@@ -1,10 +1,13 @@
 """NaN in a table of one part, whose file DuckDB reads by what the file says of its values."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import duckdb
 import pytest
 
+from rmt_pipeline.sql.formats.rows import Rows
+from rmt_pipeline.sql.formats.write import write_rows
 from rmt_pipeline.sql.run.session import Session
 from tests.support.local_session import create, local_session, rows
 
@@ -49,8 +52,17 @@ def test_it_is_found_and_is_neither_more_nor_less_than_any_number(
     assert greatest == greatest, "not NaN"  # noqa: PLR0124
 
 
-def test_other_programs_find_it_in_the_files(session: Session) -> None:
+@pytest.mark.parametrize("written", ["by inserts", "by a SELECT"])
+def test_other_programs_find_it_in_the_files(
+    session: Session, written: str, tmp_path: Path
+) -> None:
     files = session.context.server.table("t").files()
+    if written == "by a SELECT":
+        files = [str(tmp_path / "answer.parquet")]
+        with Path(files[0]).open("wb") as out:
+            answer = session.execute("SELECT * FROM t")
+            assert isinstance(answer, Rows)
+            write_rows(answer, "Parquet", out)
     for value in ("x", "n", "a[1]", "s.f", "m['k']"):
         found = duckdb.sql(f"SELECT id FROM read_parquet({files}) WHERE isnan({value})")
         assert found.fetchall() == [(3,)], value
