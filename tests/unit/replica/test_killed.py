@@ -10,6 +10,7 @@ from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.mutations.killed import KillReport, wait_for_kill
 from rmt_pipeline.replica.mutations.mutations import create_mutation, kill_mutation
 from rmt_pipeline.replica.pull_log import pull_log
+from tests.support.executor import Executor
 from tests.support.local_replicas import Replicas, by_tens
 
 
@@ -100,3 +101,17 @@ def test_a_replica_that_is_dropped_meanwhile_is_not_waited_for(replicas):
 
     report = wait_for_kill(replicas["r1"], entry, timeout_s=9.0, waker=Dropping(replicas))
     assert report.words() == "r1 after 0.0 s, r3 when it is active again"
+
+
+def test_a_failed_mutation_is_still_to_be_begun_while_it_waits(replicas):
+    """One that is killed may be tried at once, so a pool with one looks again."""
+    r1 = replicas["r1"]
+    create_mutation(r1, "DELETE WHERE n = 1", ["0"])
+    assign_mutations(r1)
+    pull_log(r1)
+    executor = Executor(r1, replicas.tools(), "merge")
+    [node] = r1.keeper.children(r1.paths.queue)
+    for _ in range(9):
+        executor._backoff.failed(node, r1.clock.monotonic_s())
+    look = executor.look(None)
+    assert (look.batches, look.step.left) == ((), 1)

@@ -75,6 +75,19 @@ def test_what_came_together_is_published_with_one_multi(
         replicas.stores["r2"].verify(PartName.parse(part))
 
 
+def test_who_has_published_them_knows_without_a_listing_that_nothing_is_claimed(
+    replicas: Replicas,
+) -> None:
+    replica = replicas["r2"]
+    fetch_all(replicas)
+    claims = replica.memory.queue.claimed(replica.paths)
+    stat = replica.keeper.exists(replica.paths.executing)
+    assert claims is not None
+    assert stat is not None
+    assert claims.is_still(stat, replica.keeper.session_id)
+    assert claims.names == {}
+
+
 def test_an_entry_that_went_meanwhile_takes_no_other_with_it(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
