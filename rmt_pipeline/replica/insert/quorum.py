@@ -329,7 +329,8 @@ def _not_reached(replica: Replica, awaited: Awaited, insert_id: str) -> QuorumNo
         f"{awaited.required} replicas ({'; '.join(known) or 'fewer have them'}). They stay, and "
         "other replicas fetch them when they can; but if none has them when this one is away, they "
         "are taken out, and kept here as detached/noquorum_…. "
-        f"system.replicas.parts_awaiting_quorum says which parts still wait{more}"
+        "system.replicas.parts_awaiting_quorum says which parts still wait, "
+        f"system.replication_queue on the other replicas what holds them back{more}"
     )
 
 

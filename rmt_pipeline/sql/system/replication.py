@@ -282,12 +282,24 @@ def _queue_rows(replica: Replica, snapshot: QueueSnapshot) -> Iterator[tuple[obj
             failed_at,
             failed_at if claim is None else began.get(node, failed_at),
             left.times,
-            _postponed(entry, reasons.get(node) or tried.postpone_reason, missing),
+            _postponed(
+                entry,
+                _with_failure(reasons.get(node) or tried.postpone_reason, attempts),
+                missing,
+            ),
             datetime.fromtimestamp(left.last_s, UTC),
             _MERGE_TYPES[entry.merge_type] if isinstance(entry, MergeParts) else "",
             claim.worker if claim is not None else "",
             entry.asked_by,
         )
+
+
+def _with_failure(reason: str, attempts: Mapping[str, Attempts]) -> str:
+    """The reason; and if it begins with an entry that is to come first, why that failed last."""
+    tried = attempts.get(reason.partition(",")[0])
+    if tried is None or not tried.last_exception:
+        return reason
+    return f"{reason} (it failed {tried.tries} times, last: {tried.last_exception})"
 
 
 def _postponed(entry: LogEntry, reason: str, missing: Mapping[PartName, str]) -> str:

@@ -2,15 +2,18 @@
 that is behind.
 """
 
+import errno
 from collections.abc import Iterator
 
 import pytest
 
 from rmt_pipeline.protocol.errors import Unavailable
 from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.replica.insert.result import QuorumNotReached
 from rmt_pipeline.replica.life.clone import clone_if_lost
 from rmt_pipeline.replica.partitions import attach as attaching
 from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.sql.system.replication import queue_of
 from rmt_pipeline.zookeeper.keeper import Delete, SetData
 from tests.support.local_replicas import Replicas, partitioned
 from tests.support.lost_answers import allocates, before, faulty
@@ -206,3 +209,30 @@ def test_an_attach_waits_for_the_detach(replicas):
     assert len(waits) == 1
     assert rows(replicas, "r1") == OLD
     assert replicas.stores["r1"].detached() == []
+
+
+def test_the_queue_says_which_drop_holds_back_what_came_after_it_and_why_that_fails(replicas):
+    """As does the insert that waits for its quorum, which says where to look."""
+    replicas.table("r1").drop_partitions(["1"], settings=NOW)
+    replicas.work_off("r1")
+    disk_fails = OSError(errno.EIO, "Input/output error")
+
+    def tried():
+        with faulty(
+            replicas["r2"].keeper, forgets_parts, landed=False, error=disk_fails, times=1
+        ):
+            pull_log(replicas["r2"])
+            replicas.executor("r2", "fetch").step(None)
+
+    replicas.meanwhile.append(tried)
+    with pytest.raises(QuorumNotReached, match="on the other replicas what holds them back"):
+        insert(replicas, (1, 5), settings={"insert_quorum": "2", "insert_quorum_timeout": "1"})
+    drop, held = queue_of(replicas["r2"])
+    assert "Input/output error" in drop["last_exception"]
+    assert held["postpone_reason"].startswith(
+        f"{drop['node_name']}, which drops 1_0_1_999999999_999999999, must run first (it failed"
+    )
+    assert "Input/output error" in held["postpone_reason"]
+    replicas.clock.passed_s += 100
+    replicas.work_off("r2")
+    assert rows(replicas, "r2") == [(1, 5)]
