@@ -24,6 +24,7 @@ with uninterrupted():  # a Ctrl-C during this import would end the process with 
 MEMORY_BYTES = 512 * 1024 * 1024
 THREADS = 2
 CITY_HASH, CITY_HASH_OF_TWO = "rmt_city_hash", "rmt_city_hash_of_two"
+BITS_OF_DOUBLE, BITS_OF_FLOAT = "rmt_bits_of_double", "rmt_bits_of_float"
 SLEEP, SLEEP_EACH_ROW = "rmt_sleep", "rmt_sleep_each_row"
 SLEEP_MAX_S = 3  # per block of rows, as in the original
 
@@ -91,6 +92,8 @@ def open_connection(
     for name, function, types in (
         (CITY_HASH, _city_hash, ["BLOB"]),
         (CITY_HASH_OF_TWO, _city_hash_of_two, ["UBIGINT", "UBIGINT"]),
+        (BITS_OF_DOUBLE, _bits_of_float, ["DOUBLE"]),
+        (BITS_OF_FLOAT, _bits_of_float, ["FLOAT"]),
     ):
         connection.create_function(name, function, types, "UBIGINT", type="arrow")
     for name, sleep in ((SLEEP, _sleep), (SLEEP_EACH_ROW, _sleep_each_row)):
@@ -148,6 +151,11 @@ def _city_hash_of_two(low: pa.ChunkedArray, high: pa.ChunkedArray) -> pa.Array:
     missing = np.asarray(low.is_null()) | np.asarray(high.is_null())
     both = (np.asarray(each.fill_null(0)) for each in (low, high))
     return pa.array(city_hash_of_two(*both), mask=missing)
+
+
+def _bits_of_float(numbers: pa.ChunkedArray) -> pa.Array:
+    kind = pa.uint64() if numbers.type == pa.float64() else pa.uint32()
+    return pa.concat_arrays([each.view(kind) for each in numbers.chunks]).cast(pa.uint64())
 
 
 def thread_connection() -> duckdb.DuckDBPyConnection:

@@ -134,6 +134,7 @@ def replaced(session) -> Session:
         "SELECT * EXCEPT (k) FROM t FINAL ORDER BY k",
         "SELECT * REPLACE (w * 2 AS w) FROM t FINAL ORDER BY k",
         "SELECT count(*), count() FROM t FINAL",
+        "SELECT sum(cityHash64(*)) FROM t FINAL",
         'SELECT "v", `x` FROM t FINAL ORDER BY k',
         "SELECT `\\x76` FROM t FINAL ORDER BY k",
         "SELECT a.v FROM t AS a FINAL ORDER BY a.k",

@@ -4,7 +4,9 @@ sipHash64 and xxHash64 can't be computed in DuckDB. A hash that differs from the
 put rows into other partitions than those that they are in.
 """
 
-from rmt_pipeline.translate.base.casts import nullable_like
+from collections.abc import Iterator
+
+from rmt_pipeline.translate.base.casts import enum_number, nullable_like
 from rmt_pipeline.translate.base.function import MANY, Build, blob, function, template
 from rmt_pipeline.translate.base.temporal import seconds
 from rmt_pipeline.translate.base.typed import (
@@ -16,7 +18,12 @@ from rmt_pipeline.translate.base.typed import (
     let,
     string_sql,
 )
-from rmt_pipeline.translate.connection import CITY_HASH, CITY_HASH_OF_TWO
+from rmt_pipeline.translate.connection import (
+    BITS_OF_DOUBLE,
+    BITS_OF_FLOAT,
+    CITY_HASH,
+    CITY_HASH_OF_TWO,
+)
 from rmt_pipeline.types.data_type import DataType
 
 
@@ -39,9 +46,13 @@ def _key(value: Typed, *, own_width: bool = False) -> str:
         number = f"CAST(date_diff('day', DATE '1970-01-01', {value.sql}) AS HUGEINT)"
     elif plain.family == "DateTime":
         number = f"CAST({seconds(value)} AS HUGEINT)"
+    elif plain.is_float:
+        bits = BITS_OF_DOUBLE if plain.family == "Float64" else BITS_OF_FLOAT
+        return f"{bits}({value.sql})"
     else:
         raise TypeProblem(
-            f"this hash takes integers up to 64 bits, Date and DateTime, not {value.type.text}"
+            "this hash takes integers up to 64 bits, floats, Date and DateTime, not "
+            f"{value.type.text}"
         )
     ones = (1 << plain.bits) - 1 if own_width and plain.is_integer else _ONES
     return f"CAST(({number} & {ones}::HUGEINT) AS UBIGINT)"
@@ -112,27 +123,46 @@ def _int_hash_32(arguments: list[Typed]) -> Typed:
 
 
 def _city_hash(arguments: list[Typed]) -> Typed:
-    """One hash goes into the next, as in the original; a Tuple stands for its elements."""
-    hashes = [_city_hash_of_one(each) for each in arguments]
-    sql = hashes[0].sql
-    for each in hashes[1:]:
-        sql = f"{CITY_HASH_OF_TWO}({sql}, {each.sql})"
-    return Typed(sql, nullable_like(UINT64, *hashes))
+    """One hash goes into the next, as in the original; a Tuple stands for its elements, and an
+    Array for its length and its elements.
+    """
+    values = [part for each in arguments for part in _parts(each)]
+    sql = ""
+    for each in values:
+        if each.plain.family == "Array" and not each.plain.elements[0].nullable:
+            sql = _with_array(sql, each)
+        else:
+            one = _city_hash_of_one(each)
+            sql = f"{CITY_HASH_OF_TWO}({sql}, {one})" if sql else one
+    return Typed(sql, nullable_like(UINT64, *values))
 
 
-def _city_hash_of_one(value: Typed) -> Typed:
+def _parts(value: Typed) -> Iterator[Typed]:
     plain = value.plain
-    if plain.family == "Tuple":
-        pairs = zip(plain.element_names, plain.elements, strict=True)
-        return _city_hash(
-            [
-                from_stored(f"struct_extract({value.sql}, {string_sql(name)})", kind)
-                for name, kind in pairs
-            ]
-        )
-    if plain.is_string:
-        return Typed(f"{CITY_HASH}({blob(value)})", nullable_like(UINT64, value))
-    return _finalised(value, _key(value, own_width=True))
+    if plain.family != "Tuple":
+        yield value
+        return
+    for name, kind in zip(plain.element_names, plain.elements, strict=True):
+        element = f"struct_extract({value.sql}, {string_sql(name)})"
+        yield from _parts(from_stored(element, kind))
+
+
+def _city_hash_of_one(value: Typed) -> str:
+    if value.plain.is_string:
+        return f"{CITY_HASH}({blob(value)})"
+    if value.plain.is_enum:
+        kind = DataType("Int8" if value.plain.family == "Enum8" else "Int16")
+        value = Typed(enum_number(value), nullable_like(kind, value))
+    return _finalised(value, _key(value, own_width=True)).sql
+
+
+def _with_array(before: str, value: Typed) -> str:
+    """Return SQL of the hash `before`, "" for none, and an array after it."""
+    length = let(f"len({value.sql})", "v", _finalised(value, "CAST(v AS UBIGINT)").sql)
+    first = f"{CITY_HASH_OF_TWO}({before}, {length})" if before else length
+    element = _city_hash([from_stored("e", value.plain.elements[0])]).sql
+    hashes = f"list_prepend({first}, list_transform({value.sql}, lambda e: {element}))"
+    return f"list_reduce({hashes}, lambda a, e: {CITY_HASH_OF_TWO}(a, e))"
 
 
 FUNCTIONS = (
@@ -147,6 +177,7 @@ FUNCTIONS = (
         _city_hash,
         1,
         MANY,
-        differs="arrays, maps, times with fractions and numbers above 64 bits are refused",
+        differs="maps, Decimals, times with fractions, arrays with NULL and numbers above 64 bits "
+        "are refused",
     ),
 )

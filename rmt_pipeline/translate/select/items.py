@@ -3,7 +3,7 @@ mean.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -58,10 +58,27 @@ def written_out(items: Sequence[Node], source: From, starred: Starred) -> list[N
                     if matches
                 ]
             case _:
-                found.append(item)
+                found.append(_with_columns(item, source, starred))
     if not found:
         raise UserError("the list of SELECT is empty")
     return found
+
+
+def _with_columns(node: Node, source: From, starred: Starred) -> Node:
+    """Return the expression with `f(*)` written out, but not `count(*)`."""
+    match node:
+        case Aliased():
+            return replace(node, node=_with_columns(node.node, source, starred))
+        case Call() if node.arguments and node.name.lower() != "count":
+            arguments: list[Node] = []
+            for each in node.arguments:
+                if isinstance(each, Star | ColumnsMatcher):
+                    arguments += written_out([each], source, starred)
+                else:
+                    arguments.append(_with_columns(each, source, starred))
+            return replace(node, arguments=tuple(arguments))
+        case _:
+            return node
 
 
 def _star(star: Star, source: From, starred: Starred) -> list[Node]:
