@@ -756,6 +756,14 @@ MUTANTS: tuple[LineMutant, ...] = (
         "::test_no_mutation_is_noted_as_finished_because_its_rows_have_yet_to_come",
     ),
     LineMutant(
+        "restore: a claim of before stays",
+        f"{REPLICA}/life/announce.py",
+        "        *(Delete(paths.claim(node)) for node in claims or ()),\n",
+        "",
+        "tests/unit/replica/life/test_after_restore.py"
+        "::test_no_claim_of_before_keeps_a_merge_waiting",
+    ),
+    LineMutant(
         "restore: who comes late has the last word in the catalog",
         f"{REPLICA}/life/announce.py",
         "if now.restored not in (before, restored):",

@@ -89,6 +89,7 @@ class Size:
                 drops=apart.choice((0, 3)),
                 mutations=apart.choice((0, 2, 4)),
                 alters=apart.choice((0, 2, 4)),
+                storm_steps=LONG_STORM_STEPS,
             )
         if random.Random(f"{state} aside").random() < KEPT:
             return cls._with_keepings(rng)

@@ -4,7 +4,7 @@ made what its disk says.
 1. The replica's nodes are created if they are not there, with a new `creation`, by which a process
    that remembers the earlier nodes knows that these are others. What an older copy of ZooKeeper
    says of its log pointer, its structure and whether it was lost is reset.
-2. Its queue is emptied: the entries are of another time.
+2. Its queue is emptied, and so are the claims: they are of another time.
 3. Its promises become the parts on the disk: promises of other parts are deleted, wrong headers
    replaced, missing ones made. Parts that are covered by larger ones are promised as well: clean-up
    removes them in its time.
@@ -192,11 +192,15 @@ def _ensure_replica(replica: Replica, creator: bytes, guard: Op, log: int) -> No
 
 
 def _queue_ops(replica: Replica) -> list[Op]:
+    """Claims, too: a process that has one means the replica of before, and can't take it back."""
     paths = replica.paths
-    queue, attempts = replica.session.children_many([paths.queue, paths.attempts])
+    queue, attempts, claims = replica.session.children_many(
+        [paths.queue, paths.attempts, paths.executing]
+    )
     return [
         *(Delete(paths.queue_entry(node)) for node in queue or ()),
         *(Delete(paths.attempts_of(node)) for node in attempts or ()),
+        *(Delete(paths.claim(node)) for node in claims or ()),
     ]
 
 

@@ -21,6 +21,7 @@ from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.protocol.nodes.columns import columns_text
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.nodes.metadata import metadata_text
+from rmt_pipeline.protocol.nodes.records import Claim
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column, TableDefinition
@@ -379,6 +380,33 @@ def test_no_mutation_is_noted_as_finished_because_one_of_before_was(two: Disaste
     assert finalize_mutations(now, load_mutations(now)) == ()
     now.keeper.multi([Delete(lock)])
     assert finalize_mutations(now, load_mutations(now)) == (mutation,)
+
+
+def test_no_claim_of_before_keeps_a_merge_waiting(two: Disaster) -> None:
+    """1. ZooKeeper goes back. 2. A worker of r2 claims what the older copy's queue asks for. 3. r2
+    is restored, and that queue is gone; the worker, whose session lives on, can't take its claim
+    back, because it means the replica of before.
+    """
+    part = two.insert("r1", 1)
+    pull_log(two["r2"])
+    copy = dict(two.zookeeper.nodes)
+    two.insert("r1", 2)
+    two.note()
+    two.clock.passed_s += 1000
+    two.zookeeper.go_back(copy)
+    paths, worker = two["r2"].paths, two.zookeeper.connect()
+    claim = Claim("a worker", (part,))
+    worker.multi(
+        [Create(paths.claim(min(worker.children(paths.queue))), claim.encode(), ephemeral=True)]
+    )
+    for name in ("r1", "r2"):
+        two.restore(name)
+    two.live_on()
+    assert worker.children(paths.executing) == []
+    optimize_partition(two["r1"], "all", final=True, skip_merged=False)
+    two.work_off()
+    assert two.parts("r1") == two.parts("r2")
+    assert two.values("r2") == Counter([1, 2])
 
 
 @pytest.mark.parametrize("opened", [False, True])
