@@ -1,0 +1,54 @@
+-- queries with which a table's rows are checked
+-- r1
+CREATE TABLE w (d Date, dt DateTime, k UInt32, s String, v Float64, n Nullable(String), arr Array(String)) ENGINE = ReplicatedMergeTree('{zk}/w', '{r}') PARTITION BY toYYYYMM(d) ORDER BY (k, dt);
+-- r2
+CREATE TABLE w (d Date, dt DateTime, k UInt32, s String, v Float64, n Nullable(String), arr Array(String)) ENGINE = ReplicatedMergeTree('{zk}/w', '{r}') PARTITION BY toYYYYMM(d) ORDER BY (k, dt);
+-- r1
+INSERT INTO w SELECT toDate('2018-03-01') + number % 50, toDateTime('2018-03-01 00:00:00') + number * 7200, number % 7, concat('name_', toString(number % 5)), number * 0.1, if(number % 2, NULL, toString(number)), arrayMap(x -> concat('t', toString(x)), range(number % 3)) FROM numbers(100);
+SELECT s, groupArray(k) FROM (SELECT s, k FROM w WHERE k < 2 ORDER BY s, k, dt) GROUP BY s ORDER BY s;
+SELECT k, arrayStringConcat(groupArray(s), ',') FROM (SELECT DISTINCT k, s FROM w ORDER BY k, s) GROUP BY k ORDER BY k;
+SELECT k, arraySort(groupUniqArray(s)) FROM w GROUP BY k ORDER BY k;
+SELECT t, count() FROM w ARRAY JOIN arr AS t GROUP BY t ORDER BY t;
+SELECT sum(length(arr)), countIf(empty(arr)), countIf(has(arr, 't1')) FROM w;
+SELECT n, count() FROM w WHERE n IS NOT NULL GROUP BY n ORDER BY toUInt32(n) LIMIT 3;
+SELECT k, count() FROM w GROUP BY k HAVING count() > 14 ORDER BY count() DESC, k;
+SELECT toHour(dt) AS h, count() FROM w GROUP BY h ORDER BY h LIMIT 3;
+SELECT k, v FROM w WHERE s = 'name_1' ORDER BY v DESC LIMIT 3;
+SELECT * FROM w WHERE k = 3 AND dt > '2018-03-05 00:00:00' ORDER BY dt LIMIT 2;
+SELECT * FROM w WHERE d IN ('2018-03-02', '2018-03-03') ORDER BY k, dt LIMIT 2;
+SELECT * FROM w WHERE d = toDate('2018-03-02') AND k != 1 ORDER BY dt;
+SELECT any(s), anyLast(s) FROM (SELECT s FROM w ORDER BY dt);
+SELECT cityHash64(groupArray(k)) FROM (SELECT k FROM w ORDER BY k, dt);
+SELECT sum(cityHash64(d, dt, k, s)) FROM w;
+SELECT sum(cityHash64(*)) FROM (SELECT k, s FROM w);
+SELECT groupBitXor(cityHash64(k, s)) FROM w;
+SELECT hex(MD5(s)), lower(hex(SHA1(s))) FROM w WHERE k = 1 ORDER BY dt LIMIT 1;
+SELECT toInt32(v), toString(v), toUInt8(k), toFloat32(v), toDate(dt), toString(dt), CAST(v AS Int32), toInt32(toString(k)) FROM w WHERE k = 2 ORDER BY dt LIMIT 2;
+SELECT v, v * 3, v / 3, -v, v + k, round(v, 1), floor(v), ceil(v), sqrt(v), exp(v), log(v + 1), pow(v, 2) FROM w ORDER BY dt LIMIT 5;
+SELECT s || '!' , substring(s, 1, 4), upper(s), length(s), reverse(s), position(s, '_'), replaceAll(s, 'name', 'x'), splitByChar('_', s)[2] FROM w ORDER BY dt LIMIT 2;
+SELECT s LIKE 'name%', s NOT LIKE '%3', match(s, '[0-3]$'), extract(s, '[0-9]') FROM w ORDER BY dt LIMIT 2;
+SELECT if(k > 3, 'big', 'small') AS sz, count() FROM w GROUP BY sz ORDER BY sz;
+SELECT k, k IN (1, 2), k NOT IN (1, 2), k BETWEEN 1 AND 3 FROM w GROUP BY k ORDER BY k LIMIT 3;
+SELECT max(d) - min(d), max(dt) - min(dt) FROM w;
+SELECT d, count() FROM w GROUP BY d ORDER BY d LIMIT 2 OFFSET 1;
+SELECT 'total', count() FROM w UNION ALL SELECT 'k0', count() FROM w WHERE k = 0 UNION ALL SELECT 'k1', count() FROM w WHERE k = 1;
+SELECT * FROM (SELECT 1 AS a, 'x' AS b UNION ALL SELECT 2, 'y') ORDER BY a;
+SELECT name, type FROM system.columns WHERE table = 'w' AND database = 'default';
+SELECT name FROM system.columns WHERE table = 'w' ORDER BY name;
+SELECT groupArray(name), groupArray(type) FROM system.columns WHERE table = 'w';
+SELECT arrayJoin([1, 2, 3]) AS x, x * x ORDER BY x DESC;
+SELECT arrayJoin(arr) AS t, k FROM w ORDER BY t, k, dt LIMIT 2;
+SELECT k, length(groupArray(v)) FROM w GROUP BY k ORDER BY k LIMIT 2;
+SELECT sum(k) FROM w PREWHERE s = 'name_2' WHERE v > 1;
+SELECT s, k, v FROM w WHERE (s, k) IN (('name_1', 1), ('name_2', 2)) ORDER BY s, k, v;
+SELECT * FROM numbers(3) ORDER BY number DESC;
+SELECT max(number), sum(number) FROM numbers(1000);
+SELECT count() FROM system.numbers LIMIT 0;
+SELECT toDateTime('2018-01-01 12:00:00') AS x, x + 1, x - 1, x + INTERVAL 1 HOUR, toDate(x) + 1, x > toDate('2018-01-01');
+SELECT argMin(s, v), argMax((s, k), v) FROM w;
+SELECT sum(k = 1), sum(k > 2 AND s = 'name_1'), avg(k = 1) FROM w;
+SELECT sumIf(v, s = 'zzz'), avgIf(v, s = 'zzz'), maxIf(s, s = 'zzz'), countIf(s = 'zzz') FROM w;
+SELECT k FROM w WHERE k = 100;
+SELECT count() FROM w WHERE k = 100;
+SELECT sum(k), count() FROM w WHERE k = 100 GROUP BY s;
+SELECT 1 WHERE 0;
