@@ -20,10 +20,14 @@ from benchmarks.clickhouse import ClickHouse, clickhouse_directory, executable
 from benchmarks.cluster import Cluster
 from benchmarks.insert import small, worked_pair
 from benchmarks.traced import read_steps, slowest
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.zookeeper.keeper import Keeper
 from rmt_pipeline.zookeeper.paths import TablePaths
 
 SETTLE_S = 30.0
+
+Times = dict[str, tuple[int, int]]
+"""By the name of a part, when each of the two had it, in milliseconds."""
 
 
 def paced(count: int, rate: float, action: Callable[[int], object]) -> float:
@@ -46,7 +50,10 @@ def delays_ms(
     without: Collection[str] = (),
 ) -> list[int]:
     """Of the parts that both have, how much later the follower had each; ascending."""
-    times = times_of(keeper, table, leader, follower, without=without)
+    return _delays_ms(times_of(keeper, table, leader, follower, without=without))
+
+
+def _delays_ms(times: Times) -> list[int]:
     return sorted(there_ms - here_ms for here_ms, there_ms in times.values())
 
 
@@ -57,8 +64,8 @@ def times_of(
     follower: str,
     *,
     without: Collection[str] = (),
-) -> dict[str, tuple[int, int]]:
-    """Of the parts that both have, when each of the two had it, in milliseconds."""
+) -> Times:
+    """Of the parts that both have."""
     first, second = table.replica(leader), table.replica(follower)
     deadline = time.monotonic() + SETTLE_S
     while keeper.children(second.queue) and time.monotonic() < deadline:
@@ -80,6 +87,15 @@ def show(name: str, delays: list[int], rate: float, requests: float | None) -> N
     print(f"{name:24} {rate:8.0f} {p50:8.1f} {p99:8.1f} {len(delays):8} {asked}", flush=True)
 
 
+def show_times(name: str, times: Times, rate: float, requests: float) -> None:
+    """Of all parts, and of those that were inserted: results of merges bring no rows that are not
+    visible yet.
+    """
+    show(name, _delays_ms(times), rate, requests)
+    inserted = {part: both for part, both in times.items() if not PartName.parse(part).level}
+    show("  without merged parts", _delays_ms(inserted), rate, None)
+
+
 def ours(count: int, rate: float, shown: int) -> None:
     with worked_pair("busy", traced=bool(shown)) as (cluster, r1, table):
         for number in range(50):
@@ -92,9 +108,8 @@ def ours(count: int, rate: float, shown: int) -> None:
         before = cluster.requests()
         reached = paced(count, rate, lambda number: table.insert(small(1000 + number)))
         times = times_of(keeper, table.replica.table, "r1", "r2", without=old)
-        delays = sorted(there_ms - here_ms for here_ms, there_ms in times.values())
-        requests = (cluster.requests() - before - 2 * len(delays)) / count
-        show("ours, one client", delays, reached, requests)
+        requests = (cluster.requests() - before - 2 * len(times)) / count
+        show_times("ours, one client", times, reached, requests)
         if shown:
             by_delay = sorted(times.items(), key=lambda one: one[1][0] - one[1][1])
             slowest(
@@ -123,9 +138,9 @@ def ours(count: int, rate: float, shown: int) -> None:
         for thread in threads:
             thread.join()
         reached = (count // 4 * 4) / (time.perf_counter() - start)
-        delays = delays_ms(keeper, table.replica.table, "r1", "r2", without=old)
-        requests = (cluster.requests() - before - 2 * len(delays)) / (count // 4 * 4)
-        show("ours, four clients", delays, reached, requests)
+        times = times_of(keeper, table.replica.table, "r1", "r2", without=old)
+        requests = (cluster.requests() - before - 2 * len(times)) / (count // 4 * 4)
+        show_times("ours, four clients", times, reached, requests)
 
 
 def theirs(count: int, rate: float) -> None:
@@ -147,9 +162,9 @@ def theirs(count: int, rate: float) -> None:
                 rate,
                 lambda number: one.query(f"INSERT INTO busy VALUES ({number},'some text',1)"),
             )
-            delays = delays_ms(context.keeper(), TablePaths("/clickhouse/busy"), "r1", "r2")
-            requests = (cluster.requests() - before - 2 * len(delays)) / count
-            show("ClickHouse, one client", delays, reached, requests)
+            times = times_of(context.keeper(), TablePaths("/clickhouse/busy"), "r1", "r2")
+            requests = (cluster.requests() - before - 2 * len(times)) / count
+            show_times("ClickHouse, one client", times, reached, requests)
 
 
 def main() -> None:
