@@ -401,6 +401,14 @@ class TooManyPartitions(UserError):
     code = "TOO_MANY_PARTS"
 
 
+class TooManyColumns(UserError):
+    """The texts of a table's columns are more than one transaction of ZooKeeper can write. Make
+    fewer columns, or shorter types, defaults and comments.
+    """
+
+    code = "TOO_MANY_COLUMNS"
+
+
 class CannotAssignOptimize(UserError):
     """OPTIMIZE with `optimize_throw_if_noop` found nothing to merge. The message has the reason for
     each partition.

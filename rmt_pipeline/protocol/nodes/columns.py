@@ -1,11 +1,12 @@
 """The text of the node `columns` (spec §0.4.12), with a line for each column of a table or part."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import get_args
 
-from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.errors import Corruption, TooManyColumns
 from rmt_pipeline.protocol.reader import TextReader
 from rmt_pipeline.protocol.table import Column, DefaultKind
 from rmt_pipeline.protocol.text import escape, parse_decimal, quote, unescape, unquote
@@ -19,6 +20,19 @@ def columns_text(columns: Sequence[Column]) -> str:
     """The text of the node. `Column.codec` is what stands in the parentheses of CODEC(…)."""
     lines = "".join(_line(column) for column in columns)
     return f"columns format version: 1\n{len(columns)} columns:\n{lines}"
+
+
+def require_writable(columns: Sequence[Column], texts: Iterable[bytes]) -> None:
+    """Raise TooManyColumns if these texts, in which the columns are, are too much for one
+    transaction: ZooKeeper would drop the connection.
+    """
+    size = sum(map(len, texts))
+    if size > limits.NODE_BYTES_MAX:
+        raise TooManyColumns(
+            f"{len(columns)} columns, with their types, defaults and comments, need {size} bytes "
+            f"in one transaction of ZooKeeper, which takes {limits.NODE_BYTES_MAX}. Make fewer "
+            "columns (one Map in place of many, for instance), or shorten defaults and comments"
+        )
 
 
 def _line(column: Column) -> str:

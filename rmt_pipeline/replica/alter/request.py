@@ -28,7 +28,7 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import AlterMetadata
-from rmt_pipeline.protocol.nodes.columns import columns_text
+from rmt_pipeline.protocol.nodes.columns import columns_text, require_writable
 from rmt_pipeline.protocol.nodes.formats import MutationEntry
 from rmt_pipeline.protocol.nodes.metadata import metadata_text
 from rmt_pipeline.protocol.settings.query import QuerySettings
@@ -285,14 +285,9 @@ def _texts(
             commands=alter_text(altered.mutation),
             alter_version=definition.metadata_version,
         ).encode()
-    return AlterTexts(
-        metadata.encode(),
-        columns.encode(),
-        record.encode(),
-        encode(entry),
-        mutation,
-        next(iter(locks.values()), ""),
-    )
+    texts = (metadata.encode(), columns.encode(), record.encode(), encode(entry))
+    require_writable(definition.columns, (*texts, mutation or b""))
+    return AlterTexts(*texts, mutation, next(iter(locks.values()), ""))
 
 
 def _settled(

@@ -13,7 +13,7 @@ from rmt_pipeline.protocol.errors import (
     ReplicaAlreadyExists,
     ReplicaIsActive,
 )
-from rmt_pipeline.protocol.nodes.columns import columns_text, parse_columns
+from rmt_pipeline.protocol.nodes.columns import columns_text, parse_columns, require_writable
 from rmt_pipeline.protocol.nodes.metadata import (
     metadata_mismatch,
     metadata_text,
@@ -40,7 +40,8 @@ def create_replica(
     which includes the history of earlier ALTERs.
 
     `creator` identifies this call: repeated after a lost answer, it finds its own pristine replica
-    and succeeds. Raises MetadataMismatch, ReplicaAlreadyExists; nothing is left then.
+    and succeeds. Raises MetadataMismatch, ReplicaAlreadyExists, TooManyColumns; nothing is left
+    then.
     """
     table = TablePaths(definition.engine.zookeeper_path)
     ensure_ancestors(keeper, table.root)
@@ -76,6 +77,9 @@ def _create_first(
 ) -> bool:
     metadata = metadata_text(definition).encode()
     columns = columns_text(definition.columns).encode()
+    require_writable(
+        definition.columns, 2 * [metadata, columns]
+    )  # of the table and the replica
     name = definition.engine.replica
     try:
         keeper.multi(

@@ -24,9 +24,11 @@ from rmt_pipeline.protocol.errors import (
     DiskFull,
     MetadataMismatch,
     TableIsReadOnly,
+    TooManyColumns,
     UnknownColumn,
     UserError,
 )
+from rmt_pipeline.protocol.limits import NODE_BYTES_MAX
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column, ColumnChange, TableDefinition
@@ -175,6 +177,16 @@ def test_what_another_alter_made_impossible_is_refused(replicas):
     alter(replicas, "r2", DropColumn("x"))
     with pytest.raises(ColumnNotFound, match="no column x"):
         alter(replicas, "r1", DropColumn("x"), work=lambda: take_up(replicas, "r1"))
+
+
+def test_columns_that_are_too_much_for_one_transaction_are_refused(replicas):
+    """ZooKeeper would drop the connection, at each try."""
+    size = NODE_BYTES_MAX // 2
+    with pytest.raises(TooManyColumns, match=rf"^2 columns, .* which takes {NODE_BYTES_MAX}\."):
+        alter(replicas, "r1", AddColumn(Column("x", "Int8", comment="c" * size)))
+    alter(replicas, "r1", ADDED)
+    take_up(replicas, "r1")
+    assert [one.name for one in replicas["r1"].definition.columns] == ["n", "x"]
 
 
 def test_a_replica_that_is_behind_says_so_and_changes_nothing(replicas):

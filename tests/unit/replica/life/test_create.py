@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.protocol.errors import Conflict, MetadataMismatch
+from rmt_pipeline.protocol.errors import Conflict, MetadataMismatch, TooManyColumns
+from rmt_pipeline.protocol.limits import NODE_BYTES_MAX
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.life.create import create_replica, ensure_ancestors
 from rmt_pipeline.replica.life.drop import drop_dead_replica, drop_replica
@@ -51,6 +52,14 @@ def test_a_table_that_was_made_anew_meanwhile_is_looked_at_again(
         ):
             create_replica(keeper, definition_of("r3"), b"r3")
         assert keeper.children(TABLE.replicas) == ["r1"]
+
+
+def test_columns_that_are_too_much_for_one_transaction_make_no_table() -> None:
+    keeper = FakeZooKeeper(StillClock()).connect()
+    wide = definition_of("r1", [Column("n", "Int8", comment="c" * (NODE_BYTES_MAX // 2))])
+    with pytest.raises(TooManyColumns, match=r"^1 columns, .* Make fewer columns"):
+        create_replica(keeper, wide, b"r1")
+    assert keeper.exists(ROOT) is None
 
 
 def test_nor_does_one_join_it_that_is_restored_late(tmp_path: Path) -> None:
