@@ -5,14 +5,15 @@ from contextlib import suppress
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import Conflict, ReplicaRetired, YetToDrop
-from rmt_pipeline.protocol.log.entry import LogEntry, drop_range_of, partitions_about
+from rmt_pipeline.protocol.log.entry import LogEntry, drop_range_of, parts_brought
 from rmt_pipeline.protocol.parts.holdings import Holdings
+from rmt_pipeline.protocol.parts.index import PartIndex
 from rmt_pipeline.replica.pull_log import Pulled, PutOff, pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.wait import WAIT_SLICE_S
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.keeper import Check, Op
-from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, parts_now, sweep_snapshot
+from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, sweep_snapshot
 
 
 def caught_up(replica: Replica, put_off: PutOff | None = None) -> tuple[Pulled, QueueSnapshot]:
@@ -89,15 +90,21 @@ def nothing_to_drop(replica: Replica, partitions: Collection[str]) -> list[Op]:
 
 
 def require_dropped(replica: Replica, partitions: Collection[str] | None) -> None:
-    """Raise YetToDrop if the replica has parts of these partitions that a drop in the log takes."""
-    there = parts_now(replica.keeper, replica.paths, replica.memory.queue)
-    if partitions is not None and not any(map(there.names, partitions)):
-        return
+    """Raise YetToDrop if the replica has parts of these partitions that a drop in the log takes, or
+    may get some before that: what is being fetched when the drop is decided still comes.
+    """
     put_off = None if partitions is None else PutOff(frozenset(partitions))
     _, snapshot = caught_up(replica, put_off)
+    coming = PartIndex()
     for node, entry in snapshot.entries.items():
-        is_meant = partitions is None or not partitions_about(entry).isdisjoint(partitions)
-        if is_meant and takes_some(entry, snapshot.parts):
+        for part in parts_brought(entry):
+            coming.add(part, node)
+    for node, entry in snapshot.entries.items():
+        dropped = drop_range_of(entry)
+        if dropped is None or not (partitions is None or dropped.partition in partitions):
+            continue
+        comes = any(dropped.contains(part) for part, _ in coming.overlapping(dropped))
+        if comes or takes_some(entry, snapshot.parts):
             raise YetToDrop(
                 f"{replica} has yet to carry out {node}, which drops what is there; nothing was "
                 "changed. Try again when it has: SYSTEM SYNC REPLICA waits for it, "

@@ -1249,6 +1249,30 @@ MUTANTS: tuple[LineMutant, ...] = (
         "::test_an_attach_without_an_answer_that_is_said_again_attaches_once",
     ),
     LineMutant(
+        "attach: a commit of who died may still land",
+        f"{REPLICA}/partitions/attach.py",
+        "        replica.keeper.multi([SetData(replica.table.alter_partition_version)])\n",
+        "",
+        "tests/unit/replica/partitions/test_attach.py"
+        "::test_a_commit_that_arrives_after_its_process_has_died_is_not_beside_what_is_said_again",
+    ),
+    LineMutant(
+        "attach: an undo is decided after the look",
+        f"{REPLICA}/partitions/undo.py",
+        "    ops.append(SetData(replica.table.alter_partition_version))",
+        "    ",
+        "tests/unit/replica/partitions/test_what_came_after.py"
+        "::test_nothing_is_attached_beside_an_insert_that_is_yet_to_be_undone",
+    ),
+    LineMutant(
+        "attach: what is being fetched is not what a drop takes",
+        f"{REPLICA}/caught_up.py",
+        "        if comes or takes_some(",
+        "        if takes_some(",
+        "tests/unit/replica/partitions/test_what_came_after.py"
+        "::test_nor_beside_a_part_that_is_being_fetched_and_was_dropped_meanwhile",
+    ),
+    LineMutant(
         "attach: a drop is decided after the look",
         f"{REPLICA}/caught_up.py",
         "    return [Check(path, version)]\n",

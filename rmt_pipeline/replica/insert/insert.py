@@ -294,8 +294,7 @@ class Insertion:
         in the table already.
         """
         blocks = [block for group in batch for block in group.blocks]
-        insertable, partitions = _not_lost(replica), [group.partition for group in batch]
-        fence = nothing_to_drop(replica, partitions) if self.command_id else ()
+        insertable = _not_lost(replica)
         locks = self._allocate(replica, blocks) if blocks else []
         if locks is None:
             return
@@ -305,7 +304,7 @@ class Insertion:
         try:
             if note is not None:
                 replica.store.marks.note_commit(insert_id, note)
-            commits = self._publish(replica, blocks, locks)
+            commits, fence = self._publish(replica, batch, locks)
         except BaseException:
             give_back(replica.keeper, [Stray(lock) for lock in locks])
             if note is not None:
@@ -473,12 +472,15 @@ class Insertion:
     # --- disk ---
 
     def _publish(
-        self, replica: Replica, blocks: Sequence[StagedBlock], locks: Sequence[str]
-    ) -> tuple[tuple[StagedBlock, BlockCommit], ...]:
+        self, replica: Replica, batch: Sequence[PartitionBlocks], locks: Sequence[str]
+    ) -> tuple[tuple[tuple[StagedBlock, BlockCommit], ...], Sequence[Op]]:
         """Publish the staged parts on the disk, under the names that their block numbers give them.
-        This comes before the commit, so that a part which ZooKeeper promises is on the disk.
+        This comes before the commit, so that a part which ZooKeeper promises is on the disk. An
+        ATTACH then looks whether something is to be dropped, and returns what asserts that nothing
+        is. It looks last, as other commands go on while it publishes, which may take seconds.
         """
         create_time = int(replica.clock.now_s())
+        blocks = [block for group in batch for block in group.blocks]
         commits = [
             (block, commit_of(replica, block, lock, create_time, self.waits))
             for block, lock in zip(blocks, locks, strict=True)
@@ -487,12 +489,14 @@ class Insertion:
             replica.store.publish_all(
                 [(block.staged, commit.part) for block, commit in commits]
             )
+            partitions = [group.partition for group in batch]
+            fence = nothing_to_drop(replica, partitions) if self.command_id else ()
         except BaseException:
             if replica.is_there():
                 for block, commit in commits:
                     replica.store.withdraw(commit.part, block.staged)
             raise
-        return tuple(commits)
+        return tuple(commits), fence
 
     def _withdraw(self, replica: Replica) -> None:
         """Turn the published parts back into staged ones: their commit will never land."""

@@ -33,6 +33,7 @@ from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.system import Waker
+from rmt_pipeline.zookeeper.keeper import SetData
 
 LOOK_BACK = 1000  # how many of the last log entries are searched for those just written
 TOGETHER_MAX = 500  # how many parts go into one commit
@@ -173,9 +174,13 @@ def _give_back(
     """Give parts that an ATTACH which died, or got no answer, had taken their names back, so that
     they can be attached again. But those that it had committed, with or without a block id, are
     removed: those of them that are meant are returned, as in `Attached.already`.
+
+    A commit that a process sent before it died may be on its way. It asserts a version, which is
+    changed before it is looked what landed, so it does not land any more (`nothing_to_drop`).
     """
     detached, already = replica.store.detached_parts, list[tuple[str, str]]()
     for died in detached.died():
+        replica.keeper.multi([SetData(replica.table.alter_partition_version)])
         found = None
         with suppress(Corruption, MissingPart):
             found = attached_as(replica, died)

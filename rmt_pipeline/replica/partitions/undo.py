@@ -376,6 +376,7 @@ def _of_lines(
         is_lost_version=found.view.is_lost_version,
     )
     rows = frozenset(row for line in lines for row in line.rows)
+    ops.append(SetData(replica.table.alter_partition_version))  # see `nothing_to_drop`
     ops += take_out(replica, insert_id, known.record, known.version, rows)
     forgotten = (
         what_to_forget(replica, some.plan.parts, are_lost=True, but=insert_id)

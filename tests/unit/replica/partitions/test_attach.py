@@ -15,13 +15,15 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.partitions.attach import BadDetachedPart
 from rmt_pipeline.replica.partitions.detached import detached_directories, why_kept
+from rmt_pipeline.replica.replica import Memory
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.store.detached import DetachedParts
 from rmt_pipeline.store.dropped import DroppedRanges
 from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.zookeeper.keeper import Refused
 from tests.support.hosts import Died
 from tests.support.local_replicas import Replicas, partitioned
-from tests.support.lost_answers import faulty, logs
+from tests.support.lost_answers import allocates, before, faulty, logs
 from tests.support.partitioned import clean_up, merge, rows
 
 NOW = QuerySettings(alter_sync=0)
@@ -258,6 +260,58 @@ def test_an_attach_without_an_answer_that_is_said_again_attaches_once(
     replicas.work_off()
     assert rows(replicas, "r1") == rows(replicas, "r2") == ALL
     assert replicas.stores["r1"].detached() == []
+
+
+@pytest.mark.parametrize("deduplicate", [False, True])
+def test_a_commit_that_arrives_after_its_process_has_died_is_not_beside_what_is_said_again(
+    replicas, monkeypatch, *, deduplicate: bool
+):
+    """Its session has not ended: the locks of its numbers are still there."""
+    first, settings, late = replicas["r1"], replace(NOW, insert_deduplicate=deduplicate), []
+    multi = first.keeper.multi
+
+    def dies(ops):
+        if any(map(logs, ops)):
+            late.append(ops)
+            raise Died
+        return multi(ops)
+
+    with monkeypatch.context() as dying:
+        dying.setattr(first.keeper, "multi", dies)
+        with pytest.raises(Died):
+            replicas.table("r1").attach("1", settings=settings)
+
+    def arrives():
+        with pytest.raises(Refused):
+            replicas.zookeeper.commit(first.keeper.session_id, late.pop())
+
+    second = replace(first, keeper=replicas.zookeeper.connect(), memory=Memory())
+    replicas._replicas["r1"] = second
+    with before(second.keeper, allocates, arrives):
+        assert len(replicas.table("r1").attach("1", settings=settings).parts) == 2
+    assert late == []
+    replicas.work_off()
+    assert rows(replicas, "r1") == rows(replicas, "r2") == ALL
+
+
+def test_an_attach_that_died_behind_its_commit_is_found_by_who_sees_zookeeper_late(
+    replicas, monkeypatch
+):
+    """The next process reads from a server of ZooKeeper that has yet to hear of the commit."""
+    first, settings = replicas["r1"], replace(NOW, insert_deduplicate=False)
+    for file in Path(first.store.disk.local_path("")).rglob("*.parquet"):
+        os.utime(file, (1, 1))  # as above
+    second = replace(
+        first, keeper=replicas.zookeeper.connect(lag=lambda behind: behind), memory=Memory()
+    )
+    with monkeypatch.context() as dying:
+        dying.setattr(DetachedParts, "remove", Mock(side_effect=Died))
+        with pytest.raises(Died):
+            replicas.table("r1").attach("1", settings=settings)
+    replicas._replicas["r1"] = second
+    assert len(replicas.table("r1").attach("1", settings=settings).already) == 2
+    replicas.work_off()
+    assert rows(replicas, "r1") == rows(replicas, "r2") == ALL
 
 
 @pytest.mark.parametrize("together", [2, 3, 4, 5, 6])

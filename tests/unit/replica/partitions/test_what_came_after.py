@@ -4,6 +4,7 @@ that is behind.
 
 import errno
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -15,8 +16,8 @@ from rmt_pipeline.replica.partitions import attach as attaching
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.sql.system.replication import queue_of
 from rmt_pipeline.zookeeper.keeper import Delete, SetData
-from tests.support.local_replicas import Replicas, partitioned
-from tests.support.lost_answers import allocates, before, faulty
+from tests.support.local_replicas import DirectPeers, Replicas, partitioned
+from tests.support.lost_answers import before, faulty, logs
 from tests.support.partitioned import insert, rows
 
 NOW = QuerySettings(alter_sync=0)
@@ -172,7 +173,7 @@ def test_nor_if_the_detach_is_decided_after_the_look(replicas, what):
                 replicas.table("r2").drop_part(part, detach=True, settings=NOW)
 
     with (
-        before(replicas["r1"].keeper, allocates, by_another),
+        before(replicas["r1"].keeper, logs, by_another),
         pytest.raises(Unavailable, match=r"has yet to carry out queue-\d+, which drops"),
     ):
         replicas.table("r1").attach("1")
@@ -188,10 +189,75 @@ def test_a_drop_elsewhere_meanwhile_is_no_reason_to_attach_nothing(replicas):
     def by_another():
         replicas.table("r2").drop_partitions(["2"], settings=NOW)
 
-    with before(replicas["r1"].keeper, allocates, by_another):
+    with before(replicas["r1"].keeper, logs, by_another):
         assert len(replicas.table("r1").attach("1").parts) == 2
     replicas.work_off()
     assert rows(replicas, "r1") == rows(replicas, "r2") == OLD
+
+
+def test_drops_elsewhere_that_come_as_often_as_it_publishes_do_not_hold_it_up(
+    replicas, monkeypatch
+):
+    """Partitions are replaced all the time. To publish some hundred parts takes seconds."""
+    insert(replicas, (2, 2))
+    replicas.table("r1").drop_partitions(["1"], detach=True, settings=NOW)
+    replicas.work_off()
+    publish, published = replicas.stores["r1"].publish_all, []
+
+    def slowly(parts):
+        published.append(len(parts))
+        if len(published) < 4:
+            replicas.table("r2").drop_partitions(["2"], settings=NOW)
+        return publish(parts)
+
+    monkeypatch.setattr(replicas.stores["r1"], "publish_all", slowly)
+    assert len(replicas.table("r1").attach("1").parts) == 2
+    assert published == [2]
+
+
+def test_nothing_is_attached_beside_an_insert_that_is_yet_to_be_undone(replicas):
+    """P14. The undo is decided after the look."""
+    replicas.table("r1").drop_partitions(["1"], detach=True, settings=NOW)
+    replicas.work_off()
+    undone = insert(replicas, (1, 5), at="r2")
+    replicas.work_off()
+
+    def by_another():
+        replicas.table("r2").undo(undone.insert_id, settings=NOW)
+
+    with (
+        before(replicas["r1"].keeper, logs, by_another),
+        pytest.raises(Unavailable, match=r"has yet to carry out queue-\d+, which drops"),
+    ):
+        replicas.table("r1").attach("1")
+    assert rows(replicas, "r1") == [(1, 5)]
+    replicas.work_off()
+    replicas.table("r1").attach("1")
+    assert rows(replicas, "r1") == OLD
+
+
+def test_nor_beside_a_part_that_is_being_fetched_and_was_dropped_meanwhile(
+    replicas, monkeypatch
+):
+    """P14. Nothing of the partition is here when ATTACH looks, but it comes."""
+    replicas.table("r1").drop_partitions(["1"], detach=True, settings=NOW)
+    replicas.work_off()
+    insert(replicas, (1, 5), at="r2")
+    fetch = DirectPeers.fetch
+
+    def meanwhile(peers, requests, store):
+        monkeypatch.setattr(DirectPeers, "fetch", fetch)
+        replicas.table("r2").drop_partitions(["1"], settings=NOW)
+        with pytest.raises(Unavailable, match=r"has yet to carry out queue-\d+, which drops"):
+            replicas.table("r1").attach("1", settings=replace(NOW, receive_timeout=0))
+        return fetch(peers, requests, store)
+
+    monkeypatch.setattr(DirectPeers, "fetch", meanwhile)
+    replicas.step("r1", "fetch")
+    assert rows(replicas, "r1") == [(1, 5)]
+    replicas.work_off()
+    replicas.table("r1").attach("1")
+    assert rows(replicas, "r1") == OLD
 
 
 def test_an_attach_waits_for_the_detach(replicas):
