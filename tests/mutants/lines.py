@@ -2064,8 +2064,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "aside: a merge now and then starts a process",
         ASIDE,
-        "            if now_s - last_s < BUSY_S:\n",
-        "            if True:\n",
+        "            if now_s - last_s < BUSY_S and now_s >=",
+        "            if now_s >=",
         ASIDE_TESTS,
     ),
     LineMutant(
