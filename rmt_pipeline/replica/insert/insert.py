@@ -447,7 +447,7 @@ class Insertion:
         tagged: Tagged,
         refused: Refused,
     ) -> None:
-        """Return if another round can succeed; otherwise raise what the caller must know."""
+        """As `_explain_allocation`."""
         purpose, index = tagged.culprit(refused)
         match meaning.interpret_commit(refused.kind.value, purpose, index):
             case meaning.DuplicateInsert() | meaning.InsertMoved():
@@ -474,10 +474,9 @@ class Insertion:
     def _publish(
         self, replica: Replica, batch: Sequence[PartitionBlocks], locks: Sequence[str]
     ) -> tuple[tuple[tuple[StagedBlock, BlockCommit], ...], Sequence[Op]]:
-        """Publish the staged parts on the disk, under the names that their block numbers give them.
-        This comes before the commit, so that a part which ZooKeeper promises is on the disk. An
-        ATTACH then looks whether something is to be dropped, and returns what asserts that nothing
-        is. It looks last, as other commands go on while it publishes, which may take seconds.
+        """Publish the staged parts on the disk, under the names that their block numbers give them:
+        a part that ZooKeeper promises is there. An ATTACH then looks for drops, last, as publishing
+        may take seconds, and returns what asserts that there are none.
         """
         create_time = int(replica.clock.now_s())
         blocks = [block for group in batch for block in group.blocks]
@@ -543,8 +542,7 @@ class Insertion:
     # --- a commit of unknown result ---
 
     def _settle(self, replica: Replica) -> None:
-        """Find out whether the commit that got no answer landed; if it did not, make sure it never
-        will.
+        """Find out whether the commit without an answer landed; if not, make sure it never will.
 
         The commit deletes its locks, and so does the multi that is sent here: only one of the two
         can succeed. Raises OutcomeUnknown if this multi gets no answer either: the question stays
@@ -713,9 +711,7 @@ class Insertion:
         group.discard(replica.store)
 
     def _look_for_ids(self, groups: Iterable[PartitionBlocks]) -> None:
-        """Commit again the blocks that were found by their ids: one of them may have left the
-        table.
-        """
+        """Commit again the blocks that were found by their ids: some may have left the table."""
         for group in groups:
             parts = [PartName.try_parse(there.part) for _, there in group.there]
             if self.waits is not None:
