@@ -8,10 +8,12 @@ import os
 import socket
 import threading
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 
 READ_PATIENCE_S = 3.0  # for ZooKeeper; then a reader goes on from what the server last knew
 AWAY_S = 5.0  # after a wait in vain, readers do not wait again for so long
+LOOKED_FOR = 2  # directories of tables, for each table more
 
 
 class ServerContext:
@@ -82,7 +85,7 @@ class ServerContext:
         self._away_until_s = float("-inf")
         self._away_because = ""
         self._replicas: dict[str, Replica] = {}
-        self._stores: dict[Path, PartStore] = {}
+        self._stores: OrderedDict[Path, PartStore] = OrderedDict()
         self._definitions: dict[str, tuple[CatalogVersion, TableDefinition]] = {}
         self._tables: tuple[CatalogVersion, list[Table]] | None = None
         self._renewed = RenewedConfig(config, server)
@@ -365,9 +368,14 @@ class ServerContext:
     def _forget_gone(self) -> None:
         """Let go of what is remembered of tables whose directories other processes have removed.
         Their stores stay: a new one, for who still works such a table, would make its directory
-        again.
+        again. A few tables are looked for each time, in turn: looking for all of them would make
+        the start of a process with thousands of tables slow.
         """
-        gone = [store for directory, store in self._stores.items() if not directory.exists()]
+        gone = []
+        for directory in [*islice(self._stores, LOOKED_FOR)]:
+            self._stores.move_to_end(directory)
+            if not directory.exists():
+                gone.append(self._stores[directory])
         for store in gone:
             store.forget_all()
         for key, replica in [*self._replicas.items()]:

@@ -370,21 +370,21 @@ class LocalDisk:
         be synced. Raises OSError, DiskFull if the bytes of a file of these were lost.
         """
         libc = _libc_with_syncfs()
-        if libc is None or _dirty_bytes() > _DIRTY_BYTES_MAX:
-            return False
         directories: dict[int, str] = {}
         for path, _ in trees:
             with contextlib.suppress(FileNotFoundError):
                 found = self.local_path(path)
                 directories.setdefault(os.stat(found).st_dev, found)
         try:
+            if libc is None or _dirty_bytes() > _DIRTY_BYTES_MAX:
+                return False
             if not all(_sync_file_system(libc, one) for one in directories.values()):
                 return False
         except OSError:  # perhaps of a file of others: an fsync of each of ours tells
             return False
         for path, names in trees:
-            with contextlib.suppress(FileNotFoundError):
-                for name in names:
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
                     _require_written(libc, self.local_path(f"{path}/{name}"))
         return True
 
@@ -627,6 +627,7 @@ def _sync_file_system(libc: "ctypes.CDLL", directory: str) -> bool:
         if ctypes.c_long.from_buffer(about).value & 0xFFFFFFFF not in _SURE_FILE_SYSTEMS:
             return False
         _checked(libc.syncfs(descriptor), directory)
+        os.fsync(descriptor)  # ext2, or ext4 without a journal, left names in the disk's cache
     finally:
         os.close(descriptor)
     return True

@@ -4,6 +4,7 @@ name in claims.
 
 import os
 import socket
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -161,6 +162,18 @@ def test_nothing_is_kept_of_tables_that_another_process_dropped(session, server)
     assert server.table("b").definition.uuid in server._replicas
     assert table.store.names() == frozenset(), "its directory was not made again"
     assert not Path(table.store.disk.local_path("")).exists()
+
+
+def test_a_table_more_is_not_looked_for_with_all_others(server, monkeypatch):
+    """A server with ten thousand tables would look for a directory fifty million times."""
+    looked_at = []
+    monkeypatch.setattr(
+        Path, "exists", lambda path: looked_at.append(path) or path.is_dir()
+    )
+    table = server.table("a").definition
+    for number in range(100):
+        server.store(replace(table, name=f"t{number}", uuid=str(uuid.UUID(int=number))))
+    assert len(looked_at) <= 3 * 100
 
 
 def _accepted(sender: Sender) -> list[_Visitor]:

@@ -99,8 +99,9 @@ class Aside:
 
     def _start(self) -> None:
         ours, theirs = Pipe()
-        with socket.socket(fileno=os.dup(ours.fileno())) as pipe:  # else a send waits for ever
-            pipe.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(PATIENCE_S))
+        with socket.socket(fileno=os.dup(ours.fileno())) as pipe:
+            for way in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):  # else half a message may wait
+                pipe.setsockopt(socket.SOL_SOCKET, way, _timeval(PATIENCE_S))
         command = [sys.executable, "-m", __name__, str(theirs.fileno()), str(self._idle_s)]
         with theirs, suppress(Unavailable):
             self._child = Child(command, pass_fds=[theirs.fileno()])

@@ -116,6 +116,52 @@ def test_where_that_is_not_sure_each_file_is_synced(
     assert found.one_by_one == found.each
 
 
+def test_the_cache_of_the_disk_is_emptied_after_all_was_written(
+    published: Callable[..., Published], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An fsync does so. A syncfs of ext2, or of ext4 without a journal, leaves it to the disk when
+    it writes the names of files.
+    """
+    libc = FakeLibc()
+    found = published(libc)
+    emptied = []
+    monkeypatch.setattr(
+        disk_module.os, "fsync", lambda one: emptied.append((_path_of(one), [*libc.synced]))
+    )
+    found.publish(MANY)
+    [directory] = libc.synced
+    assert emptied == [(directory, [directory])]
+
+
+def test_where_nothing_tells_what_others_write_each_file_is_synced(
+    published: Callable[..., Published], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container without /proc."""
+    unpatched = disk_module._dirty_bytes
+    found = published(FakeLibc())
+    monkeypatch.setattr(disk_module, "_dirty_bytes", unpatched)
+
+    def no_such_file(*_: Any, **__: Any) -> None:
+        raise FileNotFoundError
+
+    with monkeypatch.context() as no_proc:
+        no_proc.setattr(disk_module, "open", no_such_file, raising=False)
+        found.publish(MANY)
+    assert found.one_by_one == found.each
+
+
+def test_a_file_beside_one_that_is_gone_is_asked_for_its_error(tmp_path: Path) -> None:
+    libc, disk = FakeLibc(), LocalDisk(tmp_path)
+    trees = [(f"t{number}", ["gone", "f"]) for number in range(20)]
+    for directory, _ in trees:
+        disk.make_directory(directory)
+        disk.write(f"{directory}/f", [b"1"])
+    with pytest.MonkeyPatch.context() as patch:
+        Published(tmp_path, libc, patch)
+        disk.fsync_trees(trees)
+    assert {*libc.looked_at} == {str(tmp_path / one / "f") for one, _ in trees}
+
+
 def test_few_parts_are_synced_one_by_one(published: Callable[..., Published]) -> None:
     libc = FakeLibc()
     found = published(libc)

@@ -2,7 +2,9 @@
 
 import os
 import signal
+import struct
 from collections.abc import Iterator
+from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
@@ -113,6 +115,27 @@ def test_a_frozen_process_does_not_take_more_than_fits_into_a_pipe(
     with monkeypatch.context() as many:
         many.setattr(asides.pickle, "dumps", lambda _: bytes(8 << 20))
         done = aside.run(after)
+    assert [type(one) for one in done] == [UnitDone]
+    assert aside._child is None
+
+
+def test_a_process_that_freezes_within_an_answer_is_not_waited_for(
+    tmp_path, aside, monkeypatch
+):
+    """Of a table with many columns an answer is larger than what is written at once."""
+    monkeypatch.setattr(asides, "PATIENCE_S", 0.1)
+    its_ends = []
+
+    def pipe():
+        ours, theirs = Pipe()
+        its_ends.append(os.dup(theirs.fileno()))
+        return ours, theirs
+
+    monkeypatch.setattr(asides, "Pipe", pipe)
+    os.kill(running(aside, tmp_path), signal.SIGSTOP)
+    os.write(its_ends[0], struct.pack("!i", 1000) + b"half of it")
+    done = aside.run(units(tmp_path / "after"))
+    os.close(its_ends[0])
     assert [type(one) for one in done] == [UnitDone]
     assert aside._child is None
 
