@@ -622,9 +622,9 @@ def _rows_of(
     metadata: Mapping[str, Any],
 ) -> str:
     """A condition for the rows of these partitions, which need not be consecutive; empty when that
-    is all rows. Partitions in a time zone begin at its midnights: of a column of times those are
-    moments, and of a column of days they are the days that the calendar there shows. Raises
-    UserError for a `partition_expr` that is no expression of the table's columns.
+    is all rows. Partitions in a time zone begin at its midnights: of a column of times, or of seconds
+    since 1970, those are moments, and of a column of days they are the days that the calendar there
+    shows. Raises UserError for a `partition_expr` that is no expression of the table's columns.
     """
     expression = metadata.get(PARTITION_METADATA)
     if not keys or not expression:
@@ -632,7 +632,7 @@ def _rows_of(
     partitions = context.asset_partitions_def
     if isinstance(partitions, dg.TimeWindowPartitionsDefinition):
         windows = _windows([partitions.time_window_for_partition_key(key) for key in keys])
-        is_moment = compiled(str(expression), table.definition.columns).type.is_time
+        is_moment = not compiled(str(expression), table.definition.columns).type.is_date
         return " OR ".join(
             f"({expression} >= {_literal(window.start, is_moment=is_moment)} AND "
             f"{expression} < {_literal(window.end, is_moment=is_moment)})"
@@ -642,10 +642,12 @@ def _rows_of(
 
 
 def _windows(each: Sequence[dg.TimeWindow]) -> list[dg.TimeWindow]:
-    """The same windows of time, with consecutive ones joined."""
+    """The same windows of time, with consecutive ones joined. Moments are compared: Python compares
+    two times of one zone as clocks show them, and an hour in autumn is shown twice.
+    """
     found: list[dg.TimeWindow] = []
-    for window in sorted(each, key=lambda window: window.start):
-        if found and window.start == found[-1].end:
+    for window in sorted(each, key=lambda window: window.start.timestamp()):
+        if found and window.start.timestamp() == found[-1].end.timestamp():
             found[-1] = dg.TimeWindow(found[-1].start, window.end)
         else:
             found.append(window)

@@ -1,12 +1,13 @@
 """Which rows of a table are of a partition of time, with real servers."""
 
+import datetime as dt
 from dataclasses import dataclass
 
 import dagster as dg
 import pyarrow as pa
 import pytest
 
-from rmt_pipeline.dagster import RmtIOManager
+from rmt_pipeline.dagster import RmtIOManager, io_manager
 from rmt_pipeline.sql.run.session import Session
 from tests.support.site import Site
 
@@ -33,6 +34,13 @@ MOMENTS = Case(
     ["2026-01-05 04:59:59", "2026-01-06 05:00:00"],
 )
 DAYS = Case(NEW_YORK, "2026-01-05", "Date", ["2026-01-05"], ["2026-01-04", "2026-01-06"])
+SECONDS = Case(
+    NEW_YORK,
+    "2026-01-05",
+    "UInt32",
+    ["1767589200", "1767675599"],
+    ["1767589199", "1767675600"],
+)
 BEFORE_1970 = Case(
     MONTHS,
     "1950-03-01",
@@ -42,7 +50,9 @@ BEFORE_1970 = Case(
 )
 
 
-@pytest.mark.parametrize("case", [MOMENTS, DAYS, BEFORE_1970], ids=lambda case: case.kind)
+@pytest.mark.parametrize(
+    "case", [MOMENTS, SECONDS, DAYS, BEFORE_1970], ids=lambda case: case.kind
+)
 def test_a_partition_is_read_and_replaced_whatever_its_zone_and_century(
     site: Site, case: Case
 ) -> None:
@@ -58,7 +68,8 @@ def test_a_partition_is_read_and_replaced_whatever_its_zone_and_century(
         metadata={"partition_expr": "at", "rmt/write": "replace"},
     )
     def timed() -> pa.Table:
-        return pa.table({"at": case.of_it[-1:], "id": [7]})
+        last = case.of_it[-1]
+        return pa.table({"at": [int(last) if last.isdigit() else last], "id": [7]})
 
     @dg.asset(partitions_def=case.partitions)
     def downstream(timed: list) -> None:  # type: ignore[type-arg]
@@ -66,12 +77,12 @@ def test_a_partition_is_read_and_replaced_whatever_its_zone_and_century(
 
     try:
         session.execute(f"INSERT INTO timed VALUES {values}")
-        io_manager = RmtIOManager(server="r1", config_path=str(site.config.path))
+        manager = RmtIOManager(server="r1", config_path=str(site.config.path))
         with dg.instance_for_test() as instance:
             for selection in ([downstream], [timed, downstream]):
                 dg.materialize(
                     [timed, downstream],
-                    resources={"io_manager": io_manager},
+                    resources={"io_manager": manager},
                     instance=instance,
                     selection=selection,
                     partition_key=case.key,
@@ -80,3 +91,23 @@ def test_a_partition_is_read_and_replaced_whatever_its_zone_and_century(
         assert site.r1.table("timed").dataset().count_rows() == len(case.others) + 1
     finally:
         site.r1.drop_table("default", "timed")
+
+
+def test_hours_round_one_that_a_clock_shows_twice_are_not_joined_across_it() -> None:
+    """Else a run that replaces the two would delete the hour between them."""
+    hours = dg.HourlyPartitionsDefinition("2026-01-01-00:00", timezone="America/New_York")
+    before, twice, again = (
+        hours.time_window_for_partition_key(f"2026-11-01-{key}")
+        for key in ("00:00", "01:00", "01:00-0500")
+    )
+    assert _moments([again, before]) == [(4, 5), (6, 7)]
+    assert _moments([again, twice, before]) == [(4, 7)]
+    assert _moments([again, twice]) == [(5, 7)]
+
+
+def _moments(windows: list[dg.TimeWindow]) -> list[tuple[int, int]]:
+    """The hours of UTC in which the joined windows begin and end."""
+    return [
+        (window.start.astimezone(dt.UTC).hour, window.end.astimezone(dt.UTC).hour)
+        for window in io_manager._windows(windows)
+    ]

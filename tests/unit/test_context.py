@@ -167,9 +167,7 @@ def test_nothing_is_kept_of_tables_that_another_process_dropped(session, server)
 def test_a_table_more_is_not_looked_for_with_all_others(server, monkeypatch):
     """A server with ten thousand tables would look for a directory fifty million times."""
     looked_at = []
-    monkeypatch.setattr(
-        Path, "exists", lambda path: looked_at.append(path) or path.is_dir()
-    )
+    monkeypatch.setattr(Path, "exists", lambda path: looked_at.append(path) or path.is_dir())
     table = server.table("a").definition
     for number in range(100):
         server.store(replace(table, name=f"t{number}", uuid=str(uuid.UUID(int=number))))
