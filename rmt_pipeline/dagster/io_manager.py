@@ -624,7 +624,8 @@ def _rows_of(
     """A condition for the rows of these partitions, which need not be consecutive; empty when that
     is all rows. Partitions in a time zone begin at its midnights: of a column of times, or of
     seconds since 1970, those are moments, and of a column of days they are the days that the
-    calendar there shows. Raises UserError for a `partition_expr` that is no expression of the table's columns.
+    calendar there shows. Raises UserError for a `partition_expr` that is no expression of the
+    table's columns.
     """
     expression = metadata.get(PARTITION_METADATA)
     if not keys or not expression:
