@@ -82,6 +82,7 @@ def open_table(
     queued: Sequence[tuple[ReplicaPaths, bytes]],
     *,
     log: int,
+    not_lost: Mapping[str, int],
     gone: Sequence[str],
 ) -> list[Op]:
     """Open the restored table: its replicas may become active.
@@ -95,14 +96,15 @@ def open_table(
     its version changes: a merge that a worker chose among the parts of its replica alone is
     refused, since it may go across parts of others. And `is_lost` gets a new version: a worker that
     saw nothing left to do for a mutation, which an older copy of ZooKeeper knows, had not seen what
-    comes from others.
+    comes from others. `not_lost` has the paths and versions of those that say "0": a replica whose
+    drop has begun stays lost.
     """
     return [
         *(
             Delete(table.restoring_replica(name), version)
             for name, version in announcements.items()
         ),
-        *(SetData(one.is_lost, b"0") for one in replicas),
+        *(SetData(path, b"0", version) for path, version in not_lost.items()),
         *(SetData(one.log_pointer, str(log).encode()) for one in replicas),
         *(Create(replica.queue_prefix, entry, sequence=True) for replica, entry in queued),
         *(Delete(path) for path in gone),

@@ -748,9 +748,17 @@ MUTANTS: tuple[LineMutant, ...] = (
         "::test_no_mutation_is_noted_as_finished_because_its_rows_have_yet_to_come",
     ),
     LineMutant(
+        "restore: a replica whose drop has begun is no longer lost",
+        "rmt_pipeline/zookeeper/restore_transactions.py",
+        'SetData(path, b"0", version)',
+        'SetData(path, b"0")',
+        "tests/unit/replica/life/test_restore_dropped.py"
+        "::test_a_replica_whose_drop_begins_while_the_table_is_opened_is_cloned_by_nobody",
+    ),
+    LineMutant(
         "mutate: what was seen before the table was open finishes a mutation",
         "rmt_pipeline/zookeeper/restore_transactions.py",
-        '        *(SetData(one.is_lost, b"0") for one in replicas),\n',
+        '        *(SetData(path, b"0", version) for path, version in not_lost.items()),\n',
         "",
         "tests/unit/replica/life/test_after_restore.py"
         "::test_no_mutation_is_noted_as_finished_because_its_rows_have_yet_to_come",

@@ -27,6 +27,7 @@ from tests.support.fake_keeper import FakeZooKeeper, Node
 
 T = TablePaths("/t")
 R = T.replica("r1")
+GET, OLD = [(R, b"get")], T.block("all_old")
 OTHER = T.replica("r2")
 LOCKS = [T.lock("all", number) for number in range(3)]
 QUEUED, FREE = "queue-0000000000", "queue-0000000001"
@@ -560,9 +561,9 @@ MULTIS = [
     Multi(
         "a table that is being restored is opened",
         lambda v: restoring.open_table(
-            T, {"r1": 0, "r2": 1}, [R], [(R, b"get")], log=7, gone=[T.block("all_old")]
+            T, {"r1": 0, "r2": 1}, [R], GET, log=7, not_lost={R.is_lost: 0}, gone=[OLD]
         ),
-        unchanged="restoring/r1 restoring/r2",
+        unchanged="restoring/r1 restoring/r2 r/is_lost",
         makes="r/queue/queue-0000000002=get",
         writes="r/is_lost=0 r/log_pointer=7 log=",
         removes="restoring restoring/r1 restoring/r2 restoring_lock blocks/all_old",

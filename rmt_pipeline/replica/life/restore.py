@@ -450,17 +450,21 @@ def _open_locked(replica: Replica) -> United | None:
     log = _log_parts(replica, united, restoring, names)
     quorums = _quorums_of_before(keeper, table)
     replicas = [table.replica(name) for name in names]
+    marks = keeper.get_many([one.is_lost for one in replicas])
+    not_lost = {
+        one.is_lost: read[1].version
+        for one, read in zip(replicas, marks, strict=True)
+        if read is not None and read[0] == b"0"
+    }
     opened = restore_transactions.open_table(
-        table, versions, replicas, queued, log=log, gone=quorums
+        table, versions, replicas, queued, log=log, not_lost=not_lost, gone=quorums
     )
     keeper.multi(opened)
     return united
 
 
 def _quorums_of_before(keeper: Keeper, table: TablePaths) -> list[str]:
-    """Return nodes of inserts that waited for a quorum when ZooKeeper was lost. Their clients have
-    long been told that the outcome is not known; the parts are in the table now.
-    """
+    """Return nodes of inserts that waited for a quorum before: their parts are in the table now."""
     [beside] = keeper.children_many([table.quorum_parallel])
     paths = [table.quorum_status, *map(table.quorum_of, beside or ())]
     stats = keeper.exists_many(paths)

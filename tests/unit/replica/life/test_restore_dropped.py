@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from rmt_pipeline.protocol.errors import Conflict
 from rmt_pipeline.replica.life.drop import drop_dead_replica
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.store import layout
+from rmt_pipeline.zookeeper import restore_transactions
+from rmt_pipeline.zookeeper.keeper import Delete, SetData
 from tests.support.local_replicas import DirectPeers
 from tests.support.restoring import Disaster
 
@@ -59,6 +62,32 @@ def test_what_was_inserted_again_after_a_drop_has_its_id(two, first):
     keeper, table = two["r1"].keeper, two["r1"].table
     named = [keeper.get(table.block(one))[0].decode() for one in keeper.children(table.blocks)]
     assert named == [str(again)]
+
+
+def test_a_replica_whose_drop_begins_while_the_table_is_opened_is_cloned_by_nobody(
+    two, monkeypatch
+):
+    """DROP TABLE on r1, which has announced its parts; its process dies at the next step."""
+    two.insert("r1", 1)
+    two.step("r2", "fetch")
+    two.wipe()
+    two.restore("r1")
+    left, opens = two["r1"].paths, restore_transactions.open_table
+
+    def dropped(*asked, **named):
+        monkeypatch.setattr(restore_transactions, "open_table", opens)
+        two["r1"].session.multi([SetData(left.is_lost, b"1")])
+        two["r1"].session.multi([Delete(left.host)])
+        return opens(*asked, **named)
+
+    monkeypatch.setattr(restore_transactions, "open_table", dropped)
+    with pytest.raises(Conflict):
+        two.restore("r2")
+    two["r2"].session.exists("/")  # its session gives the lock back
+    assert two.restore("r2").waits_for == ()
+    assert two["r2"].keeper.get(left.is_lost)[0] == b"1"
+    two.live_on(["r2"])
+    assert two.values("r2") == Counter([1])
 
 
 @pytest.mark.parametrize("heard", [False, True])
