@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaDropped, TableIsReadOnly
+from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaDropped, YetToDrop
 from rmt_pipeline.protocol.inserts import interpret as meaning
 from rmt_pipeline.protocol.inserts.interpret import Evidence, Purpose
 from rmt_pipeline.protocol.nodes.formats import QuorumStatus
@@ -27,6 +27,7 @@ from rmt_pipeline.replica.insert.blocks import (
     StagedBlock,
     commit_of,
     group_bytes,
+    read_only,
 )
 from rmt_pipeline.replica.insert.many import multi_of_many
 from rmt_pipeline.replica.insert.quorum import QuorumWait, Span, unsatisfied
@@ -304,12 +305,21 @@ class Insertion:
         try:
             if note is not None:
                 replica.store.marks.note_commit(insert_id, note)
-            commits, fence = self._publish(replica, batch, locks)
+            commits = self._publish(replica, blocks, locks)
         except BaseException:
             give_back(replica.keeper, [Stray(lock) for lock in locks])
             if note is not None:
                 replica.store.marks.forget_commits(insert_id, [note])
             raise
+        log_begin, creation = insertable.log_begin, replica.creation
+        sent = _Committing(
+            commits, tuple(batch), step, note, replica.keeper, log_begin, creation
+        )
+        # A commit without blocks has no locks by which `_settle` could tell whether it landed. It
+        # need not: if it wrote a record, the next round is refused by that, and reads it.
+        if blocks:
+            self._committing = sent
+        fence = self._fence(replica, batch, locks) if self.command_id else ()
         tagged = transactions.commit_insert(
             replica.table,
             replica.paths,
@@ -320,14 +330,6 @@ class Insertion:
             there=[there for group in batch for _, there in group.there],
             fence=fence,
         )
-        log_begin, creation = insertable.log_begin, replica.creation
-        sent = _Committing(
-            commits, tuple(batch), step, note, replica.keeper, log_begin, creation
-        )
-        # A commit without blocks has no locks by which `_settle` could tell whether it landed. It
-        # need not: if it wrote a record, the next round is refused by that, and reads it.
-        if blocks:
-            self._committing = sent
         try:
             results = self._multi(replica, tagged.ops)
         except Refused as refused:
@@ -347,6 +349,20 @@ class Insertion:
                 replica.memory.insertable = replace(insertable, log_begin=end, seen_s=now_s)
             self._committing = sent
             self._committed(replica)
+
+    def _fence(
+        self, replica: Replica, batch: Sequence[PartitionBlocks], locks: Sequence[str]
+    ) -> Sequence[Op]:
+        """Look for drops, as an ATTACH does last, since to publish parts may take seconds."""
+        try:
+            return nothing_to_drop(replica, [group.partition for group in batch])
+        except YetToDrop:
+            self._withdraw(replica)
+            give_back(replica.keeper, [Stray(lock) for lock in locks])
+            raise
+        except ReplicaDropped:
+            self._committing = None  # as of a commit
+            raise
 
     def _multi(self, replica: Replica, ops: Sequence[Op]) -> list[str]:
         """As `Keeper.multi`, but perhaps together with multis of other inserts."""
@@ -434,7 +450,7 @@ class Insertion:
                 partition = blocks[block].staged.manifest.partition_id
                 replica.memory.partitions.forget([partition])
             case meaning.NotActive():
-                raise _read_only(replica) from refused
+                raise read_only(replica) from refused
             case meaning.QuorumBusy():
                 raise unsatisfied(replica) from refused
             case meaning.TableGone() | meaning.Unexpected() | meaning.FindOut():
@@ -457,7 +473,7 @@ class Insertion:
             case meaning.BlockGone():
                 self._look_for_ids(batch)
             case meaning.NotActive():
-                raise _read_only(replica) from refused
+                raise read_only(replica) from refused
             case meaning.Cancelled():
                 raise InsertCancelled(
                     f"insert into {replica} was cancelled: a concurrent DROP or TRUNCATE of a "
@@ -472,14 +488,10 @@ class Insertion:
     # --- disk ---
 
     def _publish(
-        self, replica: Replica, batch: Sequence[PartitionBlocks], locks: Sequence[str]
-    ) -> tuple[tuple[tuple[StagedBlock, BlockCommit], ...], Sequence[Op]]:
-        """Publish the staged parts on the disk, under the names that their block numbers give them:
-        a part that ZooKeeper promises is there. An ATTACH then looks for drops, last, as publishing
-        may take seconds, and returns what asserts that there are none.
-        """
+        self, replica: Replica, blocks: Sequence[StagedBlock], locks: Sequence[str]
+    ) -> tuple[tuple[StagedBlock, BlockCommit], ...]:
+        """Give the staged parts the names of their numbers, before ZooKeeper promises them."""
         create_time = int(replica.clock.now_s())
-        blocks = [block for group in batch for block in group.blocks]
         commits = [
             (block, commit_of(replica, block, lock, create_time, self.waits))
             for block, lock in zip(blocks, locks, strict=True)
@@ -488,14 +500,12 @@ class Insertion:
             replica.store.publish_all(
                 [(block.staged, commit.part) for block, commit in commits]
             )
-            partitions = [group.partition for group in batch]
-            fence = nothing_to_drop(replica, partitions) if self.command_id else ()
         except BaseException:
             if replica.is_there():
                 for block, commit in commits:
                     replica.store.withdraw(commit.part, block.staged)
             raise
-        return tuple(commits), fence
+        return tuple(commits)
 
     def _withdraw(self, replica: Replica) -> None:
         """Turn the published parts back into staged ones: their commit will never land."""
@@ -788,12 +798,3 @@ def _not_lost(replica: Replica) -> Insertable:
     known = Insertable(read[1].version, log[1].next_sequence, now_s)
     replica.memory.insertable = known
     return known
-
-
-def _read_only(replica: Replica) -> TableIsReadOnly:
-    # read it again next time: the replica may have been cloned
-    replica.memory.insertable = None
-    return TableIsReadOnly(
-        f"{replica} is not active, or clones another replica, so it takes no inserts; start its "
-        "server with `rmt serve`, or wait until that is done"
-    )
