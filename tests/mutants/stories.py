@@ -559,11 +559,22 @@ def a_partition_is_dropped_while_parts_come(
         lambda op: op.path.startswith(f"{tables.target.table.log}/"),
     )
     scene.do("r2", lambda context: drop("a")(context.beside(tables.target)))
+    if before == "attach":
+        scene.do("r1", lambda context: drops(context.beside(tables.target)))
     scene.release(held)
 
 
+def drops(context: Context) -> None:
+    """Carry out what the log says to drop."""
+    pull_log(context.replica())
+    while Executor(context.replica(), context.tools(), "fetch").step(None).did_something:
+        pass
+
+
 def what_an_attach_relies_on_is_dropped(scene: Scene) -> None:
-    """A part of the source was attached before, and so is not to come again."""
+    """A part of the source was attached before, and so is not to come again; the drop is carried
+    out before the others come.
+    """
     a_partition_is_dropped_while_parts_come(scene, "attach")
 
 

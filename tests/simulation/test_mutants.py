@@ -196,5 +196,7 @@ def test_tests_of_a_line_come_quickest_first_and_worlds_last() -> None:
         {"slow": 2.0, "quick": 1.0, "slowest": 9.0, "other": 0.5},
         [world, world.replace("1", "21")],
     )
-    assert tests.running("a.py", 1, within_s=4.0) == ["quick", "slow", world]
-    assert tests.running("a.py", 7, within_s=1.0) == ["other", world]
+    among = {"slow", "quick", "slowest", "other"}
+    assert tests.running("a.py", 1, 4.0, among) == ["quick", "slow", world]
+    assert tests.running("a.py", 1, 4.0, among - {"quick"}) == ["slow", world]
+    assert tests.running("a.py", 7, 1.0, among) == ["other", world]

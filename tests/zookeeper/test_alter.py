@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -102,7 +103,7 @@ def stale(pair: Pair) -> Table:
     return Table(
         definition,
         server.store(definition),
-        replica=lambda: server.replica(definition),
+        replica=lambda: replace(server.replica(definition), definition=definition),
         frozen=server.frozen_parts(definition),
         peers=lambda: closing(server.peers(definition)),
         clock=server.clock,
