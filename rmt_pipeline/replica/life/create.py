@@ -77,9 +77,8 @@ def _create_first(
 ) -> bool:
     metadata = metadata_text(definition).encode()
     columns = columns_text(definition.columns).encode()
-    require_writable(
-        definition.columns, 2 * [metadata, columns]
-    )  # of the table and the replica
+    twice = 2 * [metadata, columns]  # once for the table and once for the replica
+    require_writable(definition.columns, twice)
     name = definition.engine.replica
     try:
         keeper.multi(
