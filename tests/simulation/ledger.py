@@ -424,8 +424,8 @@ class Ledger:
     def _mutations_of(self, block: PartName) -> Iterator[tuple[MutationEntry, bool]]:
         """Those that change its rows, in order, and whether each was killed."""
         gone_through = []
-        for entry, blocks, is_killed in self.carried:
-            if block in blocks:
+        for entry, blocks, is_killed in self.carried:  # after two restores with one copy, twice
+            if block in blocks and entry not in gone_through:
                 gone_through.append(entry)
                 yield entry, is_killed
         for mutation_id in sorted(self.mutations):
