@@ -297,7 +297,7 @@ class Watchman:
         site = self.cluster.sites[replica]
         assert part not in self.ledger.failed, f"{replica} announces {part}, which has failed"
         self.part_is_whole_before_it_is_announced(site, part)
-        self.parts_never_overlap(part)
+        self.parts_never_overlap(site, part)
         self.part_has_the_rows_of_its_blocks(site, part)
         self.what_was_dropped_is_not_beside_what_came_after(site, part.partition)
 
@@ -478,10 +478,26 @@ class Watchman:
             for part in re.findall(r"\b[a-z]_\d+_\d+_\d+(?:_\d+)?\b", reason):
                 assert part in named, f"{paths.root}/{node} waits for no part: {reason}"
 
-    def parts_never_overlap(self, part: PartName) -> None:
-        """G1, over all replicas and all times."""
-        outcome = self.recorded.add(part)
-        assert not isinstance(outcome, Intersects), f"{part} overlaps {outcome}"
+    def parts_never_overlap(self, site: Site, part: PartName) -> None:
+        """G1, over all replicas and all times. But what was dropped by name may overlap what was
+        merged across its numbers later, whose level can be too small to contain it; never on one
+        replica at the same time.
+        """
+        nodes, there = self.cluster.world.zookeeper.nodes, PartSet()
+        for one in map(PartName.parse, nodes[site.paths.parts].children):
+            outcome = there.add(one)
+            assert not isinstance(outcome, Intersects), f"{one} overlaps {outcome} at once"
+        for other in self.recorded.intersecting(part):
+            if part.contains(other) or other.contains(part):
+                continue
+            if self._was_dropped(part):
+                return
+            assert self._was_dropped(other), f"{part} overlaps {other}"
+            self.recorded.remove(other)
+        self.recorded.add(part)
+
+    def _was_dropped(self, part: PartName) -> bool:
+        return any(dropped.contains(part) for dropped in self.ledger.dropped_at)
 
     def _logged(self, path: str, node: Node, gone: Sequence[str]) -> None:
         """`gone`: what the same transaction has deleted."""
