@@ -305,7 +305,14 @@ class Watchman:
         """The disk first, then ZooKeeper: and it would survive a loss of power right now."""
         store = outside_store(site)
         assert store.has(part), f"{site.replica} announces {part}, which is not on its disk"
-        manifest = store.verify(part)
+        try:
+            manifest = store.verify(part)
+        except Corruption:
+            # A mutation links files of its source as they are, which may break after it read them.
+            disk, path = site.host.disk, site.path(part)
+            assert any(disk.is_damaged(f"{path}/{name}") for name in disk.list(path))
+            self.ledger.hit.add(str(part))
+            return
         for name in ("", "part.json", *(file.name for file in manifest.files)):
             path = f"{site.path(part)}/{name}".rstrip("/")
             assert site.host.disk.is_safe(path), (

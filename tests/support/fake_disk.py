@@ -37,11 +37,12 @@ class FakeLock:
 
 
 class _File:
-    __slots__ = ("data", "is_bad", "is_synced", "locks", "modified_s")
+    __slots__ = ("data", "is_bad", "is_rotten", "is_synced", "locks", "modified_s")
 
     def __init__(self, modified_s: float) -> None:
         self.data = b""
         self.is_bad = False
+        self.is_rotten = False
         self.is_synced = False
         self.modified_s = modified_s
         self.locks: list[FakeLock] = []
@@ -353,6 +354,12 @@ class FakeDisk:
         position = rng.randrange(len(file.data))
         flipped = file.data[position] ^ (1 << rng.randrange(8))
         file.data = file.data[:position] + bytes([flipped]) + file.data[position + 1 :]
+        file.is_rotten = True
+
+    def is_damaged(self, path: str) -> bool:
+        """Whether `spoil` or `rot` have struck this file, under this name or one linked to it."""
+        node = self._find(path)
+        return isinstance(node, _File) and (node.is_bad or node.is_rotten)
 
     @staticmethod
     def _bytes_of(path: str, file: _File) -> bytes:
