@@ -162,7 +162,7 @@ class Partitions(ABC):
             part=part,
             deduplicate=query.insert_deduplicate,
         )
-        wait_until_attached(self._living, attached, query, EventWaker)
+        wait_until_attached(self._living, attached, query, self.new_waker)
         return attached
 
     def replace(
