@@ -31,7 +31,7 @@ from rmt_pipeline.store.layout import parse_detached
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.part_log import PartEvent, PartEventType
 from rmt_pipeline.store.part_store import PartStore
-from rmt_pipeline.system import EventWaker, Waker
+from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.snapshot import active_parts
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Partitions(ABC):
         OutcomeUnknown.
         """
         query = query_settings(settings)
-        return drop_partitions(self._living, partitions, query, EventWaker, detach=detach)
+        return drop_partitions(self._living, partitions, query, self.new_waker, detach=detach)
 
     def drop_part(
         self,
@@ -125,7 +125,7 @@ class Partitions(ABC):
 
         Raises NoSuchPart, PartIsLocked.
         """
-        drop_part(self._living, part, query_settings(settings), EventWaker, detach=detach)
+        drop_part(self._living, part, query_settings(settings), self.new_waker, detach=detach)
 
     def truncate(
         self, *, settings: Mapping[str, Any] | QuerySettings | None = None
@@ -213,7 +213,7 @@ class Partitions(ABC):
             token=token,
             run_id=run_id,
         )
-        return overwrite(self._living, asked, query_settings(settings), EventWaker)
+        return overwrite(self._living, asked, query_settings(settings), self.new_waker)
 
     def replace_partition(
         self,
@@ -290,7 +290,7 @@ class Partitions(ABC):
         mutated (try again). Unfinished: it is done here, and other replicas are late.
         OutcomeUnknown: repeat the call.
         """
-        return undo_insert(self._living, insert_id, query_settings(settings), EventWaker)
+        return undo_insert(self._living, insert_id, query_settings(settings), self.new_waker)
 
     def freeze(
         self,
@@ -336,7 +336,7 @@ class Partitions(ABC):
         if partition is not None:
             require_partition(partition, "cleared")
         clear, query = ClearColumn(column, partition), query_settings(settings)
-        if request_alter(self._living, lambda _: [clear], query, EventWaker) is not None:
+        if request_alter(self._living, lambda _: [clear], query, self.new_waker) is not None:
             self.note_cleared(clear)
 
     def note_cleared(self, clear: ClearColumn) -> None:

@@ -669,7 +669,7 @@ class Table(Partitions):
         """SYSTEM SYNC REPLICA: wait until what is in the log now is carried out here. With
         `from_replicas`, only what comes from these.
         """
-        sync_replica(self.replica, mode, timeout_s, EventWaker(), from_replicas)
+        sync_replica(self.replica, mode, timeout_s, self.new_waker(), from_replicas)
 
     def check(self, wanted: Callable[[PartName], bool] | None = None) -> Iterator[CheckedPart]:
         """CHECK TABLE: read every byte of the active parts, or of those that are `wanted`. A broken
@@ -692,7 +692,7 @@ class Table(Partitions):
         was assigned and `optimize_throw_if_noop` is set; Unfinished when waiting ended first.
         """
         wanted = OptimizeRequest(partition, final, deduplicate, deduplicate_by)
-        return optimize(self._replica, wanted, query_settings(settings), EventWaker)
+        return optimize(self._replica, wanted, query_settings(settings), self.new_waker)
 
     def mutate(
         self,
@@ -714,7 +714,7 @@ class Table(Partitions):
         parsed = parse_commands(commands) if isinstance(commands, str) else commands
         mutation_id = request.request_mutation(self._replica, parsed, query)
         request.wait_as_asked(
-            self.replica, mutation_id, query, query.mutations_sync, EventWaker()
+            self.replica, mutation_id, query, query.mutations_sync, self.new_waker()
         )
         return mutation_id
 
@@ -733,7 +733,7 @@ class Table(Partitions):
         Raises UnknownMutation, TableIsReadOnly.
         """
         entry = kill_mutation(self.replica, mutation_id)
-        return wait_for_kill(self.replica, entry, timeout_s=wait_s, waker=EventWaker())
+        return wait_for_kill(self.replica, entry, timeout_s=wait_s, waker=self.new_waker())
 
 
 def _told(tables: Iterator[Any], on_rows: Callable[[int, int], None]) -> Iterator[Any]:

@@ -433,6 +433,17 @@ def lost_error(replica: Replica) -> TableIsReadOnly:
     )
 
 
+def takes_no_inserts(replica: Replica) -> TableIsReadOnly:
+    """The error that the replica takes no inserts. What is known of it is read again next time: it
+    may have been cloned.
+    """
+    replica.memory.insertable = None
+    return TableIsReadOnly(
+        f"{replica} is not active, or clones another replica, so it takes no inserts; start its "
+        "server with `rmt serve`, or wait until that is done"
+    )
+
+
 def take_back_own(
     replica: Replica,
     living: Callable[[], Replica],

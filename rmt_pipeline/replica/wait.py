@@ -15,6 +15,7 @@ from rmt_pipeline.zookeeper.paths import ReplicaPaths, last_name, sequence_numbe
 from rmt_pipeline.zookeeper.snapshot import staying_replicas
 
 WAIT_SLICE_S = 3.0  # an event that was missed costs at most this
+POLL_S = 0.1  # between two looks at what no watch tells of
 
 
 class SyncMode(StrEnum):

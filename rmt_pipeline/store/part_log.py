@@ -6,7 +6,7 @@ the log, so it is not synced, and a line that a crash has torn is left out.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from hashlib import blake2b
@@ -87,7 +87,7 @@ class PartLog:
         lines = "".join(f"{json.dumps(_fields(event))}\n" for event in events).encode()
         if not lines:
             return
-        self.counts.add(_sums(map(_counted, events)))
+        self.counts.add(total(map(_counted, events)))
         with suppress(OSError, DiskFull):
             self._make_room()
             self._disk.append(self._now, lines)
@@ -148,11 +148,6 @@ _NAMES = tuple(field.name for field in fields(PartEvent))
 def _fields(event: PartEvent) -> dict[str, Any]:
     """The fields by name, without copying the values, as `asdict` would."""
     return {name: getattr(event, name) for name in _NAMES}
-
-
-def _sums(counts: Iterable[Mapping[ProfileEvent, int]]) -> Mapping[ProfileEvent, int]:
-    first, *others = counts
-    return total([first, *others]) if others else first
 
 
 def _counted(event: PartEvent) -> dict[ProfileEvent, int]:

@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
@@ -183,12 +184,11 @@ class PostponedEntries:
         return {node: _postponed(found) for node, found in self._tally.read().items()}
 
 
-def total(counts: Iterable[Mapping[ProfileEvent, int]]) -> dict[ProfileEvent, int]:
+def total(counts: Iterable[Mapping[ProfileEvent, int]]) -> Counter[ProfileEvent]:
     """The sums of the counts of several tables or events."""
-    found = dict.fromkeys(ProfileEvent, 0)
+    found = Counter[ProfileEvent]()
     for one in counts:
-        for event, count in one.items():
-            found[event] += count
+        found.update(one)
     return found
 
 

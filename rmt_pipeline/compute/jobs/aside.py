@@ -28,9 +28,7 @@ from rmt_pipeline.system import Clock, SystemClock
 
 BUSY_S = 10.0  # between two merges, at most, for a process to be worth its start
 IDLE_S = 60.0  # then it ends
-PATIENCE_S = (
-    5.0  # for one unit, which takes a tenth of a second; then the process counts as dead
-)
+PATIENCE_S = 5.0  # for one unit, of a tenth of a second; then the process counts as dead
 REST_S = 60.0  # then there is none for so long: the host may be too busy for it
 NICENESS = 10
 

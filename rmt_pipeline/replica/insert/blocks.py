@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import TableIsReadOnly
 from rmt_pipeline.protocol.inserts.ids import completing_block_id
 from rmt_pipeline.protocol.inserts.rows import blocks_there
 from rmt_pipeline.protocol.log.codec import encode
@@ -232,14 +231,3 @@ def commit_of(
     waiting = None if waits is None or waits.is_alone else waits.entry(part, replica.name)
     quorum = None if waiting is None else waiting.encode()
     return BlockCommit(part, lock, encode(entry), header, block.block_id, quorum)
-
-
-def read_only(replica: Replica) -> TableIsReadOnly:
-    """The error that the replica takes no inserts. What is known of it is read again next time: it
-    may have been cloned.
-    """
-    replica.memory.insertable = None
-    return TableIsReadOnly(
-        f"{replica} is not active, or clones another replica, so it takes no inserts; start its "
-        "server with `rmt serve`, or wait until that is done"
-    )

@@ -27,7 +27,6 @@ from rmt_pipeline.replica.insert.blocks import (
     StagedBlock,
     commit_of,
     group_bytes,
-    read_only,
 )
 from rmt_pipeline.replica.insert.many import multi_of_many
 from rmt_pipeline.replica.insert.quorum import QuorumWait, Span, unsatisfied
@@ -48,7 +47,7 @@ from rmt_pipeline.replica.insert.result import (
     Outcome,
     block_id_of,
 )
-from rmt_pipeline.replica.replica import Insertable, Replica, lost_error
+from rmt_pipeline.replica.replica import Insertable, Replica, lost_error, takes_no_inserts
 from rmt_pipeline.store.marks import CommitNote
 from rmt_pipeline.store.part_log import PartEvent
 from rmt_pipeline.store.part_store import PartStore
@@ -450,7 +449,7 @@ class Insertion:
                 partition = blocks[block].staged.manifest.partition_id
                 replica.memory.partitions.forget([partition])
             case meaning.NotActive():
-                raise read_only(replica) from refused
+                raise takes_no_inserts(replica) from refused
             case meaning.QuorumBusy():
                 raise unsatisfied(replica) from refused
             case meaning.TableGone() | meaning.Unexpected() | meaning.FindOut():
@@ -473,7 +472,7 @@ class Insertion:
             case meaning.BlockGone():
                 self._look_for_ids(batch)
             case meaning.NotActive():
-                raise read_only(replica) from refused
+                raise takes_no_inserts(replica) from refused
             case meaning.Cancelled():
                 raise InsertCancelled(
                     f"insert into {replica} was cancelled: a concurrent DROP or TRUNCATE of a "

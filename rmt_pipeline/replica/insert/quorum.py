@@ -19,11 +19,10 @@ from rmt_pipeline.replica.insert.record import read_record
 from rmt_pipeline.replica.insert.result import InsertCancelled, QuorumNotReached
 from rmt_pipeline.replica.quorum import failed_of, read_quorums
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.wait import WAIT_SLICE_S
+from rmt_pipeline.replica.wait import POLL_S, WAIT_SLICE_S
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.snapshot import staying_replicas
 
-HOLDERS_POLL_S = 0.1
 """The pause between looks at which replicas have a part, when no node is left to watch."""
 
 
@@ -217,7 +216,7 @@ def wait_for_quorum(
     while not _is_on_enough(replica, awaited):
         if left_s() <= 0:
             raise _not_reached(replica, awaited, insert_id)
-        waker.wait_s(min(left_s(), HOLDERS_POLL_S))
+        waker.wait_s(min(left_s(), POLL_S))
 
 
 def _node(replica: Replica, awaited: Awaited) -> str:

@@ -45,7 +45,6 @@ from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.protocol.text import require_path
 from rmt_pipeline.replica.fetch import difference_from_promise
-from rmt_pipeline.replica.insert.quorum import HOLDERS_POLL_S
 from rmt_pipeline.replica.life.create import at_version
 from rmt_pipeline.replica.partitions.drop import Living, require_partition
 from rmt_pipeline.replica.partitions.from_table import (
@@ -53,6 +52,7 @@ from rmt_pipeline.replica.partitions.from_table import (
     stored_types,
     why_behind,
 )
+from rmt_pipeline.replica.wait import POLL_S
 from rmt_pipeline.store.fetching import Fetching, fetching
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper.alter_transactions import read_at_once
@@ -291,7 +291,7 @@ class _Work:
                     "SYSTEM SYNC REPLICA waits for it, and system.replication_queue says what it "
                     "waits for"
                 )
-            clock.sleep_s(HOLDERS_POLL_S)
+            clock.sleep_s(POLL_S)
 
     def _furthest_first(self) -> list[ReplicaPaths]:
         """Return the active replicas that can send what is wanted (and have the part, if it is

@@ -42,7 +42,6 @@ from rmt_pipeline.replica.caught_up import (
     wait_until_dropped,
 )
 from rmt_pipeline.replica.forget import forget
-from rmt_pipeline.replica.insert.quorum import HOLDERS_POLL_S
 from rmt_pipeline.replica.partitions.drop import Living
 from rmt_pipeline.replica.partitions.swap import (
     Change,
@@ -56,7 +55,7 @@ from rmt_pipeline.replica.partitions.swap import (
     swap,
 )
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.wait import wait_as_asked_for
+from rmt_pipeline.replica.wait import POLL_S, wait_as_asked_for
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.keeper import Check, Op
@@ -348,7 +347,7 @@ def wait_until_here(
         if node:
             await_node(replica, node, waker, left_s)
         else:
-            waker.wait_s(min(left_s, HOLDERS_POLL_S))
+            waker.wait_s(min(left_s, POLL_S))
 
 
 def is_behind(replica: Replica, partitions: Collection[str]) -> bool:

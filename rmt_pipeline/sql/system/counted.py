@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from rmt_pipeline.protocol.errors import ReplicaRetired
+from rmt_pipeline.protocol.events import ProfileEvent
 from rmt_pipeline.protocol.log.entry import MergeParts
 from rmt_pipeline.protocol.parts.set import of_disk
 from rmt_pipeline.replica.work.running import running_merges
@@ -27,9 +28,9 @@ def events(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     all processes.
     """
     counts = total(table.store.part_log.counts.read() for table in _tables(scope))
-    for event, count in counts.items():
-        if count:
-            yield event.event, count, event.text
+    for event in ProfileEvent:
+        if counts[event]:
+            yield event.event, counts[event], event.text
 
 
 ERRORS: Columns = (
