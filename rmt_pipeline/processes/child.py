@@ -46,10 +46,13 @@ class Child:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         pass_fds: Sequence[int] = (),
+        scratch: Path | None = None,
     ) -> None:
         """Start the command. `output` is where its standard output and error go, as for
         `subprocess` (None: where ours go). The end of its standard input tells it that it must end.
         It has a session of its own, so that a Ctrl-C at the terminal reaches only this process.
+        `scratch`, which may not exist yet, is made for it, and removed once it and everything in
+        its process group have ended, whoever ended them.
 
         A command that does not exist ends with status 127. Raises Unavailable when the system can
         start no further process.
@@ -58,7 +61,7 @@ class Child:
         try:
             with theirs:
                 self._guardian = subprocess.Popen(
-                    [sys.executable, "-I", "-S", str(_GUARDIAN), *command],
+                    [sys.executable, "-I", "-S", str(_GUARDIAN), str(scratch or ""), *command],
                     stdin=theirs.fileno(),
                     stdout=output,
                     stderr=None if output is None else subprocess.STDOUT,

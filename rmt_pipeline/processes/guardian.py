@@ -1,7 +1,8 @@
 """Runs one command for a process that may die at any moment, and then ends that command.
 
-`child` does not import this file but runs it, `python -I -S guardian.py COMMAND…`, with one end of
-a socket as standard input. Only the owner holds the other end.
+`child` does not import this file but runs it, `python -I -S guardian.py SCRATCH COMMAND…`, with one
+end of a socket as standard input. Only the owner holds the other end. SCRATCH, if it is not empty,
+is a directory that is made for the command and removed when its whole group has ended.
 
     owner ── socket ── guardian ── pipe (standard input) ── command, leader of its process group
 
@@ -35,14 +36,20 @@ _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 _PR_SET_PDEATHSIG = 1  # Linux, <sys/prctl.h>
 
 
-def main(command: list[str]) -> None:
+def main(scratch: str, command: list[str]) -> None:
     """Never returns."""
+    if scratch:
+        os.mkdir(scratch, 0o700)  # noqa: PTH102  start-up: pathlib takes longer than all else
     signals = _signals_to_read()
     child = _start(command)
     with contextlib.suppress(OSError):  # the owner has ended: `_watch` notices at once
         os.write(OWNER, b"%d\n" % child)
     status, asked = _watch(child, signals)
     _end_group(child, GRACE_S if asked else 0.0)
+    if scratch:
+        import shutil  # noqa: PLC0415  start-up
+
+        shutil.rmtree(scratch, ignore_errors=True)
     os._exit(_shell_status(status))
 
 
@@ -148,4 +155,4 @@ def _shell_status(status: int) -> int:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1], sys.argv[2:])

@@ -6,11 +6,14 @@ Their Python workers run with this Python and this package, so that nothing need
 
 import importlib.util
 import os
+import secrets
+import shlex
 import struct
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import IO
 
 import rmt_pipeline
 from rmt_pipeline.processes.child import Child
@@ -123,10 +126,11 @@ class ConnectServer(ChildServer):
         arguments = ["--class", _CONNECT_CLASS, "--name", APP_NAME]
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("wb") as log:
-            return Child(
+            return _start_jvm(
                 _spark_submit(options, *arguments),
+                _environment(self._java_home),
+                _new_scratch(),
                 output=log,
-                env=_environment(self._java_home),
             )
 
     def _who_has_the_port(self, problem: OSError) -> str:
@@ -176,27 +180,18 @@ class SessionJvm(ChildServer):
         super().__init__(clock)
         self._options = dict(options)
         self._java_home = java_home
-        self._directory: tempfile.TemporaryDirectory[str] | None = None
+        self._said = Path()
         self.port = 0
         self.secret = ""
 
-    def stop(self) -> None:
-        super().stop()
-        directory, self._directory = self._directory, None
-        if directory is not None:
-            directory.cleanup()
-
     def _launch(self) -> Child:
-        self._directory = tempfile.TemporaryDirectory(prefix="rmt-spark-")
+        scratch = _new_scratch()
+        self._said = scratch / "gateway"
         environment = _environment(self._java_home)
         environment["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(self._said)
         environment["SPARK_CONNECT_MODE"] = "0"
-        return Child(_spark_submit(self._options, _GATEWAY_APPLICATION), env=environment)
-
-    @property
-    def _said(self) -> Path:
-        assert self._directory is not None
-        return Path(self._directory.name) / "gateway"
+        command = _spark_submit(self._options, _GATEWAY_APPLICATION)
+        return _start_jvm(command, environment, scratch)
 
     def _answers(self) -> bool:
         """Read the file of the JVM, which it writes under another name and renames: the port in
@@ -232,6 +227,26 @@ def _spark_submit(options: Mapping[str, str], *arguments: str) -> list[str]:
     for name, value in options.items():
         command += ["--conf", f"{name}={value}"]
     return [*command, *arguments]
+
+
+def _new_scratch() -> Path:
+    """A directory for one JVM, which is made and removed with it."""
+    return Path(tempfile.gettempdir()) / f"rmt-spark-{secrets.token_hex(8)}"
+
+
+def _start_jvm(
+    command: list[str],
+    environment: dict[str, str],
+    scratch: Path,
+    output: IO[bytes] | None = None,
+) -> Child:
+    """Start a JVM that puts its temporary files into `scratch`. Spark removes what it makes there
+    only when it ends in good order, and a native library of it never.
+    """
+    options = f"-Djava.io.tmpdir={shlex.quote(str(scratch))}"
+    before = environment.get("SPARK_SUBMIT_OPTS", "")
+    environment["SPARK_SUBMIT_OPTS"] = f"{options} {before}".rstrip()
+    return Child(command, output=output, env=environment, scratch=scratch)
 
 
 def _environment(java_home: str | None) -> dict[str, str]:

@@ -26,15 +26,18 @@ server.run_foreground(lambda text: print(text, flush=True))
 
 
 def test_it_ends_within_five_seconds_of_a_signal_and_leaves_nobody(tmp_path) -> None:
-    port = free_port()
+    port, temporary = free_port(), tmp_path / "temporary"
+    temporary.mkdir()
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(port), str(tmp_path / "connect.log")],
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": import_path()},
+        env={**os.environ, "PYTHONPATH": import_path(), "TMPDIR": str(temporary)},
     )
     assert process.stdout is not None
     with process.stdout:
         announced = process.stdout.readline().decode()
+        made = {path.name.partition("-")[0] for path in temporary.glob("*/*")}
+        assert made >= {"blockmgr", "spark"}
         assert f"sc://127.0.0.1:{port}" in announced
         assert str(tmp_path / "connect.log") in announced
         started_s = time.monotonic()
@@ -43,6 +46,7 @@ def test_it_ends_within_five_seconds_of_a_signal_and_leaves_nobody(tmp_path) -> 
     assert time.monotonic() - started_s < 5 * BUSY
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), 1)
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only there all of 127/8 is the loopback")

@@ -1,4 +1,6 @@
-"""Whoever has a JVM of his own is killed: nothing of it is left, Python workers included."""
+"""Whoever has a JVM of his own is killed: nothing of it is left, Python workers and temporary files
+included.
+"""
 
 import os
 import signal
@@ -41,17 +43,27 @@ def command_of(pid: int) -> bytes:
 
 @linux
 @pytest.mark.parametrize("state", ["idle", "busy"])
-def test_a_killed_owner_takes_its_jvm_and_the_workers_along(mark, java_home, state) -> None:
+def test_a_killed_owner_takes_its_jvm_and_the_workers_along(
+    mark, java_home, state, tmp_path
+) -> None:
     """`kill -9`: nothing of the owner's own runs any more."""
     with subprocess.Popen(
-        [sys.executable, "-c", OWNER, java_home, state], stdout=subprocess.PIPE
+        [sys.executable, "-c", OWNER, java_home, state],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
     ) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == b"8\n"
         javas = [pid for pid in marked(mark) if b"java" in command_of(pid).split(b"\0")[0]]
         assert len(javas) == 1, "its JVM runs"
+        made = {path.name.partition("-")[0] for path in tmp_path.glob("*/*")}
+        assert made >= {"blockmgr", "spark"}, "and has temporary files"
         os.kill(owner.pid, signal.SIGKILL)
     until(
         lambda: marked(mark) == [],
         lambda: f"these are left: {[command_of(pid)[:100] for pid in marked(mark)]}",
+    )
+    until(
+        lambda: not any(tmp_path.iterdir()),
+        lambda: f"these are left: {[*map(str, tmp_path.rglob('*'))]}",
     )

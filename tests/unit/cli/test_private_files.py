@@ -26,7 +26,7 @@ def modes(directory: Path) -> set[str]:
 def written(directory: Path, text: str = "") -> Path:
     file = directory / "rmt.toml"
     file.write_text(
-        "[zookeeper]\nconnect_timeout_s = 1\n"  # there is none
+        "[zookeeper]\nhosts = '127.0.0.1:1'\nconnect_timeout_s = 0.2\n"  # there is none
         f"[servers.r1]\ndata = 'deep/r1'\nlisten = '127.0.0.1:1'\n{text}"
     )
     return file

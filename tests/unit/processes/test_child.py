@@ -121,6 +121,56 @@ def test_what_a_child_leaves_behind_in_its_group_ends_with_it(mark) -> None:
     until(lambda: marked(mark) == [], lambda: f"these are left: {marked(mark)}")
 
 
+WITH_SCRATCH = """
+import pathlib, sys, time
+from rmt_pipeline.processes.child import Child
+child = Child([sys.executable, "-c", *sys.argv[1:]], scratch=pathlib.Path(sys.argv[2]))
+time.sleep(1000)
+"""
+WRITING = """
+import os, pathlib, sys, time
+pathlib.Path(sys.argv[1], "deeper").mkdir()
+pathlib.Path(sys.argv[1], "deeper", "file").write_text(sys.argv[1])
+print(1, flush=True)
+"""
+
+
+@pytest.mark.parametrize("end", ["by itself", "stopped", "killed"])
+def test_its_scratch_directory_goes_with_it(tmp_path, end) -> None:
+    scratch = tmp_path / "scratch"
+    waiting = WRITING if end == "by itself" else f"{WRITING}{STUBBORN}"
+    with Child(
+        [*script(waiting), str(scratch)], output=subprocess.PIPE, scratch=scratch
+    ) as child:
+        assert child.output.readline() == b"1\n"
+        if end == "stopped":
+            child.stop(within_s=0.1)
+        elif end == "killed":
+            os.kill(child.pid, signal.SIGKILL)
+        assert child.wait()
+        assert not scratch.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+@linux
+def test_a_killed_owner_leaves_no_scratch_directory(mark, tmp_path) -> None:
+    scratch = tmp_path / "scratch"
+    command = [sys.executable, "-c", WITH_SCRATCH, f"{WRITING}{STUBBORN}", str(scratch)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as owner:
+        assert owner.stdout.readline() == b"1\n"
+        assert (scratch / "deeper" / "file").exists()
+        owner.kill()
+    until(lambda: marked(mark) == [], lambda: f"these are left: {marked(mark)}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_scratch_directory_of_somebody_else_is_left_alone(tmp_path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(Unavailable, match="cannot be started"):
+        Child(script("pass"), scratch=tmp_path)
+    assert (tmp_path / "file").exists()
+
+
 def test_a_child_is_asked_before_it_is_forced() -> None:
     polite = (
         "import signal, sys; signal.signal(15, lambda *_: sys.exit(3)); print(1, flush=True)"

@@ -5,13 +5,14 @@
 
 import os
 import threading
+from collections.abc import Callable
 
 import pytest
 
 from rmt_pipeline.compute.jobs import spark
 from rmt_pipeline.compute.jobs.spark import PAUSE_FIRST_S, PAUSE_MAX_S, start_jvm
 from rmt_pipeline.processes import spark as processes
-from rmt_pipeline.processes.spark import SessionJvm
+from rmt_pipeline.processes.spark import START_TIMEOUT_S, SessionJvm
 from rmt_pipeline.protocol.errors import Unavailable
 from tests.support.waiting import until
 from tests.unit.processes.test_child import linux, mark, marked
@@ -28,8 +29,11 @@ ENDING = "exit 0"
 
 
 class Clock:
-    def __init__(self) -> None:
+    """`flies_once`: from then on nobody has any time left."""
+
+    def __init__(self, flies_once: Callable[[], bool] = lambda: False) -> None:
         self.at_s = 1000.0
+        self._flies_once = flies_once
 
     def monotonic_s(self) -> float:
         return self.at_s
@@ -39,7 +43,7 @@ class Clock:
 
     def sleep_s(self, seconds: float) -> None:
         threading.Event().wait(0.01)
-        self.at_s += seconds
+        self.at_s += START_TIMEOUT_S if self._flies_once() else seconds
 
 
 @pytest.fixture
@@ -70,14 +74,30 @@ def test_port_and_secret_are_what_the_jvm_wrote(submits) -> None:
         assert (jvm.port, jvm.secret) == (7, "abc")
 
 
+def test_what_a_jvm_puts_into_temporary_files_goes_with_it(
+    submits, monkeypatch, tmp_path
+) -> None:
+    temporary = tmp_path / "a directory"
+    temporary.mkdir()
+    monkeypatch.setattr(processes.tempfile, "gettempdir", lambda: str(temporary))
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dmine=1")
+    options = tmp_path / "options"
+    submits(f'echo "$SPARK_SUBMIT_OPTS" > {options}{ANSWERING}')
+    with SessionJvm({}):
+        [scratch] = temporary.iterdir()
+        assert options.read_text() == f"-Djava.io.tmpdir='{scratch}' -Dmine=1\n"
+    assert list(temporary.iterdir()) == []
+
+
 @linux
 def test_one_that_hangs_is_ended_with_all_it_started(submits, mark, tmp_path) -> None:
     """pyspark itself would wait for it for ever."""
-    submits(HANGING.format(file=tmp_path / "pids"))
-    jvm = SessionJvm({}, clock=Clock())
+    pids = tmp_path / "pids"
+    submits(HANGING.format(file=pids))
+    jvm = SessionJvm({}, clock=Clock(lambda: pids.exists() and pids.read_text() != ""))
     with pytest.raises(Unavailable, match="did not answer within"):
         jvm.start()
-    assert (tmp_path / "pids").read_text().count("\n") == 1
+    assert pids.read_text().count("\n") == 1
     until(lambda: marked(mark) == [], lambda: f"these are left: {marked(mark)}")
 
 

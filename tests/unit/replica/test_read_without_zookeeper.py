@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -28,8 +28,22 @@ from rmt_pipeline.replica.readable import note_active
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.store import layout
 from rmt_pipeline.table import ReadWithoutZooKeeper, Table
+from rmt_pipeline.zookeeper.connect import connect
+from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
 from tests.support.local_replicas import Replicas
 from tests.support.local_session import NUMBERS, create, rows, session_with_numbers
+
+
+@pytest.fixture(autouse=True)
+def a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody listens nobody answers, however long one waits: less than readers do is enough
+    to see what they do then.
+    """
+
+    def connect_soon(hosts: str, *, connect_timeout_s: float, **others: Any) -> KazooKeeper:
+        return connect(hosts, connect_timeout_s=min(connect_timeout_s, 0.2), **others)
+
+    monkeypatch.setattr("rmt_pipeline.zookeeper.connect.connect", connect_soon)
 
 
 @pytest.fixture
@@ -305,7 +319,8 @@ def test_status_says_from_when_the_reads_are(directory, capsys):
     assert "default.u: no ZooKeeper, nothing can be read\n" in told
 
 
-def test_status_waits_once_for_a_zookeeper_that_is_frozen(directory, capsys):
+def test_status_waits_once_for_a_zookeeper_that_is_frozen(directory, capsys, monkeypatch):
+    monkeypatch.setattr("rmt_pipeline.cli.status.PROBE_TIMEOUT_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(0)
         file = directory / "rmt.toml"
