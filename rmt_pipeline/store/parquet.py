@@ -20,6 +20,9 @@ ROW_GROUP_BYTES = 128 << 20
 COMPRESSION = "zstd"
 BATCH_ROWS = 1 << 16
 
+WRITER = f"parquet 2, pyarrow {pa.__version__}"
+"""What writes the files of parts, as it stands in their manifests."""
+
 _CHUNK_BYTES = 1 << 20
 _SAMPLE_ROWS = 2048
 _REPEATS_MIN = 4  # rows per distinct value, from which a dictionary pays off
@@ -58,6 +61,14 @@ def columns_with_bounds(schema: pa.Schema, sorted_by: Sequence[str] = ()) -> lis
         for path, kind in _leaves(field.name, field.type)
         if not pa.types.is_floating(kind) or field.name in sorted_by
     ]
+
+
+def may_hide_nan(engine_version: str) -> bool:
+    """Whether the files of a part with this version in its manifest may have notes of the least and
+    greatest values of floats beside NaNs: builds that did not call their writer `parquet 2` noted
+    them.
+    """
+    return "parquet 2," not in engine_version
 
 
 def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:

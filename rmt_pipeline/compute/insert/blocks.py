@@ -296,12 +296,12 @@ def _join(
 
 @lru_cache(maxsize=1)
 def engine_version() -> str:
-    """The versions of rmt and of pyarrow, which writes its files, as they stand in manifests."""
+    """The versions of rmt and of what writes its files, as they stand in manifests."""
     try:
         version = metadata.version("rmt-pipeline")
     except metadata.PackageNotFoundError:  # run from a checkout
         version = "checkout"
-    return f"rmt_pipeline {version}, pyarrow {pa.__version__}"
+    return f"rmt_pipeline {version}, {parquet.WRITER}"
 
 
 def _joined(tables: Iterable[pa.Table], settings: BlockSettings) -> Iterator[pa.Table]:

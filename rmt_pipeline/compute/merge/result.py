@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from rmt_pipeline.compute.merge.job import MergeDone, MergeFailure, MergeJob, MergeOutcome
 from rmt_pipeline.compute.rows.conform import is_current
 from rmt_pipeline.compute.units import (
@@ -24,10 +22,11 @@ from rmt_pipeline.protocol.log.entry import MERGE_TTL_DELETE, MERGE_TTL_RECOMPRE
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.protocol.ttl import NO_TTL, PartTtl, added
 from rmt_pipeline.store.manifest import KeyBound, KeyValue, Manifest, PartColumn, PartFile
+from rmt_pipeline.store.parquet import WRITER
 
 MODULUS = 1 << 128
-KERNEL_VERSION = 2  # bump it when the same sources would give other bytes
-ENGINE_VERSION = f"kernel {KERNEL_VERSION}, pyarrow {pa.__version__}"
+KERNEL_VERSION = 3  # bump it when the same sources would give other bytes
+ENGINE_VERSION = f"kernel {KERNEL_VERSION}, {WRITER}"
 KEY_TEXT_MAX = 1000  # characters of a bound; longer bounds are left out
 
 

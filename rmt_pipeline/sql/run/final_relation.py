@@ -85,11 +85,7 @@ def final_relation(
     )
     names = {source.name for source in found.untouched}
     files = [
-        TableFiles(
-            part.manifest.columns, table.store.files(part.name), part.manifest.metadata_version
-        )
-        for part in snapshot.parts
-        if str(part.name) in names
+        TableFiles.of_part(table, part) for part in snapshot.parts if str(part.name) in names
     ]
     if found.files:
         columns = tuple(PartColumn(column.name, column.type) for column in needed)

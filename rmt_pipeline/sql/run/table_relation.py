@@ -15,11 +15,12 @@ from rmt_pipeline.protocol.alter.history import StoredColumn, stored_as
 from rmt_pipeline.protocol.errors import SampleOutOfBound, SamplingNotSupported
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.store.manifest import PartColumn
+from rmt_pipeline.store.parquet import may_hide_nan
 from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.nodes import Name, Query, SampleClause, names_in
 from rmt_pipeline.syntax.special_forms import cast_node
 from rmt_pipeline.syntax.types import parse_type
-from rmt_pipeline.table import Snapshot, Table
+from rmt_pipeline.table import ActivePart, Snapshot, Table
 from rmt_pipeline.translate.base.typed import ELEMENT
 from rmt_pipeline.translate.expression import compile_node
 from rmt_pipeline.translate.functions.array import stored_default
@@ -40,18 +41,21 @@ class TableFiles(NamedTuple):
     columns: tuple[PartColumn, ...]
     files: Sequence[str]
     version: int
+    hides_nan: bool = False
+    """See `may_hide_nan`."""
+
+    @classmethod
+    def of_part(cls, table: Table, part: ActivePart) -> "TableFiles":
+        manifest = part.manifest
+        files, hides_nan = table.store.files(part.name), may_hide_nan(manifest.engine_version)
+        return cls(manifest.columns, files, manifest.metadata_version, hides_nan)
 
 
 def table_relation(table: Table, snapshot: Snapshot, query: Query) -> Relation:
     """Every row of the parts. `query` shows whether virtual columns are needed: without them DuckDB
     reads less.
     """
-    files = [
-        TableFiles(
-            part.manifest.columns, table.store.files(part.name), part.manifest.metadata_version
-        )
-        for part in snapshot.parts
-    ]
+    files = [TableFiles.of_part(table, part) for part in snapshot.parts]
     return relation_over(files, table.definition, virtual=virtual_columns_in(query))
 
 
@@ -67,11 +71,15 @@ def relation_over(
     `unread` are columns that the query does not use: they are NULL.
     """
     stored = [c for c in definition.columns if c.is_stored]
-    selects = [
-        _select(found, paths, stored, virtual, unread)
-        for found, paths in _runs(files, definition)
-        if paths
-    ]
+    selects = []
+    for found, some in _runs(files, definition):
+        paths = [path for one in some for path in one.files]
+        has_nan = any(one.hides_nan for one in some) and _may_have_nan(found, definition)
+        options = ", filename = true" * bool(virtual) + ", can_have_nan = true" * has_nan
+        if paths:
+            selects.append(
+                _select(found, paths, stored, virtual, unread=unread, options=options)
+            )
     sql = " UNION ALL ".join(selects) if selects else _empty(stored, virtual)
     columns = [column for column in definition.columns if column.default_kind != "EPHEMERAL"]
     hidden = [Column(name, "String", default_kind="MATERIALIZED") for name in virtual]
@@ -123,7 +131,7 @@ def virtual_columns_in(query: Query) -> list[str]:
 
 def _runs(
     files: Sequence[TableFiles], definition: TableDefinition
-) -> Iterator[tuple[tuple[StoredColumn, ...], list[str]]]:
+) -> Iterator[tuple[tuple[StoredColumn, ...], list[TableFiles]]]:
     """Neighbouring files that store the table's columns in the same way, grouped: how they store
     them, and the files.
     """
@@ -133,7 +141,12 @@ def _runs(
             found = stored_as(definition, one.columns, one.version)
             known[one.columns, one.version] = found
     for stored, same in groupby(files, lambda one: known[one.columns, one.version]):
-        yield stored, [file for one in same for file in one.files]
+        yield stored, list(same)
+
+
+def _may_have_nan(columns: Sequence[StoredColumn], definition: TableDefinition) -> bool:
+    """Whether a NaN may be in one of the columns: those of a key have none."""
+    return any("Float" in one.type and one.column not in definition.order_by for one in columns)
 
 
 def _select(
@@ -141,7 +154,9 @@ def _select(
     files: Sequence[str],
     stored: Sequence[Column],
     virtual: Sequence[str],
+    *,
     unread: Collection[str],
+    options: str,
 ) -> str:
     """The rows of the files with the table's current stored columns. It is built in steps, each
     around the one before: the files' columns under their current names; with their current types;
@@ -153,7 +168,6 @@ def _select(
     have = [column for column in stored if column.name in found and column.name not in unread]
     items = [_read(found[column.name]) for column in have]
     items += [f"{_VIRTUAL[name]} AS {duckdb_name(name)}" for name in virtual]
-    options = ", filename = true" if virtual else ""
     paths = ", ".join(duckdb_text(str(PurePath(file))) for file in files)
     sql = f"SELECT {', '.join(items) or '1 AS none'} FROM read_parquet([{paths}]{options})"  # noqa: S608
     if len(have) == len(stored) and all(found[one.name].type == one.type for one in have):
