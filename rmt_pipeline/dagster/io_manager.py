@@ -40,6 +40,7 @@ from rmt_pipeline.protocol.errors import (
     UserError,
     ViolatedConstraint,
 )
+from rmt_pipeline.protocol.inserts.ids import insert_id_of_token
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
@@ -419,11 +420,10 @@ def _insert(
     """
     if _is_spark(rows):
         run = context.step_context.dagster_run
-        first = run.root_run_id or run.run_id
-        token = f"{_what(context, keys)}/run/{first}"
+        token = _token(context, table, keys, f"run/{run.root_run_id or run.run_id}")
         return _insert_named(table, rows, token, settings, run.run_id)
     data = rows if isinstance(rows, _Content) else _arrow(rows)
-    token = f"{_what(context, keys)}/{_digest(_given(data, table))}"
+    token = _token(context, table, keys, _digest(_given(data, table)))
     run_id = context.step_context.dagster_run.run_id
     return _insert_named(table, data, token, settings, run_id)
 
@@ -447,7 +447,7 @@ def _upsert(
     """
     step = context.step_context
     attempt = f"{step.dagster_run.run_id}/{step.previous_attempt_count}"
-    token = f"{_what(context, keys)}/run/{attempt}"
+    token = _name(context.asset_key, keys, f"run/{attempt}")
     return _insert_named(table, rows, token, settings, step.dagster_run.run_id)
 
 
@@ -462,9 +462,36 @@ def _insert_named(
     return _stored(result)
 
 
-def _what(context: dg.OutputContext, keys: Sequence[str]) -> str:
-    partition = "…".join(dict.fromkeys([keys[0], keys[-1]])) if keys else ""
-    return f"{context.asset_key.to_user_string()}/{partition}"
+def _token(context: dg.OutputContext, table: Table, keys: Sequence[str], which: str) -> str:
+    """The insert's name, or the one that earlier builds gave it if the table knows it by that: so a
+    run that began with such a build and is retried stores its rows once. It is another's name if
+    the run that stored under it was for another partition.
+    """
+    name = _name(context.asset_key, keys, which)
+    earlier = f"{context.asset_key.to_user_string()}/{_ends(keys)}/{which}"
+    if name == earlier:
+        return name
+    for known in table.inserts([insert_id_of_token(earlier)]):
+        run = context.step_context.instance.get_run_by_id(known.record.run_id)
+        of = None if run is None else run.tags.get("dagster/partition")
+        return earlier if of in (None, *keys) else name
+    return name
+
+
+def _name(asset: dg.AssetKey, keys: Sequence[str], which: str) -> str:
+    """The name of an insert of these partitions; `which` tells it from their others. Where a slash
+    is no delimiter, the number of the partition's characters is added: else partition `b/c` of
+    asset `a` would have the name of partition `c` of asset `a/b`, and of equal rows those of one
+    of them would be taken for the other's, and not stored.
+    """
+    partition, escaped = _ends(keys), asset.to_escaped_user_string()
+    name = f"{escaped}/{partition}/{which}"
+    is_plain = "/" not in partition and escaped == asset.to_user_string()
+    return name if is_plain else f"{name}/{len(partition)}"
+
+
+def _ends(keys: Sequence[str]) -> str:
+    return "…".join(dict.fromkeys([keys[0], keys[-1]])) if keys else ""
 
 
 def _stored(result: InsertResult) -> _Stored:
