@@ -12,6 +12,7 @@ from rmt_pipeline.protocol.errors import (
     MetadataMismatch,
     ReplicaAlreadyExists,
     ReplicaIsActive,
+    UserError,
 )
 from rmt_pipeline.protocol.nodes.columns import columns_text, parse_columns, require_writable
 from rmt_pipeline.protocol.nodes.metadata import (
@@ -40,8 +41,8 @@ def create_replica(
     which includes the history of earlier ALTERs.
 
     `creator` identifies this call: repeated after a lost answer, it finds its own pristine replica
-    and succeeds. Raises MetadataMismatch, ReplicaAlreadyExists, TooManyColumns; nothing is left
-    then.
+    and succeeds. Raises MetadataMismatch, ReplicaAlreadyExists, TooManyColumns, PathInUse; nothing
+    is left then.
     """
     table = TablePaths(definition.engine.zookeeper_path)
     ensure_ancestors(keeper, table.root)
@@ -50,8 +51,10 @@ def create_replica(
             if keeper.exists(table.dropped) is not None:
                 remove_leftovers(keeper, table)
                 continue
+            _require_no_table_above(keeper, table)
             if _create_first(keeper, table, definition, creator):
                 return definition
+            _require_free(keeper, table)
         elif (joined := _join(keeper, table, definition, creator)) is not None:
             return joined
     raise Conflict(
@@ -70,6 +73,37 @@ def ensure_ancestors(keeper: Keeper, path: str) -> None:
         except Refused as refused:
             if refused.kind is not RefusalKind.NODE_EXISTS:
                 raise
+
+
+class PathInUse(UserError):
+    """The path of a table in ZooKeeper is below another table's, or has other nodes below it."""
+
+
+def _require_no_table_above(keeper: Keeper, table: TablePaths) -> None:
+    """Raises PathInUse. The nodes above exist: what is no table there does not become one."""
+    above = [TablePaths(path) for path in ancestors(table.root)]
+    stats = keeper.exists_many([one.block_numbers for one in above])
+    for one, stat in zip(above, stats, strict=True):
+        if stat is not None:
+            raise PathInUse(
+                f"{table.root} is below {one.root}, which is the path of a table: their nodes "
+                "would mix. Give this table a path of its own, beside that one"
+            )
+
+
+def _require_free(keeper: Keeper, table: TablePaths) -> None:
+    """Raises PathInUse if the path is there, but is no table's, nor one's that is being removed."""
+    try:
+        names = keeper.children(table.root)
+    except Refused:
+        return
+    if not {"replicas", "dropped"}.intersection(names):
+        more = ", …" if len(names) > 3 else ""
+        what = f"has {', '.join(names[:3])}{more} below it" if names else "is empty"
+        raise PathInUse(
+            f"{table.root} in ZooKeeper is not the path of a table, but of other nodes: it {what}. "
+            "Give this table another path, or remove the node if nothing needs it"
+        )
 
 
 def _create_first(

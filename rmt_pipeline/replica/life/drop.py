@@ -13,7 +13,7 @@ of a session after its end, a late delete of a dead process never meets a replic
 since.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from rmt_pipeline.catalog.catalog import Catalog
@@ -36,6 +36,7 @@ from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
 from rmt_pipeline.zookeeper.strays import Stray, give_back, seen_to
 
 _TRIES = 20  # listings of one node below which another process writes while it is removed
+_TABLE = ("block_numbers", "columns", "replicas")  # children of the root of a table
 
 
 def drop_table(
@@ -340,17 +341,21 @@ def remove_leftovers(keeper: Keeper, table: TablePaths) -> None:
 
 def _remove_dropped(keeper: Keeper, table: TablePaths, lock: Stray) -> None:
     """Remove all nodes of the table. The lock goes together with the root, so that a table without
-    either is never seen.
+    either is never seen. Tables that earlier builds let be created below this one stay, and so does
+    the root above them.
     """
     with _held(keeper, lock):
-        for name in keeper.children(table.root):
-            if f"{table.root}/{name}" != table.dropped:
-                delete_tree(keeper, f"{table.root}/{name}")
-        keeper.multi([Delete(lock.path), Delete(table.dropped), Delete(table.root)])
+        paths = [f"{table.root}/{name}" for name in keeper.children(table.root)]
+        gone = [
+            delete_tree(keeper, path, spare=_TABLE) for path in paths if path != table.dropped
+        ]
+        root = [Delete(table.root)] if all(gone) else []
+        keeper.multi([Delete(lock.path), Delete(table.dropped), *root])
 
 
-def delete_tree(keeper: Keeper, path: str) -> None:
-    """Delete a node and everything below it. What is gone already is fine.
+def delete_tree(keeper: Keeper, path: str, *, spare: Collection[str] = ()) -> bool:
+    """Delete a node and everything below it. What is gone already is fine. A node that has children
+    of all these names (`spare`) stays, with what is above it: then False is returned.
 
     A process that has not noticed the removal may still write below it: what came after the listing
     is listed again. Raises Conflict if that does not end.
@@ -360,10 +365,13 @@ def delete_tree(keeper: Keeper, path: str) -> None:
             names = keeper.children(path)
         except Refused as refused:
             if refused.kind is RefusalKind.NO_NODE:
-                return
+                return True
             raise
-        for name in names:
-            delete_tree(keeper, f"{path}/{name}")
+        if spare and set(names).issuperset(spare):
+            return False
+        below = [f"{path}/{name}" for name in names]
+        if [stays for stays in below if not delete_tree(keeper, stays, spare=spare)]:
+            return False
         try:
             keeper.multi([Delete(path)])
         except Refused as refused:
@@ -371,7 +379,7 @@ def delete_tree(keeper: Keeper, path: str) -> None:
                 continue
             if refused.kind is not RefusalKind.NO_NODE:
                 raise
-        return
+        return True
     raise _is_written_to(path)
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from rmt_pipeline.protocol.errors import Conflict, MetadataMismatch, TooManyColumns
 from rmt_pipeline.protocol.limits import NODE_BYTES_MAX
-from rmt_pipeline.protocol.table import Column
-from rmt_pipeline.replica.life.create import create_replica, ensure_ancestors
+from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.replica.life.create import PathInUse, create_replica, ensure_ancestors
 from rmt_pipeline.replica.life.drop import drop_dead_replica, drop_replica
 from rmt_pipeline.replica.life.restore import restore
 from rmt_pipeline.zookeeper.keeper import Create, Op
@@ -105,3 +105,43 @@ def test_one_that_had_no_answer_and_no_uuid_is_created_once(tmp_path: Path) -> N
         wanted = replace(definition_of("r3"), uuid="")
         first = create_replica(keeper, wanted, b"r3")
         assert create_replica(keeper, wanted, b"r3").uuid == first.uuid == ""
+
+
+def below(path: str, name: str = "r1") -> TableDefinition:
+    definition = definition_of(name)
+    return replace(definition, engine=replace(definition.engine, zookeeper_path=path))
+
+
+def test_none_is_created_below_another_nor_above() -> None:
+    """DROP TABLE of the one above would remove it."""
+    keeper = FakeZooKeeper(StillClock()).connect()
+    create_replica(keeper, below("/tables/t"), b"r1")
+    for path in ("/tables/t/x", "/tables/t/replicas/x", "/tables/t/x/y/z"):
+        with pytest.raises(PathInUse, match="is below /tables/t, which is the path of a table"):
+            create_replica(keeper, below(path), b"r1")
+    with pytest.raises(PathInUse, match=r"/tables in ZooKeeper .* it has t below it"):
+        create_replica(keeper, below("/tables"), b"r1")
+    assert keeper.children("/tables/t/replicas") == ["r1"]
+    drop_replica(keeper, TablePaths("/tables/t"), "r1")
+    with pytest.raises(PathInUse, match=r"/tables in ZooKeeper .* it is empty"):
+        create_replica(keeper, below("/tables"), b"r1")
+
+
+@pytest.mark.parametrize("path", ["/tables/t/x", "/tables/t/x/y"])
+def test_one_that_was_created_below_another_by_an_earlier_build_outlives_it(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = FakeZooKeeper(StillClock()).connect()
+    create_replica(keeper, below("/tables/t"), b"r1")
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            "rmt_pipeline.replica.life.create._require_no_table_above", lambda *_: None
+        )
+        create_replica(keeper, below(path), b"r1")
+    create_replica(keeper, below(path, "r2"), b"r2")
+    assert drop_replica(keeper, TablePaths("/tables/t"), "r1")
+    assert keeper.children("/tables/t") == ["x"]
+    assert keeper.children(f"{path}/replicas") == ["r1", "r2"]
+    for name in ("r1", "r2"):
+        drop_replica(keeper, TablePaths(path), name)
+    assert keeper.exists(path) is None
