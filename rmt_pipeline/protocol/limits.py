@@ -12,6 +12,7 @@ NODE_BYTES_MAX = 900_000  # one node's data; an ALTER of a very wide table comes
 
 INSERT_BYTES_MAX = MULTI_BYTES_MAX  # of one commit, which has whole partitions, at least one
 
+MERGE_NAMES_BYTES_MAX = MULTI_BYTES_MAX // 2  # of the parts that one MERGE_PARTS entry merges
 MUTATIONS_PER_MULTI_MAX = 500  # MUTATE_PART entries that one multi assigns
 LOG_ENTRIES_PER_PULL_MAX = 100  # spec §3: 1, doubling to this
 ENTRIES_PER_STEP_MAX = 1000  # entries chosen in one look at the queue

@@ -35,6 +35,7 @@ from rmt_pipeline.replica.replica import Replica, asserting_active
 from rmt_pipeline.replica.upkeep.check import is_here, manifest_here, suspect
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.batches import cut
 from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused, Watch
 from rmt_pipeline.zookeeper.snapshot import (
     QueueSnapshot,
@@ -245,9 +246,16 @@ def optimize_partition(
             return Nothing(f"partition {partition}: {choice.reason}")
         if isinstance(choice, CannotMerge):
             return Nothing(f"partition {partition}: {choice.reason}", changed=True)
+        some = _named_at_once(parts)
         outcome = assign_merge(
-            replica, view, parts, deduplicate=deduplicate, deduplicate_by=deduplicate_by
+            replica, view, some, deduplicate=deduplicate, deduplicate_by=deduplicate_by
         )
+        if isinstance(outcome, Assigned) and len(some) < len(parts):
+            return Nothing(
+                f"partition {partition} has {len(parts)} parts, more than one entry of the log can "
+                f"name: {len(some)} of them are merged first, into {outcome.result}",
+                changed=True,
+            )
         if isinstance(outcome, Assigned) or not outcome.changed:
             return outcome
     return outcome
@@ -289,15 +297,22 @@ def assign_choice(
     deduplicate: bool = False,
     deduplicate_by: tuple[str, ...] = (),
 ) -> Assigned | Nothing:
-    """Write the chosen merge to the log, unless the log has moved since the view was read."""
+    """Write the chosen merge to the log, unless the log has moved since the view was read. Of more
+    parts than one entry can name, the first ones are merged.
+    """
     return assign_merge(
         replica,
         view,
-        choice.sources,
+        _named_at_once(choice.sources),
         deduplicate=deduplicate,
         deduplicate_by=deduplicate_by,
         merge_type=choice.merge_type,
     )
+
+
+def _named_at_once(parts: Sequence[PartName]) -> Sequence[PartName]:
+    """The first of the parts, as many as one entry of the log can name."""
+    return next(cut(parts, lambda part: len(str(part)) + 1, limits.MERGE_NAMES_BYTES_MAX))
 
 
 def choose_merge(replica: Replica, view: MergeView, *, aggressive: bool) -> Choice | Nothing:

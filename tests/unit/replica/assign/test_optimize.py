@@ -8,7 +8,10 @@ import pytest
 from rmt_pipeline.compute.jobs.merge import LocalMerger
 from rmt_pipeline.compute.jobs.mutate import LocalMutator
 from rmt_pipeline.exchange.peers import Fetched, FetchRequest
+from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import CannotAssignOptimize
+from rmt_pipeline.protocol.log.codec import decode
+from rmt_pipeline.protocol.log.entry import MergeParts
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign import optimize as assign
 from rmt_pipeline.replica.assign.optimize import OptimizeRequest
@@ -114,6 +117,25 @@ def test_final_beside_a_fetch_of_the_partition_takes_what_is_there(
         for name in ("r1", "r2"):
             rows = replicas.table(name).dataset().to_table()["n"].to_pylist()
             assert sorted(rows) == ([1, 3, 4] if is_between else [1, 2, 3])
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_more_parts_than_an_entry_can_name_are_merged_one_lot_after_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_slow: bool
+):
+    """An entry is a node of ZooKeeper, which takes less than 1 MiB."""
+    monkeypatch.setattr(limits, "MERGE_NAMES_BYTES_MAX", 2 * len("0_0_0_0 "), raising=False)
+    with Replicas(tmp_path, define=by_tens) as replicas:
+        for value in range(5):
+            replicas.insert("r2", value)
+        made = optimize_r2(replicas, "0", goes_s=1000 if is_slow else 0)
+        assert made == ([] if is_slow else ["0_0_4_4"])
+        keeper, table = replicas["r1"].keeper, replicas["r1"].table
+        log = [keeper.get(table.log_entry(name))[0] for name in keeper.children(table.log)]
+        entries = [entry for entry in map(decode, log) if isinstance(entry, MergeParts)]
+        assert {len(entry.sources) for entry in entries} == {2}
+        replicas.work_off()
+        assert sorted(replicas.table("r2").dataset().to_table()["n"].to_pylist()) == [*range(5)]
 
 
 def in_the_way(replicas: Replicas, partitions: int) -> None:
