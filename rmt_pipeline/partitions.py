@@ -367,7 +367,9 @@ class Partitions(ABC):
 
         query = query_settings(settings)
         meant = part.partition if part is not None else partition
-        fetched = FromPath(self._living, self._new_peers, path, meant, query, part).fetch()
+        fetched = FromPath(
+            self._living, self._new_peers, path, meant, query, self.new_waker(), part
+        ).fetch()
         self.note_command("FETCH PARTITION", "DownloadPart", fetched.parts)
         return fetched
 

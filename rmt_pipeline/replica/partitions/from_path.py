@@ -17,7 +17,7 @@ into `detached/` here, from where ATTACH takes them (spec §9.8).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 
 from rmt_pipeline.compute.rows.conform import is_current
@@ -52,14 +52,20 @@ from rmt_pipeline.replica.partitions.from_table import (
     stored_types,
     why_behind,
 )
-from rmt_pipeline.replica.wait import POLL_S
+from rmt_pipeline.replica.wait import WAIT_SLICE_S
 from rmt_pipeline.store.fetching import Fetching, fetching
 from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.alter_transactions import read_at_once
 from rmt_pipeline.zookeeper.keeper import Refused
 from rmt_pipeline.zookeeper.known import KnownQueue
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
-from rmt_pipeline.zookeeper.snapshot import entries_to_come, living_replicas, parts_now
+from rmt_pipeline.zookeeper.snapshot import (
+    awaiting_quorum,
+    entries_to_come,
+    living_replicas,
+    parts_now,
+)
 
 NewPeers = Callable[[], AbstractContextManager[Peers]]
 
@@ -133,6 +139,7 @@ class FromPath:
     path: str
     partition: str
     query: QuerySettings
+    waker: Waker
     part: PartName | None = None
 
     def fetch(self) -> FetchedInto:
@@ -269,21 +276,25 @@ class _Work:
     def _list(self) -> _Listed:
         """Return the listing of a replica of the source that is not behind. Raises
         NoActiveReplicas, NoReplicaHasPart, NoSuchPartition; Unavailable if all active replicas have
-        been behind for `receive_timeout`.
+        been behind for `receive_timeout`. Before each wait for what holds them back they are looked
+        at once more, under watches.
         """
-        clock = self.asked.living().clock
+        clock, waker = self.asked.living().clock, self.asked.waker
         deadline_s = clock.monotonic_s() + self.asked.query.receive_timeout
+        is_watched = False
         while True:
             self.asked.living().keeper.sync(
                 self.source.root
             )  # else all these reads may be stale
             behind: list[str] = []
-            for replica in self._furthest_first():
+            replicas = self._furthest_first()
+            for replica in replicas:
                 found = self._look(replica)
                 if isinstance(found, _Listed):
                     return found
                 behind.append(f"{replica.name} {found}")
-            if clock.monotonic_s() >= deadline_s:
+            left_s = deadline_s - clock.monotonic_s()
+            if left_s <= 0:
                 what = self.asked.part or f"partition {self.asked.partition}"
                 raise Unavailable(
                     f"no active replica of {self.source.root} has all that was done to {what}: "
@@ -291,7 +302,19 @@ class _Work:
                     "SYSTEM SYNC REPLICA waits for it, and system.replication_queue says what it "
                     "waits for"
                 )
-            clock.sleep_s(POLL_S)
+            if is_watched:
+                waker.wait_s(min(left_s, WAIT_SLICE_S))
+            else:
+                self._watch(replicas)
+            is_watched = not is_watched
+
+    def _watch(self, replicas: Sequence[ReplicaPaths]) -> None:
+        """Be woken when an entry leaves a queue or comes into it, or a part reaches its quorum."""
+        keeper, wake = self.asked.living().keeper, self.asked.waker.wake
+        keeper.exists(self.source.quorum_status, wake)
+        for parent in (self.source.quorum_parallel, *(one.queue for one in replicas)):
+            with suppress(Refused):  # dropped just now
+                keeper.children(parent, wake)
 
     def _furthest_first(self) -> list[ReplicaPaths]:
         """Return the active replicas that can send what is wanted (and have the part, if it is
@@ -354,6 +377,10 @@ class _Work:
             raise NoSuchPartition(
                 f"Partition {asked.partition} on {replica.root} doesn't exist: nothing to fetch"
             )
+        # a part comes together with the node that says that it waits, so read after the parts
+        waiting = awaiting_quorum(keeper, self.source).intersection(wanted)
+        if waiting:
+            return f"has {min(waiting)}, which waits for its quorum"
         reads = keeper.get_many([replica.host, *(replica.part(part) for part in wanted)])
         found = [read[0] for read in reads if read is not None]
         if not wanted or len(found) < len(reads):

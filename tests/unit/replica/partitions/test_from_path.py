@@ -20,6 +20,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column, ColumnChange, Engine, TableDefinition
 from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.insert.result import QuorumNotReached
 from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.mutations.mutations import load_mutations
 from rmt_pipeline.replica.partitions.detached import why_kept
@@ -29,6 +30,7 @@ from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.store.detached import DetachedParts
 from rmt_pipeline.store.fetching import Fetching, FetchIsRunning, fetching
 from rmt_pipeline.store.staging import Staging
+from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from rmt_pipeline.zookeeper.paths import TablePaths
 from tests.support.between_requests import BeforeRequest
@@ -378,12 +380,57 @@ def test_what_a_queued_drop_of_the_source_takes_is_not_fetched(replicas, source,
     assert rows(replicas) == [(1, 9)]
 
 
-def test_a_source_that_is_behind_is_waited_for(replicas, source, monkeypatch):
+def test_a_source_that_is_behind_is_waited_for(replicas, source):
     source.table("r2").drop_part(PartName("1", 0, 0, 0), settings=NOW)
-    monkeypatch.setattr(type(source.clock), "sleep_s", lambda *_: work(source))
+    replicas.meanwhile.append(lambda: work(source))
     assert [str(part) for part in replicas.table("r1").fetch_partition(PATH, "1").parts] == [
         "1_1_1_0"
     ]
+
+
+def test_what_waits_for_its_quorum_is_waited_for(replicas, source):
+    """When its quorum fails, the source has never had it."""
+    asked = {"insert_quorum": 2, "insert_quorum_timeout": 0}
+    with pytest.raises(QuorumNotReached):
+        insert(source, (1, 9), settings=asked)
+    with pytest.raises(
+        Unavailable, match=r"r1 has 1_2_2_0, which waits for its quorum; r2 has"
+    ):
+        replicas.table("r1").fetch_partition(PATH, "1", settings=AT_ONCE)
+    with pytest.raises(Unavailable, match=r"r1 has 1_2_2_0, which waits for its quorum\. N"):
+        replicas.table("r1").fetch_partition(
+            part=PartName("1", 2, 2, 0), path=PATH, settings=AT_ONCE
+        )
+    assert replicas.table("r1").fetch_partition(PATH, "2", settings=AT_ONCE).parts
+    replicas.meanwhile.append(lambda: work(source))
+    assert len(replicas.table("r1").fetch_partition(PATH, "1").parts) == 3
+
+
+class Woken(EventWaker):
+    """Something happens as soon as somebody waits. Nothing but a watch wakes it."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        super().__init__()
+        self._act = act
+
+    def wait_s(self, timeout_s: float) -> bool:
+        del timeout_s
+        self._act()
+        assert super().wait_s(0), "no watch was set on what is waited for"
+        return True
+
+
+@pytest.mark.parametrize("holds_back", ["an entry", "a quorum"])
+def test_who_waits_is_woken_by_what_is_waited_for(replicas, source, holds_back):
+    if holds_back == "an entry":
+        source.table("r2").drop_part(PartName("1", 0, 0, 0), settings=NOW)
+    else:
+        asked = {"insert_quorum": 2, "insert_quorum_timeout": 0}
+        with pytest.raises(QuorumNotReached):
+            insert(source, (1, 9), settings=asked)
+    table = replicas.table("r1")
+    table.new_waker = lambda: Woken(lambda: work(source))
+    assert table.fetch_partition(PATH, "1").parts
 
 
 def test_rows_that_the_source_has_yet_to_get_are_not_left_out(replicas, source):
