@@ -136,11 +136,15 @@ class PartClient:
         return staged
 
 
+_FetchedOfGroup = tuple[list[Fetched], list[FetchRequest]]
+
+
 class HttpPeers:
     """`Peers` over HTTP: several fetches at once, each with bounded memory (spec §12).
 
-    It owns its threads, which `close` ends. `slots` and the client's connections are shared by all
-    tables of the process.
+    Its threads end with the fetch that they are for: a process with many tables would have
+    thousands that do nothing. `slots` and the client's connections are shared by all tables of the
+    process.
     """
 
     def __init__(
@@ -152,10 +156,8 @@ class HttpPeers:
     ) -> None:
         self._client = client
         self._slots = slots or FetchSlots(at_once_max)
-        self._pool = ThreadPoolExecutor(at_once_max, thread_name_prefix="fetch")
-        self._recoveries = ThreadPoolExecutor(
-            limits.leaving_some(at_once_max), thread_name_prefix="fetch"
-        )
+        self._at_once_max = at_once_max
+        self._given_up: set[Future[_FetchedOfGroup]] = set()
 
     def fetch(
         self, requests: Sequence[FetchRequest], store: PartStore
@@ -163,7 +165,15 @@ class HttpPeers:
         if len(requests) == 1:  # usual on a quiet table: fetch in this thread
             yield [(requests[0], self._fetch(requests[0], store))]
             return
-        left = {self._submit(group, store) for group in _groups(requests)}
+        recoveries_max = limits.leaving_some(self._at_once_max)
+        plain = ThreadPoolExecutor(self._at_once_max, thread_name_prefix="fetch")
+        recoveries = ThreadPoolExecutor(recoveries_max, thread_name_prefix="fetch")
+
+        def submit(some: Sequence[FetchRequest]) -> Future[_FetchedOfGroup]:
+            pool = recoveries if some[0].recovers else plain
+            return pool.submit(self._fetch_all, some, store)
+
+        left = set(map(submit, _groups(requests)))
         try:
             while left:
                 done, left = wait(left, return_when=FIRST_COMPLETED)
@@ -171,26 +181,19 @@ class HttpPeers:
                 for future in done:
                     fetched, alone = future.result()
                     found += fetched
-                    left |= {self._submit([one], store) for one in alone}
+                    left |= {submit([one]) for one in alone}
                 if found:
                     yield found
         finally:  # the caller no longer waits for the others
-            for future in left:
-                future.cancel()
+            for pool in (plain, recoveries):
+                pool.shutdown(wait=not left, cancel_futures=True)
+            self._given_up = {one for one in self._given_up | left if not one.done()}
 
     def close(self) -> None:
-        self._pool.shutdown(cancel_futures=True)
-        self._recoveries.shutdown(cancel_futures=True)
+        """Wait until nothing is fetched any more, not even for a caller that has given up."""
+        wait(self._given_up)
 
-    def _submit(
-        self, requests: Sequence[FetchRequest], store: PartStore
-    ) -> Future[tuple[list[Fetched], list[FetchRequest]]]:
-        pool = self._recoveries if requests[0].recovers else self._pool
-        return pool.submit(self._fetch_all, requests, store)
-
-    def _fetch_all(
-        self, requests: Sequence[FetchRequest], store: PartStore
-    ) -> tuple[list[Fetched], list[FetchRequest]]:
+    def _fetch_all(self, requests: Sequence[FetchRequest], store: PartStore) -> _FetchedOfGroup:
         """Fetch these parts from one peer: the results, and the requests that must be made one by
         one.
         """

@@ -94,6 +94,45 @@ def test_as_many_fetches_run_at_once_as_the_process_may_whatever_tables_they_are
         peers.close()
 
 
+def fetching_threads() -> list[str]:
+    return [one.name for one in threading.enumerate() if one.name.startswith("fetch")]
+
+
+def test_a_table_that_fetches_nothing_has_no_threads(tmp_path):
+    """A server may have hundreds of tables."""
+
+    class Client(PartClient):
+        def fetch(self, address, endpoint, part, store):
+            raise Unavailable("nothing is sent here")
+
+    peers = HttpPeers(Client(SECRET))
+    asked = [FetchRequest(address(1), f"{ENDPOINT}{n}", PART) for n in range(4)]
+    assert len(list(peers.fetch(asked, store_at(tmp_path / "target")))) >= 1
+    assert fetching_threads() == []
+    peers.close()
+
+
+def test_who_gives_up_leaves_no_threads_either_once_it_is_closed(tmp_path):
+    running, go_on = [], threading.Event()
+
+    class Client(PartClient):
+        def fetch(self, address, endpoint, part, store):
+            running.append(part)
+            if len(running) > 1:
+                go_on.wait(LIMIT_S)
+            raise Unavailable("nothing is sent here")
+
+    peers = HttpPeers(Client(SECRET), at_once_max=2)
+    asked = [FetchRequest(address(1), f"{ENDPOINT}{n}", PART) for n in range(9)]
+    some = peers.fetch(asked, store_at(tmp_path / "target"))
+    next(some)
+    some.close()
+    go_on.set()
+    peers.close()
+    until(lambda: not fetching_threads())
+    assert len(running) <= 3, "what had not begun was given up"
+
+
 def test_what_is_inserted_is_fetched_while_a_table_is_cloned(tmp_path):
     """However much there is to clone, of however many tables."""
     cloned, brought, go_on = [], threading.Event(), threading.Event()
