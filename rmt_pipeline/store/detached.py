@@ -130,6 +130,18 @@ class DetachedParts:
                 lock.release()
         return None if taken is None else (taken, lock)
 
+    def note_attempt(self, name: DetachedName, attempt: str) -> None:
+        """Note in a taken part which ATTACH has taken it; "" for one with deduplication."""
+        path = self._path(str(name), layout.ATTEMPT)
+        if attempt:
+            self._disk.replace(path, attempt.encode(), durable=self._durable)
+        else:
+            self._disk.remove_file(path)
+
+    def attempt(self, name: DetachedName) -> str:
+        """What was noted last."""
+        return (self._disk.read(self._path(str(name), layout.ATTEMPT)) or b"").decode()
+
     def died(self) -> Iterator[DetachedName]:
         """Yield the parts that a process had taken to attach them, and then died. Each is locked
         until the next is asked for.

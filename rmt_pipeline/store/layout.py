@@ -33,6 +33,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 MANIFEST = "part.json"
 FETCHING = "fetching"
 ATTACHING = "attaching"
+ATTEMPT = "attempt"
 WHOLE = "whole"
 GIVEN_UP = "given_up"
 PROMISE = "promise"

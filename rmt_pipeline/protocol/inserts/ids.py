@@ -48,11 +48,13 @@ def completing_block_id(partition_id: str, token: str, ordinal: int, version: in
     return block_id(partition_id, _hash128(f"again:{version}:{ordinal}:{token}"))
 
 
-def attach_block_id(part: PartName, checksum: str) -> str:
+def attach_block_id(part: PartName, checksum: str, attempt: str = "") -> str:
     """The id of a detached part that is attached, so that the same part is attached once. It has
     the part's name in it, so two parts of equal rows can both be attached. No id by hash equals it.
+    An ATTACH without deduplication gives its `attempt`, a name that no other one has: so its own
+    parts are found, and no others are taken for them.
     """
-    return f"{part.partition}_attach_{part}_{checksum}"
+    return f"{part.partition}_attach_{part}_{checksum}" + (f"_{attempt}" if attempt else "")
 
 
 def from_table_block_id(partition_id: str, root: str, name: str, checksum: str) -> str:

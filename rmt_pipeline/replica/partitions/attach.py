@@ -6,14 +6,15 @@
 
 Each part has a block id made of its name and bytes. So the same part is attached once, even when
 two replicas that both detached it attach it at the same time, or when an ATTACH dies before the
-last step and is repeated.
+last step and is repeated. Without deduplication the name of the ATTACH is in the id too, and is
+noted beside the part first: so it is known what an ATTACH that died has attached.
 """
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from rmt_pipeline.protocol.errors import Corruption, MissingPart, UserError
+from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError, UserError
 from rmt_pipeline.protocol.inserts.ids import attach_block_id
 from rmt_pipeline.protocol.log.codec import decode
 from rmt_pipeline.protocol.log.entry import AttachPart, parts_brought
@@ -108,7 +109,8 @@ def attach(
         raise BadDetachedPart(
             f"{replica} has no detached part {part}; system.detached_parts shows which there are"
         )
-    taken: list[_Taken] = []
+    attempt = "" if deduplicate else replica.ids.new_id()
+    taken, parts = list[_Taken](), list[PartName]()
     locks: list[Lock] = []
     try:
         for name in chosen:
@@ -119,24 +121,36 @@ def attach(
             mine, lock = attaching
             locks.append(lock)
             taken.append(_Taken(mine, _checked(replica, mine)))
-        parts = list[PartName]()
+            store.detached_parts.note_attempt(mine, attempt)
         taken.sort(key=lambda one: one.name.part.partition)  # the order within each stays
+        everything = len(taken)
         while taken:
             some = _together(taken)
-            result = _commit(replica, commit, some, taken, deduplicate=deduplicate)
+            result = _commit(replica, commit, some, taken, attempt)
             parts += result.parts
             already += result.duplicates
             del taken[: len(some)]
             for one in some:
                 store.detached_parts.remove(one.name)
-    except BaseException:
+    except BaseException as error:
         for one in taken:
             store.detached_parts.rename(one.name, "")
+        if parts and isinstance(error, RmtError):
+            error.args = (_in_part(parts, everything, error),)
         raise
     finally:
         for lock in locks:
             lock.release()
     return Attached(tuple(parts), tuple(already), tuple(inactive), tuple(skipped))
+
+
+def _in_part(parts: Sequence[PartName], everything: int, error: RmtError) -> str:
+    """The words of an error that came when `parts` were in the table, by commits of their own."""
+    names = f"{parts[0]} to {parts[-1]}" if len(parts) > 1 else str(parts[0])
+    return (
+        f"{len(parts)} of the {everything} parts of this ATTACH are in the table, as {names}. To "
+        f"the others this happened: {error}. Repeat the ATTACH for them: none comes twice"
+    )
 
 
 def _together(taken: Sequence[_Taken]) -> Sequence[_Taken]:
@@ -172,8 +186,8 @@ def _give_back(
     replica: Replica, partition: str | None, part: PartName | None
 ) -> list[tuple[str, str]]:
     """Give parts that an ATTACH which died, or got no answer, had taken their names back, so that
-    they can be attached again. But those that it had committed, with or without a block id, are
-    removed: those of them that are meant are returned, as in `Attached.already`.
+    they can be attached again. But those that it had committed are removed: those of them that are
+    meant are returned, as in `Attached.already`.
 
     A commit that a process sent before it died may be on its way. It asserts a version, which is
     changed before it is looked what landed, so it does not land any more (`nothing_to_drop`).
@@ -239,13 +253,12 @@ def _commit(
     commit: Commit,
     some: Sequence[_Taken],
     taken: list[_Taken],
-    *,
-    deduplicate: bool,
+    attempt: str,
 ) -> InsertResult:
     """Commit the first ones of what is `taken`. If it ends before it is known whether they are in
     the table, they do not get their names back: the next ATTACH finds out (`_give_back`).
     """
-    insertion = _staged(replica, some, deduplicate=deduplicate)
+    insertion = _staged(replica, some, attempt)
     try:
         return commit(insertion)
     except BaseException:
@@ -255,7 +268,7 @@ def _commit(
         raise
 
 
-def _staged(replica: Replica, taken: Sequence[_Taken], *, deduplicate: bool) -> Insertion:
+def _staged(replica: Replica, taken: Sequence[_Taken], attempt: str) -> Insertion:
     staged: list[tuple[StagedPart, str]] = []
     store = replica.store
     try:
@@ -263,8 +276,8 @@ def _staged(replica: Replica, taken: Sequence[_Taken], *, deduplicate: bool) -> 
             staging = store.begin("attach", str(one.name.part))
             manifest = replace(one.manifest, sources=(str(one.name.part),))
             part = store.detached_parts.stage(one.name, staging, manifest)
-            block_id = attach_block_id(one.name.part, manifest.files_hash.hex())
-            staged.append((part, block_id if deduplicate else ""))
+            checksum = manifest.files_hash.hex()
+            staged.append((part, attach_block_id(one.name.part, checksum, attempt)))
         return Insertion.attaching(staged, replica)
     except BaseException:
         for part, _ in staged:

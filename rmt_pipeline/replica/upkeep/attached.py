@@ -6,9 +6,7 @@ from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.inserts.ids import attach_block_id
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.store import layout
 from rmt_pipeline.store.layout import DetachedName
-from rmt_pipeline.store.part_store import PartStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +33,7 @@ def remove_attached(replica: Replica) -> list[AttachedLeft]:
     detached = replica.store.detached_parts
     for name in detached.died():
         try:
-            block_id = attach_block_id(name.part, detached.manifest(name).files_hash.hex())
-            has_id = replica.keeper.exists(replica.table.block(block_id)) is not None
-            if has_id or attached_as(replica, name):
+            if attached_as(replica, name):
                 detached.remove(name)
         except (Corruption, OSError) as error:
             why = "" if isinstance(error, Corruption) else f"{name} can't be removed: {error}"
@@ -46,24 +42,9 @@ def remove_attached(replica: Replica) -> list[AttachedLeft]:
 
 
 def attached_as(replica: Replica, name: DetachedName) -> PartName | None:
-    """Return the promised part that was made of this directory's very files, if there is one. This
-    finds what was attached without deduplication, of which no block id tells.
-    """
-    store, paths = replica.store, replica.paths
-    files = [file.name for file in store.detached_parts.manifest(name).files][:1]
-    wanted = [_inode(store, layout.DETACHED, str(name), file) for file in files]
-    same = [
-        part
-        for part in store.parts()
-        if part.partition == name.part.partition
-        and [_inode(store, str(part), file) for file in files] == wanted
-        and store.manifest(part).sources == (str(name.part),)
-    ]
-    promised = replica.keeper.exists_many([paths.part(part) for part in same])
-    found = (part for part, stat in zip(same, promised, strict=True) if stat is not None)
-    return None if None in wanted else next(found, None)
-
-
-def _inode(store: PartStore, *names: str) -> int | None:
-    stamp = store.disk.stamp(layout.join(store.root, *names))
-    return None if stamp is None else stamp.inode
+    """Return the part as which this directory was committed, if it was."""
+    detached = replica.store.detached_parts
+    checksum, attempt = detached.manifest(name).files_hash.hex(), detached.attempt(name)
+    block_id = attach_block_id(name.part, checksum, attempt)
+    [read] = replica.keeper.get_many([replica.table.block(block_id)])
+    return None if read is None else PartName.parse(read[0].decode())

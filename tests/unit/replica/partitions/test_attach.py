@@ -5,14 +5,14 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
-from rmt_pipeline.protocol.errors import Corruption, OutcomeUnknown, Unfinished
+from rmt_pipeline.protocol.errors import Corruption, OutcomeUnknown, Unfinished, YetToDrop
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.replica.partitions import attach
 from rmt_pipeline.replica.partitions.attach import BadDetachedPart
 from rmt_pipeline.replica.partitions.detached import detached_directories, why_kept
 from rmt_pipeline.replica.replica import Memory
@@ -20,7 +20,7 @@ from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.store.detached import DetachedParts
 from rmt_pipeline.store.dropped import DroppedRanges
 from rmt_pipeline.store.part_store import PartStore
-from rmt_pipeline.zookeeper.keeper import Refused
+from rmt_pipeline.zookeeper.keeper import Delete, Refused
 from tests.support.hosts import Died
 from tests.support.local_replicas import Replicas, partitioned
 from tests.support.lost_answers import allocates, before, faulty, logs
@@ -217,22 +217,26 @@ def test_no_step_of_a_clean_up_stops_the_others(replicas, monkeypatch, fails):
     assert all(part.level for part in replica.store.parts() if part.partition == "1")
 
 
+@pytest.mark.parametrize("is_gone", [False, True], ids=["", "merged"])
 @pytest.mark.parametrize("part", ["", "1_1_1_0"])
 @pytest.mark.parametrize("deduplicate", [False, True])
 def test_an_attach_that_died_behind_its_commit_and_is_said_again_attaches_once(
-    replicas, monkeypatch, *, deduplicate: bool, part: str
+    replicas, monkeypatch, *, deduplicate: bool, part: str, is_gone: bool
 ):
-    """Without deduplication no id says that it is there."""
+    """Nor does it matter what became of the part since."""
     table, settings = replicas.table("r1"), replace(NOW, insert_deduplicate=deduplicate)
     what = {"part": PartName.parse(part)} if part else {"partition": "1"}
-    for file in Path(table.store.disk.local_path("")).rglob("*.parquet"):
-        os.utime(
-            file, (1, 1)
-        )  # of what was written just now nobody can tell that it is the same
     with monkeypatch.context() as dying:
         dying.setattr(DetachedParts, "remove", Mock(side_effect=Died))
         with pytest.raises(Died):
             table.attach(**what, settings=settings)
+    if is_gone:
+        merge(replicas)
+        for old in [
+            one for one in table.store.parts() if one.partition == "1" and not one.level
+        ]:
+            table.store.remove(old)
+            replicas["r1"].keeper.multi([Delete(replicas["r1"].paths.part(old))])
     for _ in range(2):
         replicas.work_off()
     again = table.attach(**what, settings=settings)
@@ -246,10 +250,8 @@ def test_an_attach_that_died_behind_its_commit_and_is_said_again_attaches_once(
 def test_an_attach_without_an_answer_that_is_said_again_attaches_once(
     replicas, *, deduplicate: bool, landed: bool
 ):
-    """Whether its commit landed or not, and also if no id tells that it did."""
+    """Whether its commit landed or not."""
     table, settings = replicas.table("r1"), replace(NOW, insert_deduplicate=deduplicate)
-    for file in Path(table.store.disk.local_path("")).rglob("*.parquet"):
-        os.utime(file, (1, 1))  # as above
     with (
         faulty(replicas["r1"].keeper, logs, landed=landed),
         pytest.raises(OutcomeUnknown, match="Repeat the ATTACH: nothing is attached twice"),
@@ -299,8 +301,6 @@ def test_an_attach_that_died_behind_its_commit_is_found_by_who_sees_zookeeper_la
 ):
     """The next process reads from a server of ZooKeeper that has yet to hear of the commit."""
     first, settings = replicas["r1"], replace(NOW, insert_deduplicate=False)
-    for file in Path(first.store.disk.local_path("")).rglob("*.parquet"):
-        os.utime(file, (1, 1))  # as above
     second = replace(
         first, keeper=replicas.zookeeper.connect(lag=lambda behind: behind), memory=Memory()
     )
@@ -340,6 +340,30 @@ def test_whoever_dies_between_two_commits_has_attached_whole_partitions(
     replicas.work_off()
     assert table.attach(None, settings=NOW).parts == ()
     assert Counter(p for p, _ in rows(replicas)) == everything
+
+
+def test_who_is_stopped_by_a_drop_between_two_commits_is_told_what_is_in(replicas, monkeypatch):
+    """Not that nothing was changed."""
+    monkeypatch.setattr("rmt_pipeline.replica.partitions.attach.TOGETHER_MAX", 1)
+    first, second, commit = replicas.table("r1"), replicas.table("r2"), attach._commit
+
+    def then_dropped(*given):
+        result = commit(*given)
+        second.drop_partitions(["1"], settings=NOW)
+        return result
+
+    with monkeypatch.context() as patched:
+        patched.setattr(attach, "_commit", then_dropped)
+        with pytest.raises(YetToDrop) as stopped:
+            first.attach("1", settings=NOW)
+    words = str(stopped.value)
+    assert words.startswith("1 of the 2 parts of this ATTACH are in the table, as 1_3_3_0. ")
+    assert "has yet to carry out" in words
+    assert words.endswith("Repeat the ATTACH for them: none comes twice")
+    replicas.work_off()
+    assert len(first.attach("1", settings=NOW).parts) == 1
+    replicas.work_off()
+    assert rows(replicas) == [(1, 1), (2, 7)]
 
 
 def test_one_part_is_attached_by_its_name(replicas):
