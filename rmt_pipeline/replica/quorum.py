@@ -181,23 +181,39 @@ def count_us(replica: Replica, parts: Collection[PartName]) -> Counted:
     failed already.
 
     The failed ones are read after the nodes: a part that is in neither has reached its quorum, for
-    good.
+    good. A replica whose drop has begun counts for nothing, as it will not keep the parts: its
+    `host` is gone, which the multi asserts.
     """
     if not parts:
         return Counted()
     quorums = read_quorums(replica, parts)
+    host = replica.paths.host
+    failed, (is_kept,) = _failed_and(replica, parts, host)
 
     def with_us(entry: QuorumEntry) -> QuorumEntry:
         return entry.with_replica(replica.name) if entry.part in parts else entry
 
-    return Counted(tuple(quorums.changed(with_us)), failed_of(replica, parts))
+    changed = quorums.changed(with_us)
+    if not changed or is_kept is None:
+        return Counted((), failed)
+    return Counted((Check(host), *changed), failed)
 
 
 def failed_of(replica: Replica, parts: Collection[PartName]) -> frozenset[PartName]:
     """Those of the parts whose inserts have failed to reach their quorum. Asks ZooKeeper once."""
+    failed, _ = _failed_and(replica, parts)
+    return failed
+
+
+def _failed_and(
+    replica: Replica, parts: Collection[PartName], *more: str
+) -> tuple[frozenset[PartName], list[Stat | None]]:
+    """`failed_of`, and whether there are `more` nodes, by the same request."""
     wanted = sorted(parts)
-    stats = replica.keeper.exists_many([replica.table.quorum_failed(part) for part in wanted])
-    return frozenset(part for part, stat in zip(wanted, stats, strict=True) if stat is not None)
+    nodes = [replica.table.quorum_failed(part) for part in wanted]
+    stats = replica.keeper.exists_many([*nodes, *more])
+    there = zip(wanted, stats[: len(nodes)], strict=True)
+    return frozenset(part for part, stat in there if stat is not None), stats[len(nodes) :]
 
 
 # --- failing ----------------------------------------------------------------------------------

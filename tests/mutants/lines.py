@@ -802,6 +802,38 @@ MUTANTS: tuple[LineMutant, ...] = (
         "::test_whoever_dies_between_two_commits_has_attached_whole_partitions",
     ),
     LineMutant(
+        "attach: nobody notes which ATTACH without deduplication took a part",
+        f"{REPLICA}/partitions/attach.py",
+        "            store.detached_parts.note_attempt(mine, attempt)\n",
+        "",
+        "tests/unit/replica/partitions/test_attach.py"
+        "::test_an_attach_that_died_behind_its_commit_and_is_said_again_attaches_once",
+    ),
+    LineMutant(
+        "drop: a table below another one's root goes with it",
+        f"{REPLICA}/life/drop.py",
+        "            delete_tree(keeper, path, spare=_TABLE) for path in paths",
+        "            delete_tree(keeper, path) for path in paths",
+        "tests/unit/replica/life/test_create.py"
+        "::test_one_that_was_created_below_another_by_an_earlier_build_outlives_it",
+    ),
+    LineMutant(
+        "fetch partition: what waits for its quorum is fetched",
+        f"{REPLICA}/partitions/from_path.py",
+        '        if waiting:\n            return f"has {min',
+        '        if False:\n            return f"has {min',
+        "tests/unit/replica/partitions/test_from_path.py"
+        "::test_what_waits_for_its_quorum_is_waited_for",
+    ),
+    LineMutant(
+        "optimize: an entry names any number of parts",
+        f"{REPLICA}/assign/merges.py",
+        "        some = _named_at_once(parts)\n",
+        "        some = parts\n",
+        "tests/unit/replica/assign/test_optimize.py"
+        "::test_more_parts_than_an_entry_can_name_are_merged_one_lot_after_another",
+    ),
+    LineMutant(
         "attach: what has no id was not attached",
         f"{REPLICA}/partitions/attach.py",
         "            found = attached_as(replica, died)\n",

@@ -341,6 +341,13 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
         "tests/unit/replica/test_half_dropped.py::test_it_counts_for_no_majority",
     ),
     LineMutant(
+        "quorum: who is dropped in the middle of it counts himself",
+        FATE,
+        "    return Counted((Check(host), *changed), failed)\n",
+        "    return Counted(tuple(changed), failed)\n",
+        f"{HALF}::test_it_does_not_count_itself_for_a_quorum",
+    ),
+    LineMutant(
         "publish: what a half-dropped replica promises is to be fetched",
         "rmt_pipeline/zookeeper/snapshot.py",
         "reads[1::2], strict=True)\n        if host is not None\n",

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from rmt_pipeline.replica.mutations.mutations import (
 )
 from rmt_pipeline.replica.mutations.request import wait_as_asked
 from rmt_pipeline.replica.pull_log import pull_log
-from rmt_pipeline.replica.quorum import FAILED_KEPT_S, clean_quorums
+from rmt_pipeline.replica.quorum import FAILED_KEPT_S, clean_quorums, read_quorums
 from rmt_pipeline.replica.upkeep.check import check_part, refetch
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.upkeep.compare import compare_replicas
@@ -31,6 +32,7 @@ from rmt_pipeline.replica.wait import wait_as_asked_for
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from rmt_pipeline.zookeeper.snapshot import claims_and_parts
 from tests.support.local_replicas import ROOT, Meanwhile, Replicas
+from tests.support.lost_answers import before
 
 HALF = f"{ROOT}/replicas/r2"
 ALONE = {"insert_quorum_parallel": "0"}
@@ -163,6 +165,28 @@ def test_an_insert_does_not_begin_to_wait_for_one_whose_server_still_runs(
     with pytest.raises(TooFewLiveReplicas, match="wants 3 replicas, and 2 of 2 are active"):
         quorum_insert(three, insert_quorum="3")
     assert three.parts("r1") == [], "nothing was inserted"
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+@pytest.mark.parametrize("many", [1, 2], ids=["one part", "two parts"])
+def test_it_does_not_count_itself_for_a_quorum(three: Replicas, when: str, many: int) -> None:
+    """Its server has not heard of the drop yet, and fetches."""
+    for value in range(many):
+        with pytest.raises(QuorumNotReached):
+            quorum_insert(three, value, insert_quorum_timeout="0")
+    host = three["r1"].table.replica("r2").host
+    late = three["r2"]
+    drop = partial(three["r1"].keeper.multi, [Delete(host)])
+    if when == "before":
+        drop()
+        three.step("r2", "fetch")
+    else:
+        with before(late.keeper, lambda op: op.path == late.paths.part("all_0_0_0"), drop):
+            three.step("r2", "fetch")
+    waiting = read_quorums(three["r1"]).entries()
+    assert [entry.replicas for entry in waiting] == many * [("r1",)]
+    three.step("r3", "fetch")
+    assert read_quorums(three["r1"]).entries() == ()
 
 
 def begin_drop(replicas: Replicas, name: str) -> None:
