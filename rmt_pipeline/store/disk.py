@@ -188,6 +188,10 @@ class Disk(Protocol):
         """
         ...
 
+    def is_same_file(self, path: str, other: str) -> bool:
+        """Whether both are names of one file. False if one of them is gone."""
+        ...
+
     def free_bytes(self) -> int:
         """How many bytes can still be written."""
         ...
@@ -489,6 +493,12 @@ class LocalDisk:
         return FileStamp(
             found.st_ino, found.st_size, found.st_mtime_ns, found.st_nlink, found.st_ctime_ns
         )
+
+    def is_same_file(self, path: str, other: str) -> bool:
+        try:
+            return Path(self.local_path(path)).samefile(self.local_path(other))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def free_bytes(self) -> int:
         root = Path(self.root)

@@ -261,6 +261,10 @@ class FakeDisk:
         del path
         return None
 
+    def is_same_file(self, path: str, other: str) -> bool:
+        file = self._find(path)
+        return isinstance(file, _File) and file is self._find(other)
+
     def free_bytes(self) -> int:
         return 0 if self.full else FREE_BYTES
 

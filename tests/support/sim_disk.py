@@ -119,6 +119,9 @@ class SimDisk:
     def stamp(self, path: str) -> FileStamp | None:
         return self._disk.stamp(path)
 
+    def is_same_file(self, path: str, other: str) -> bool:
+        return self._disk.is_same_file(path, other)
+
     def free_bytes(self) -> int:
         return self._disk.free_bytes()
 

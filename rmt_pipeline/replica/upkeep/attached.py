@@ -6,6 +6,7 @@ from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.inserts.ids import attach_block_id
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store import layout
 from rmt_pipeline.store.layout import DetachedName
 
 
@@ -42,9 +43,33 @@ def remove_attached(replica: Replica) -> list[AttachedLeft]:
 
 
 def attached_as(replica: Replica, name: DetachedName) -> PartName | None:
-    """Return the part as which this directory was committed, if it was."""
+    """Return the part as which this directory was committed, if it was: the id of its block tells.
+    ZooKeeper may have lost that, and earlier builds gave none without deduplication; so a promised
+    part that was made of the directory's very files tells it too.
+    """
     detached = replica.store.detached_parts
     checksum, attempt = detached.manifest(name).files_hash.hex(), detached.attempt(name)
     block_id = attach_block_id(name.part, checksum, attempt)
     [read] = replica.keeper.get_many([replica.table.block(block_id)])
-    return None if read is None else PartName.parse(read[0].decode())
+    return _made_of(replica, name) if read is None else PartName.parse(read[0].decode())
+
+
+def _made_of(replica: Replica, name: DetachedName) -> PartName | None:
+    store = replica.store
+    detached, root = store.detached_parts, store.root
+    files = [file.name for file in detached.manifest(name).files][:1]
+
+    def has_its_files(part: PartName) -> bool:
+        mine = (layout.join(root, layout.DETACHED, str(name), file) for file in files)
+        made = (layout.join(root, str(part), file) for file in files)
+        return all(map(store.disk.is_same_file, mine, made))
+
+    made = [
+        part
+        for part in store.parts()
+        if part.partition == name.part.partition
+        and has_its_files(part)
+        and store.manifest(part).sources == (str(name.part),)
+    ]
+    promised = replica.keeper.exists_many([replica.paths.part(part) for part in made])
+    return next((part for part, stat in zip(made, promised, strict=True) if stat), None)

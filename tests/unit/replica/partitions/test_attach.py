@@ -342,6 +342,21 @@ def test_whoever_dies_between_two_commits_has_attached_whole_partitions(
     assert Counter(p for p, _ in rows(replicas)) == everything
 
 
+def test_what_an_earlier_build_attached_without_an_id_is_known_by_its_files(
+    replicas, monkeypatch
+):
+    """However new they are."""
+    table, settings = replicas.table("r1"), replace(NOW, insert_deduplicate=False)
+    with monkeypatch.context() as dying:
+        dying.setattr(DetachedParts, "remove", Mock(side_effect=Died))
+        dying.setattr(attach, "attach_block_id", lambda *_: "")
+        with pytest.raises(Died):
+            table.attach("1", settings=settings)
+    assert len(table.attach("1", settings=settings).already) == 2
+    replicas.work_off()
+    assert rows(replicas, "r1") == rows(replicas, "r2") == ALL
+
+
 def test_who_is_stopped_by_a_drop_between_two_commits_is_told_what_is_in(replicas, monkeypatch):
     """Not that nothing was changed."""
     monkeypatch.setattr("rmt_pipeline.replica.partitions.attach.TOGETHER_MAX", 1)
