@@ -1,0 +1,80 @@
+"""The tokens of what assets store, whose keys and partitions have slashes."""
+
+from collections.abc import Iterator, Sequence
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+from rmt_pipeline.dagster import RmtIOManager
+from rmt_pipeline.sql.run.session import Session
+from tests.support.site import Site
+
+pytestmark = [pytest.mark.dagster, pytest.mark.zookeeper]
+
+
+@pytest.fixture
+def io_manager(site: Site) -> Iterator[RmtIOManager]:
+    Session(site.r1).execute(
+        "CREATE TABLE stored (id UInt64) "
+        "ENGINE = ReplicatedMergeTree('/t/stored', '{replica}') ORDER BY id"
+    )
+    yield RmtIOManager(server="r1", config_path=str(site.config.path))
+    site.r1.drop_table("default", "stored")
+
+
+def of_key(path: Sequence[str], partition: str) -> dg.AssetsDefinition:
+    """An asset that stores the same three rows whatever its key and partition are."""
+
+    @dg.asset(
+        key=list(path),
+        partitions_def=dg.StaticPartitionsDefinition([partition]),
+        metadata={"rmt/table": "default.stored"},
+    )
+    def asset() -> pa.Table:
+        return pa.table({"id": pa.array(range(3), pa.uint64())})
+
+    return asset
+
+
+def store_of_key(
+    io_manager: RmtIOManager, instance: dg.DagsterInstance, path: Sequence[str], partition: str
+) -> None:
+    dg.materialize(
+        [of_key(path, partition)],
+        resources={"io_manager": io_manager},
+        instance=instance,
+        partition_key=partition,
+    )
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_a_slash_in_a_partition_is_none_between_names_of_the_asset(
+    site: Site, io_manager: RmtIOManager, is_turned: bool
+) -> None:
+    """Equal rows of both are stored, each of them once."""
+    pairs = [(["a", "b"], "c"), (["a"], "b/c")]
+    with dg.instance_for_test() as instance:
+        for path, partition in 2 * (pairs[::-1] if is_turned else pairs):
+            store_of_key(io_manager, instance, path, partition)
+    assert site.r1.table("stored").dataset().count_rows() == 2 * 3
+
+
+def test_what_an_earlier_build_stored_of_a_partition_with_a_slash_is_stored_once(
+    site: Site, io_manager: RmtIOManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name was made without regard to the slash. The rows of other partitions that would have
+    had that name are stored all the same.
+    """
+
+    def earlier(asset: dg.AssetKey, keys: Sequence[str], which: str) -> str:
+        return f"{asset.to_user_string()}/{keys[0]}/{which}"
+
+    with dg.instance_for_test() as instance:
+        with monkeypatch.context() as patched:
+            patched.setattr("rmt_pipeline.dagster.io_manager._name", earlier)
+            store_of_key(io_manager, instance, ["a"], "b/c/d")
+        store_of_key(io_manager, instance, ["a"], "b/c/d")
+        assert site.r1.table("stored").dataset().count_rows() == 3
+        store_of_key(io_manager, instance, ["a", "b"], "c/d")
+    assert site.r1.table("stored").dataset().count_rows() == 6
