@@ -3,6 +3,7 @@
 from fractions import Fraction
 from typing import Literal as Choice
 
+from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.syntax.cursor import Cursor
 from rmt_pipeline.syntax.expression import aliased, expression
 from rmt_pipeline.syntax.nodes import (
@@ -11,6 +12,7 @@ from rmt_pipeline.syntax.nodes import (
     Join,
     JoinKind,
     LimitBy,
+    Literal,
     NamedTable,
     Node,
     OrderItem,
@@ -24,7 +26,7 @@ from rmt_pipeline.syntax.nodes import (
     WindowSpec,
     WithItem,
 )
-from rmt_pipeline.syntax.primary import order_item, window_spec
+from rmt_pipeline.syntax.primary import order_item, primary, window_spec
 from rmt_pipeline.syntax.settings import settings_clause
 
 Operation = Choice["UNION ALL", "UNION", "EXCEPT ALL", "EXCEPT", "INTERSECT ALL", "INTERSECT"]
@@ -98,6 +100,7 @@ def _select(c: Cursor) -> Select:
         c.expect_words("SELECT")
         source = None
     distinct, distinct_on = _distinct(c)
+    top, top_with_ties = _top(c)
     items = c.several(_item)
     if source is None and c.at_word("FROM"):
         source = from_clause(c)
@@ -110,6 +113,10 @@ def _select(c: Cursor) -> Select:
     qualify = expression(c) if c.take_words("QUALIFY") else None
     order_by, order_all = _order_by(c)
     limit_by, limit, offset, with_ties = _limits(c)
+    if top is not None:
+        if limit is not None:
+            raise UserError("TOP and LIMIT can't be used together")
+        limit, with_ties = top, top_with_ties
     c.depth -= 1
     return Select(
         items=items,
@@ -169,10 +176,19 @@ def _distinct(c: Cursor) -> tuple[bool, tuple[Node, ...]]:
         return False, c.list_of(expression, ")")
     if c.take_words("DISTINCT"):
         return True, ()
-    if c.at_word("TOP") and c.ahead().kind == "number":
-        c.not_supported("TOP; write LIMIT")
     c.take_words("ALL")
     return False, ()
+
+
+def _top(c: Cursor) -> tuple[Node | None, bool]:
+    """`TOP n [WITH TIES]` before the list, which is its LIMIT."""
+    if not c.at_word("TOP"):
+        return None, False
+    ahead = c.ahead()
+    if ahead.kind != "number" and ahead.text != "(":
+        return None, False
+    c.advance()
+    return primary(c, expression), c.take_words("WITH", "TIES")
 
 
 # The clauses after WHERE.
@@ -251,9 +267,24 @@ def _limits(c: Cursor) -> tuple[LimitBy | None, Node | None, Node | None, bool]:
             raise c.expected("one LIMIT")
         limit, offset = count, skipped if skipped is not None else offset
         with_ties = c.take_words("WITH", "TIES")
-    if c.at_word("FETCH"):
-        c.not_supported("FETCH; write LIMIT")
+    if c.take_words("FETCH"):
+        if limit is not None:
+            raise c.expected("one of LIMIT and FETCH")
+        limit, with_ties = _fetched(c)
     return limit_by, limit, offset, with_ties
+
+
+def _fetched(c: Cursor) -> tuple[Node, bool]:
+    """`FIRST | NEXT [n] ROW | ROWS ONLY | WITH TIES`, which is a LIMIT."""
+    if not c.take_words("FIRST"):
+        c.expect_words("NEXT")
+    limit = Literal(1, "1") if c.at_word("ROW", "ROWS") else expression(c)
+    if not c.take_words("ROWS"):
+        c.expect_words("ROW")
+    with_ties = c.take_words("WITH", "TIES")
+    if not with_ties:
+        c.expect_words("ONLY")
+    return limit, with_ties
 
 
 # FROM: tables, subqueries, joins, ARRAY JOIN.

@@ -65,9 +65,9 @@ from rmt_pipeline.translate.select.tail import (
     at_place,
     distinct_sql,
     limit_sql,
+    limit_tests,
+    listed_sql,
     order_by,
-    ordered_distinct,
-    qualify_tests,
 )
 from rmt_pipeline.translate.select.titles import title
 from rmt_pipeline.types.data_type import DataType
@@ -321,23 +321,24 @@ class SelectCompiler:
         compiler: Compiler,
     ) -> str:
         select = self._select
-        order = order_by(select, items, compiler)
-        listed = ", ".join(f"{to_stored(value)} AS c{n}" for n, value in enumerate(values))
-        head = f"SELECT {distinct_sql(select, compiler)}{listed}"
-        pieces = [head, *self._from(self._where())]
+        pieces = self._from(self._where())
         if keys is not None:  # also without keys: `toTypeName(sum(x))` needs no row, and is one
             pieces.append(group_by_sql(keys, select.group_modifier))
         if select.having is not None:
             if keys is None:
                 raise UserError("HAVING without GROUP BY and aggregate functions; write WHERE")
             pieces.append(f"HAVING {condition(compiler.compile(select.having))}")
-        tests = qualify_tests(select, items, compiler, order)
+        order = [] if select.distinct else order_by(select, items, compiler)
+        tests = [condition(compiler.compile(node)) for node in present(select.qualify)]
+        if not select.distinct:
+            tests += limit_tests(select, items, compiler, order)
         if tests:
             pieces.append(f"QUALIFY {' AND '.join(tests)}")
-        whole = " ".join(pieces)
-        if select.distinct and order:
-            name = self.new_name()
-            whole, order = ordered_distinct(whole, name, select, items, values)
+        tail = " ".join(pieces)
+        if select.distinct:
+            whole, order = distinct_sql(select, items, values, compiler, tail)
+        else:
+            whole = f"SELECT {listed_sql(select, values, compiler)} {tail}"
         if order:
             whole += f" ORDER BY {', '.join(order)}"
         return whole + limit_sql(select, compiler)

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 
-from rmt_pipeline.protocol.errors import NotImplementedStatement, UserError
+from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.syntax.nodes import Aliased, Literal, Name, Node, OrderItem, Select
-from rmt_pipeline.translate.base.function import condition
-from rmt_pipeline.translate.base.typed import Typed, from_stored, to_stored
+from rmt_pipeline.translate.base.typed import Typed, TypeProblem, from_stored, to_stored
 from rmt_pipeline.translate.compiler import Compiler
 from rmt_pipeline.translate.ordering import order_terms
-from rmt_pipeline.translate.select.items import bare, present
+from rmt_pipeline.translate.select.items import bare
 from rmt_pipeline.translate.select.titles import title
 
 
@@ -26,30 +25,43 @@ def at_place(node: Node, items: Sequence[Node]) -> Node:
 
 def order_by(select: Select, items: Sequence[Node], compiler: Compiler) -> list[str]:
     """Return the terms of DuckDB's ORDER BY."""
-    order = select.order_by
-    if select.order_all:
-        order = tuple(OrderItem(bare(each)) for each in items)
     terms: list[str] = []
-    for item in order:
+    for item in _ordered(select, items):
         terms += order_terms(compiler.compile(at_place(item.node, items)), item)
     return terms
 
 
-def distinct_sql(select: Select, compiler: Compiler) -> str:
-    """Return DISTINCT, DISTINCT ON (…) or "", which come between SELECT and its list."""
-    if select.distinct_on:
-        terms = ", ".join(to_stored(compiler.compile(each)) for each in select.distinct_on)
-        return f"DISTINCT ON ({terms}) "
-    return "DISTINCT " if select.distinct else ""
+def _ordered(select: Select, items: Sequence[Node]) -> Sequence[OrderItem]:
+    if select.order_all:
+        return [OrderItem(bare(each)) for each in items]
+    return select.order_by
 
 
-def ordered_distinct(
-    inner: str, name: str, select: Select, items: Sequence[Node], values: Sequence[Typed]
+def listed_sql(select: Select, values: Sequence[Typed], compiler: Compiler) -> str:
+    """Return the list of SELECT, as c0, c1, ..., after DISTINCT ON (…) if there is one."""
+    listed = ", ".join(f"{to_stored(value)} AS c{n}" for n, value in enumerate(values))
+    if not select.distinct_on:
+        return listed
+    terms = ", ".join(to_stored(compiler.compile(each)) for each in select.distinct_on)
+    return f"DISTINCT ON ({terms}) {listed}"
+
+
+class _NotListed(Exception):
+    """A name is not in the list of SELECT."""
+
+
+def distinct_sql(
+    select: Select,
+    items: Sequence[Node],
+    values: Sequence[Typed],
+    compiler: Compiler,
+    tail: str,
 ) -> tuple[str, list[str]]:
-    """Return SQL that selects from the query `inner`, and the terms of its ORDER BY, which can use
-    only what is in the list: the other columns are gone after DISTINCT. Raises UserError for them.
+    """Return SQL of SELECT DISTINCT with what follows its list, `tail`, and the terms of its ORDER
+    BY. As in the original DISTINCT comes first: it leaves the first row of equal ones, and LIMIT BY
+    counts those that are left. LIMIT BY raises UserError for what is not in the list.
     """
-    outputs = [from_stored(f"{name}.c{n}", value.type) for n, value in enumerate(values)]
+    outputs = [from_stored(f"c{n}", value.type) for n, value in enumerate(values)]
     bound: dict[Node, Typed] = {}
     for item, output in zip(items, outputs, strict=True):
         bound[bare(item)] = output
@@ -57,26 +69,45 @@ def ordered_distinct(
             bound[Name((item.alias,))] = output
 
     def refuse(parts: tuple[str, ...]) -> Typed:
+        raise _NotListed(".".join(parts))
+
+    outer = Compiler(refuse, bound=bound, nondeterministic=True)
+    order, others = [], list[str]()
+    for item in _ordered(select, items):
+        node = at_place(item.node, items)
+        try:
+            value = outer.compile(node)
+        except (_NotListed, TypeProblem):  # a column or an aggregate function beside the list
+            beside = compiler.compile(node)
+            value = from_stored(f"o{len(others)}", beside.type)
+            others.append(f"{to_stored(beside)} AS o{len(others)}")
+        order += order_terms(value, item)
+    columns = ", ".join(f"c{place}" for place in range(len(values)))
+    listed = ", ".join([listed_sql(select, values, compiler), *others])
+    inner = f"SELECT DISTINCT {listed} {tail}"
+    if others:
+        inner = f"SELECT DISTINCT ON ({columns}) * FROM (SELECT {listed} {tail})"  # noqa: S608
+    try:
+        tests = limit_tests(select, items, outer, order)
+    except _NotListed as problem:
         raise UserError(
-            f"ORDER BY {'.'.join(parts)}: with DISTINCT it must be in the list of SELECT"
-        )
+            f"LIMIT BY {problem}: with DISTINCT it must be in the list of SELECT"
+        ) from None
+    if not (tests or order):
+        return inner, []
+    kept = f" QUALIFY {' AND '.join(tests)}" if tests else ""
+    return f"SELECT {columns} FROM ({inner}){kept}", order  # noqa: S608 - compiled parts
 
-    order = order_by(select, items, Compiler(refuse, bound=bound, nondeterministic=True))
-    columns = ", ".join(f"{name}.c{place}" for place in range(len(values)))
-    return f"SELECT {columns} FROM ({inner}) AS {name}", order  # noqa: S608 - compiled parts
 
-
-def qualify_tests(
+def limit_tests(
     select: Select, items: Sequence[Node], compiler: Compiler, order: Sequence[str]
 ) -> list[str]:
-    """Return the conditions for DuckDB's QUALIFY: the query's own, and tests over windows for LIMIT
-    ... BY and LIMIT ... WITH TIES.
+    """Return the conditions for DuckDB's QUALIFY that LIMIT ... BY and LIMIT ... WITH TIES are:
+    tests over windows.
     """
-    tests = [condition(compiler.compile(node)) for node in present(select.qualify)]
+    tests: list[str] = []
     ordered = f" ORDER BY {', '.join(order)}" if order else ""
     if select.limit_by is not None:
-        if select.distinct:
-            raise NotImplementedStatement("DISTINCT with LIMIT ... BY is not supported")
         by = [to_stored(compiler.compile(at_place(x, items))) for x in select.limit_by.by]
         row = f"row_number() OVER (PARTITION BY {', '.join(by)}{ordered})"
         skipped = "0"
@@ -85,15 +116,18 @@ def qualify_tests(
             tests.append(f"{row} > {skipped}")
         tests.append(f"{row} <= {skipped} + {_count(compiler, select.limit_by.limit)}")
     if select.with_ties and select.limit is not None:
-        if not order or select.offset is not None:
-            raise NotImplementedStatement("LIMIT WITH TIES needs ORDER BY, and no OFFSET")
-        tests.append(f"rank() OVER ({ordered.strip()}) <= {_count(compiler, select.limit)}")
+        if not order:
+            raise UserError("LIMIT WITH TIES needs ORDER BY")
+        last = _count(compiler, select.limit)
+        if select.offset is not None:
+            last += f" + {_count(compiler, select.offset)}"
+        tests.append(f"rank() OVER ({ordered.strip()}) <= {last}")
     return tests
 
 
 def limit_sql(select: Select, compiler: Compiler) -> str:
     """Return LIMIT and OFFSET, whose numbers must be constant. For WITH TIES see
-    `qualify_tests`.
+    `limit_tests`.
     """
     text = ""
     if select.limit is not None and not select.with_ties:
