@@ -73,15 +73,15 @@ def distinct_sql(
 
     outer = Compiler(refuse, bound=bound, nondeterministic=True)
     order, others = [], list[str]()
-    for item in _ordered(select, items):
-        node = at_place(item.node, items)
+    for term in _ordered(select, items):
+        node = at_place(term.node, items)
         try:
             value = outer.compile(node)
         except (_NotListed, TypeProblem):  # a column or an aggregate function beside the list
             beside = compiler.compile(node)
             value = from_stored(f"o{len(others)}", beside.type)
             others.append(f"{to_stored(beside)} AS o{len(others)}")
-        order += order_terms(value, item)
+        order += order_terms(value, term)
     columns = ", ".join(f"c{place}" for place in range(len(values)))
     listed = ", ".join([listed_sql(select, values, compiler), *others])
     inner = f"SELECT DISTINCT {listed} {tail}"
