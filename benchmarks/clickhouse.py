@@ -102,6 +102,11 @@ class ClickHouse:
             self._process.terminate()
             self._process.wait(30)
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def query(self, text: str, **settings: str | int) -> str:
         target = f"/?{urlencode(settings)}"
         answer = self._http.urlopen("POST", target, body=text.encode(), retries=False)

@@ -179,7 +179,9 @@ class Accounts:
         published anyway, and theirs are fetched.
         """
         replica = self.replica
-        promised = promised_elsewhere(replica.keeper, replica.table, replica.name, result)
+        [promised] = promised_elsewhere(
+            replica.keeper, replica.table, replica.name, [result]
+        ).values()
         ours = made.header().uncompressed_hash_of_compressed_files
         return any(
             PartHeader.decode(header).uncompressed_hash_of_compressed_files != ours

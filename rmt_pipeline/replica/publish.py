@@ -2,7 +2,7 @@
 ZooKeeper and ends its queue entry (§5.4).
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
@@ -144,27 +144,55 @@ def _compare_with_others(
     replica: Replica, part: PartName, header: PartHeader, staged: StagedPart
 ) -> list[str]:
     """The other replicas' nodes of the part if none of them exists; an empty list if one exists and
-    promises the same bytes. Raises PartDiffers if it promises others. A node without a header, made
-    by hand for bytes that were brought back, says nothing and is skipped.
+    promises the same bytes. Raises PartDiffers if it promises others.
     """
-    promised = promised_elsewhere(replica.keeper, replica.table, replica.name, part)
-    for name, data in promised.items():
-        if not data:
-            continue
-        theirs = PartHeader.decode(data)
-        difference = header.difference(theirs)
-        if difference is not None:
-            hashes = [one.hash_of_uncompressed_files.hex() for one in (header, theirs)]
-            raise PartDiffers(
-                f"{replica}: our {part} differs from replica {name}'s in its {difference}: ours is "
-                f"{hashes[0]}, theirs {hashes[1]}; {_away(replica, part, staged)}, theirs is "
-                "fetched",
-                ours=hashes[0],
-                theirs=hashes[1],
-            )
-        return []
-    table = replica.table
-    return [table.replica(name).part(part) for name, data in promised.items() if data is None]
+    [compared] = compared_elsewhere(replica, {part: header}).values()
+    if isinstance(compared, Difference):
+        hashes = [one.hash_of_uncompressed_files.hex() for one in (header, compared.theirs)]
+        raise PartDiffers(
+            f"{replica}: our {part} differs from replica {compared.replica}'s in its "
+            f"{compared.what}: ours is {hashes[0]}, theirs {hashes[1]}; "
+            f"{_away(replica, part, staged)}, theirs is fetched",
+            ours=hashes[0],
+            theirs=hashes[1],
+        )
+    return compared
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What another replica has published under the name of our part is not the same: `what`
+    differs, in words.
+    """
+
+    replica: str
+    theirs: PartHeader
+    what: str
+
+
+def compared_elsewhere(
+    replica: Replica, headers: Mapping[PartName, PartHeader]
+) -> dict[PartName, list[str] | Difference]:
+    """For each part how ours compares with what other replicas promise: their nodes of the part if
+    none of them exists; an empty list if one exists and promises the same bytes; or the difference.
+    A node without a header, made by hand for bytes that were brought back, says nothing and is
+    skipped.
+    """
+    table, found = replica.table, dict[PartName, list[str] | Difference]()
+    promised = promised_elsewhere(replica.keeper, table, replica.name, list(headers))
+    for part, header in headers.items():
+        absent = [
+            table.replica(name).part(part)
+            for name, data in promised[part].items()
+            if data is None
+        ]
+        theirs = {name: data for name, data in promised[part].items() if data}
+        found[part] = [] if theirs else absent
+        for name, data in [*theirs.items()][:1]:
+            what = header.difference(PartHeader.decode(data))
+            if what is not None:
+                found[part] = Difference(name, PartHeader.decode(data), what)
+    return found
 
 
 def _away(replica: Replica, part: PartName, staged: StagedPart) -> str:

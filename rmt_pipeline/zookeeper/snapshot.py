@@ -587,17 +587,21 @@ def staying_replicas(keeper: Keeper, table: TablePaths) -> dict[str, bool]:
 
 
 def promised_elsewhere(
-    keeper: Keeper, table: TablePaths, but: str, part: PartName
-) -> dict[str, bytes | None]:
-    """The header with which each replica except `but` promises the part, by name; None for one that
-    does not promise it. What is left of a replica whose drop has begun (`staying_replicas`)
-    promises nothing: nobody can fetch its bytes.
+    keeper: Keeper, table: TablePaths, but: str, parts: Sequence[PartName]
+) -> dict[PartName, dict[str, bytes | None]]:
+    """For each of the parts the header with which each replica except `but` promises it, by name;
+    None for one that does not promise it. What is left of a replica whose drop has begun
+    (`staying_replicas`) promises nothing: nobody can fetch its bytes.
     """
     names = [name for name in keeper.children(table.replicas) if name != but]
     others = [table.replica(name) for name in names]
-    reads = keeper.get_many([path for one in others for path in (one.part(part), one.host)])
-    return {
-        name: None if read is None else read[0]
-        for name, read, host in zip(names, reads[::2], reads[1::2], strict=True)
-        if host is not None
-    }
+    reads = keeper.get_many(
+        [path for one in others for path in (*map(one.part, parts), one.host)]
+    )
+    found: dict[PartName, dict[str, bytes | None]] = {part: {} for part in parts}
+    for name, start in zip(names, range(0, len(reads), len(parts) + 1), strict=True):
+        *promises, host = reads[start : start + len(parts) + 1]
+        if host is not None:
+            for part, read in zip(parts, promises, strict=True):
+                found[part][name] = None if read is None else read[0]
+    return found

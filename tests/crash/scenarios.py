@@ -10,8 +10,14 @@ from dataclasses import dataclass, replace
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.alter.commands import AlterCommand, ClearColumn
 from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.log.entry import MERGE_REGULAR
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.assign.merges import (
+    Choice,
+    assign_merges,
+    merge_view,
+    optimize_partition,
+)
 from rmt_pipeline.replica.life.drop import drop_replica, remove_leftovers
 from rmt_pipeline.replica.partitions.from_path import DetachedPartitionExists
 from rmt_pipeline.replica.upkeep.check import refetch
@@ -184,6 +190,18 @@ def assign(run: Run) -> None:
         optimize_partition(context.replica(), "a", final=True, skip_merged=False)
 
     run.cluster.spawn(run.cluster.sites["r1"], "optimize", optimize)
+
+
+def assign_two(run: Run) -> None:
+    """Merges of both partitions, with one multi: they are made and published together."""
+
+    def assign_both(context: Context) -> None:
+        replica = context.replica()
+        view = merge_view(replica)
+        parts = [tuple(view.active.in_partition(partition)) for partition in "ab"]
+        assign_merges(replica, view, [Choice(one, MERGE_REGULAR) for one in parts])
+
+    run.cluster.spawn(run.cluster.sites["r1"], "optimize", assign_both)
 
 
 def merged(run: Run) -> None:
@@ -542,6 +560,11 @@ SCENARIOS: dict[str, Scenario] = {
     "assign": Scenario("h1/optimize", three_inserts, assign),
     "merge": Scenario("h1/merge", three_inserts, assign),
     "merge on the follower": Scenario("h2/merge", three_inserts, assign),
+    "assign two merges": Scenario("h1/optimize", three_inserts, assign_two),
+    "merge together": Scenario("h1/merge", three_inserts, assign_two),
+    "merge together on the follower": Scenario(
+        "h2/merge", three_inserts, assign_two, switch=0.4
+    ),
     "two fetch": Scenario("h2/fetch", boot, insert, workers=2, switch=0.4),
     "two merge": Scenario("h2/merge", three_inserts, assign, workers=2, switch=0.4),
     "create mutations": Scenario("h1/mutate", one_insert, mutate),

@@ -40,6 +40,7 @@ TWICE = [
     "insert in part",
     "insert alone on two",
     "merge",
+    "merge together",
     "pull and fetch",
     "mutate",
     "drop partitions",

@@ -38,6 +38,7 @@ MUTATIONS = "tests/unit/protocol/test_mutations.py tests/property/test_mutations
 FINISHED = "tests/unit/protocol/test_mutations.py tests/property/test_finished_mutations.py"
 NOTED = "tests/unit/replica/test_mutations.py"
 TOGETHER = "tests/unit/replica/test_publish_together.py"
+SEVERAL = "tests/unit/replica/assign/test_several_merges.py"
 EXCHANGE = "tests/unit/exchange/test_together.py"
 FLIPPED = "tests/unit/replica/test_flipped_bytes.py"
 LYING = "tests/unit/replica/work/test_lying_peer.py"
@@ -1466,6 +1467,77 @@ MUTANTS: tuple[LineMutant, ...] = (
         TOGETHER,
     ),
     LineMutant(
+        "publish together: what another publishes meanwhile is not compared again",
+        "rmt_pipeline/replica/publish_batch.py",
+        "            with_ops = _again(replica, with_ops, refused)\n",
+        "            pass\n",
+        TOGETHER,
+    ),
+    LineMutant(
+        "publish together: merges that another replica made otherwise are like ours",
+        "rmt_pipeline/replica/publish_batch.py",
+        "        if not isinstance(nobody_has := compared.get(one.part, []), Difference)\n",
+        "        if not isinstance(nobody_has := compared.get(one.part, []), Difference)\n"
+        "        or not (nobody_has := [])\n",
+        TOGETHER,
+    ),
+    LineMutant(
+        "publish together: what differs keeps its name on the disk",
+        "rmt_pipeline/replica/publish_batch.py",
+        "            take_back(replica, one.node, one.part, one.staged)\n",
+        "            pass\n",
+        TOGETHER,
+    ),
+    LineMutant(
+        "publish together: a merge that is ready waits for a slow one",
+        "rmt_pipeline/replica/work/carry.py",
+        "now_s - started_s <= count * QUICK_S and ",
+        "",
+        TOGETHER,
+    ),
+    LineMutant(
+        "publish together: merges are published one by one",
+        "rmt_pipeline/replica/work/carry.py",
+        "            if not is_quick or len(ready) == MADE_TOGETHER_MAX:\n",
+        "            if ready:\n",
+        TOGETHER,
+    ),
+    LineMutant(
+        "merges: what was chosen is chosen again in the same look",
+        "rmt_pipeline/replica/assign/merges.py",
+        "            runs = _without(replica, runs, choice, settings)\n",
+        "            pass\n",
+        SEVERAL,
+    ),
+    LineMutant(
+        "merges: what is on both sides of a chosen merge is merged across it",
+        "rmt_pipeline/replica/assign/merges.py",
+        "        pieces = (slice(begin), slice(begin + len(choice.sources), None))\n",
+        "        pieces = (slice(begin), slice(begin + 1, None))\n",
+        SEVERAL,
+    ),
+    LineMutant(
+        "merges: those of the same look are not counted as queued",
+        "rmt_pipeline/replica/assign/merges.py",
+        "        view = view.with_queued(choice)\n",
+        "",
+        SEVERAL,
+    ),
+    LineMutant(
+        "merges: what overlaps may be assigned at once",
+        "rmt_pipeline/replica/assign/merges.py",
+        '        assert one.disjoint(next_one), f"{one} and {next_one} are merged at once"\n',
+        "        pass\n",
+        SEVERAL,
+    ),
+    LineMutant(
+        "merges: one source that is gone keeps the others of the look",
+        "rmt_pipeline/replica/assign/merges.py",
+        "        if set(choice.sources).isdisjoint(gone)\n",
+        "        if not gone\n",
+        SEVERAL,
+    ),
+    LineMutant(
         "merges: a partition is at rest while a block is on its way",
         f"{PROTOCOL}/merges/predicate.py",
         "            self._numbers.get(partition) == []\n",
@@ -1489,7 +1561,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "accounting: what a merge covers is not looked at when it is decided",
         "rmt_pipeline/replica/assign/merges.py",
-        "        [entry],\n        log_version=",
+        "        entries,\n        log_version=",
         "        [],\n        log_version=",
         ACCOUNTING,
     ),

@@ -350,8 +350,8 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "publish: what a half-dropped replica promises is to be fetched",
         "rmt_pipeline/zookeeper/snapshot.py",
-        "reads[1::2], strict=True)\n        if host is not None\n",
-        "reads[1::2], strict=True)\n        if name\n",
+        "        if host is not None:\n            for part, read",
+        "        if name:\n            for part, read",
         "tests/unit/replica/test_half_dropped.py"
         "::test_other_bytes_that_it_promises_are_not_waited_for",
     ),

@@ -318,7 +318,7 @@ def test_parts_that_only_get_another_name_are_published_together(
     assert isinstance(assigned, list)
     pull_log(table.replica)
     monkeypatch.setattr(limits, "MULTI_BYTES_MAX", bytes_and_parts[0])
-    monkeypatch.setattr(carry, "CLONES_TOGETHER_MAX", bytes_and_parts[1])
+    monkeypatch.setattr(carry, "MADE_TOGETHER_MAX", bytes_and_parts[1])
     keeper = Counting(table.replica.session)
     replica = replace(table.replica, keeper=keeper, memory=Memory())
     clock = SystemClock()

@@ -30,6 +30,7 @@ from rmt_pipeline.system import Clock, IdSource, SystemClock
 
 SMALL_ROWS_MAX = 10_000
 SMALL_BYTES_MAX = 4 << 20
+SMALL_JOBS_SHARE = 8  # small merges together may have so many times as much
 
 UnitResults = Generator[UnitResult, None, None]
 RunUnits = Callable[[Sequence[Sequence[Unit]]], UnitResults]
@@ -68,7 +69,11 @@ class SparkMerger:
         self._aside = aside
 
     def merge(self, jobs: Sequence[MergeJob]) -> Iterator[MergeOutcome]:
-        if not are_small(source for job in jobs for source in job.sources):
+        all_sources = [source for job in jobs for source in job.sources]
+        if not (
+            all(are_small(job.sources) for job in jobs)
+            and are_small(all_sources, SMALL_JOBS_SHARE)
+        ):
             yield from _outcomes(jobs, self._run)
         elif self._aside is None:
             yield from LocalMerger(SystemClock()).merge(jobs)
@@ -84,14 +89,14 @@ def _beside(aside: Aside, merges: Sequence[Sequence[Unit]]) -> UnitResults:
     yield from aside.run([unit for units in merges for unit in units])
 
 
-def are_small(sources: Iterable[SourcePart]) -> bool:
+def are_small(sources: Iterable[SourcePart], share: int = 1) -> bool:
     """Whether Spark is not worth it: all these parts are read in less time than a job needs to
-    start.
+    start. With a `share` they may have so many times as much.
     """
     manifests = [source.manifest for source in sources]
     return (
-        sum(each.rows for each in manifests) <= SMALL_ROWS_MAX
-        and sum(each.bytes_on_disk for each in manifests) <= SMALL_BYTES_MAX
+        sum(each.rows for each in manifests) <= share * SMALL_ROWS_MAX
+        and sum(each.bytes_on_disk for each in manifests) <= share * SMALL_BYTES_MAX
     )
 
 

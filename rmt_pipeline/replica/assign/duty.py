@@ -8,11 +8,11 @@ from rmt_pipeline.protocol.merges.predicate import mergeable_runs
 from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.replica.assign.merges import (
     Assigned,
-    Choice,
     MergeView,
     Nothing,
-    assign_choice,
+    assign_merges,
     choose_merge,
+    choose_merges,
     merge_view,
 )
 from rmt_pipeline.replica.assign.mutations import assign_mutations
@@ -24,6 +24,7 @@ from rmt_pipeline.zookeeper.snapshot import living_replicas, noted_mutations
 
 LOOK_EVERY_S = 1.0  # while a mutation is unfinished (spec §7.6)
 SEEN_MAX_S = 3600.0  # how long a view is trusted, in case a watch was missed
+MERGES_PER_LOOK_MAX = 16  # half of the slots: while these run, the next ones are chosen
 STAND_BACK_S = 2.0  # per replica that comes before, since assigning at once only collides
 
 
@@ -131,7 +132,7 @@ class MutationDuty:
 
 
 class MergeDuty:
-    """Looks for a merge that is worth it every `merge_selecting_sleep_ms`, less and less often
+    """Looks for merges that are worth it every `merge_selecting_sleep_ms`, less and less often
     while nothing is found. While nothing changes, it looks at the view that it saw last: parts grow
     older and the disk emptier, so that a merge may become worth it.
 
@@ -163,17 +164,15 @@ class MergeDuty:
         self._seen_until_s = self._replica.clock.monotonic_s() + SEEN_MAX_S
 
     def turn(self) -> list[Assigned]:
-        """Look for a merge if it is time to, and assign it; returns the one that was assigned, if
-        any.
-        """
+        """Look for merges if it is time to, and assign them; returns those that were assigned."""
         now_s = self._replica.clock.monotonic_s()
         if now_s < self._next_s:
             return []
         outcome = self._select_in_seen(now_s) or self._select(now_s)
         settings, shortest_s = self._replica.settings, self._shortest_s
-        if isinstance(outcome, Assigned):
+        if not isinstance(outcome, Nothing):
             self._sleep_s, self._next_s = shortest_s, now_s
-            return [outcome]
+            return outcome
         if not outcome.changed:
             slower_s = self._sleep_s * settings.merge_selecting_sleep_slowdown_factor
             self._sleep_s = min(slower_s, settings.max_merge_selecting_sleep_ms / 1000)
@@ -194,13 +193,16 @@ class MergeDuty:
         choice = choose_merge(self._replica, seen, aggressive=False)
         return choice if isinstance(choice, Nothing) else None
 
-    def _select(self, now_s: float) -> Assigned | Nothing:
+    def _select(self, now_s: float) -> list[Assigned] | Nothing:
+        """Assign merges, as many as one look finds: it costs a dozen requests, whatever it
+        finds.
+        """
         self._seen = None
         self._log.take()
         view = merge_view(self._replica, log_watch=self._log.fire)
-        choice = choose_merge(self._replica, view, aggressive=False)
-        if isinstance(choice, Choice):
-            return assign_choice(self._replica, view, choice)
+        choices = choose_merges(self._replica, view, most=MERGES_PER_LOOK_MAX)
+        if not isinstance(choices, Nothing):
+            return assign_merges(self._replica, view, choices)
         if not mergeable_runs(view.predicate, view.active).boundaries:
             self._seen, self._seen_until_s = view, now_s + SEEN_MAX_S
-        return choice
+        return choices

@@ -1,7 +1,8 @@
 """Assigning merges (spec §6). Any replica may; the version of `/log` lets one of them win."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from rmt_pipeline.compute.rows.computed import ttl_rules
 from rmt_pipeline.protocol import limits
@@ -72,6 +73,14 @@ class Nothing:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """A merge that is worth it and may be assigned."""
+
+    sources: tuple[PartName, ...]
+    merge_type: MergeType
+
+
+@dataclass(frozen=True, slots=True)
 class MergeView:
     """What may be merged now: the predicate, the active parts, and how full the queue is."""
 
@@ -87,6 +96,15 @@ class MergeView:
     @property
     def queued(self) -> int:
         return self.merges_queued + self.mutations_queued
+
+    def with_queued(self, choice: Choice) -> "MergeView":
+        """The view as if this merge were queued, as far as the queue's limits are concerned."""
+        is_for_ttl = choice.merge_type != MERGE_REGULAR
+        return replace(
+            self,
+            merges_queued=self.merges_queued + 1,
+            ttl_merges_queued=self.ttl_merges_queued + is_for_ttl,
+        )
 
 
 def merge_view(
@@ -155,48 +173,81 @@ def assign_merge(
     deduplicate_by: tuple[str, ...] = (),
     merge_type: MergeType = MERGE_REGULAR,
 ) -> Assigned | Nothing:
-    """Write the merge of `sources` to the log, unless anything was assigned since `view`.
-
-    Raises OutcomeUnknown if there was no answer: the entry may exist, and a new view will show it;
-    TableIsReadOnly if the replica is not active.
-    Raises RowsDoNotAddUp if the result would cover rows that are in none of the sources.
-    """
-    found = replica.keeper.exists_many([replica.paths.part(part) for part in sources])
-    for part, stat in zip(sources, found, strict=True):
-        if stat is None:
-            return Nothing(f"{part} is not among the parts of {replica} any more", changed=True)
-    entry = MergeParts(
-        create_time=int(replica.clock.now_s()),
-        source_replica=replica.name,
-        sources=tuple(sources),
-        result=merged(list(sources)),
+    """Write the merge of `sources` to the log; see `assign_merges`."""
+    assigned = assign_merges(
+        replica,
+        view,
+        [Choice(tuple(sources), merge_type)],
         deduplicate=deduplicate,
         deduplicate_by=deduplicate_by,
-        merge_type=merge_type,
     )
+    return assigned if isinstance(assigned, Nothing) else assigned[0]
+
+
+def assign_merges(
+    replica: Replica,
+    view: MergeView,
+    choices: Sequence[Choice],
+    *,
+    deduplicate: bool = False,
+    deduplicate_by: tuple[str, ...] = (),
+) -> list[Assigned] | Nothing:
+    """Write these merges to the log with one multi, unless anything was assigned since `view`. They
+    have no block in common, so each is allowed whether or not the others are in the log before it.
+    Those with a source that is gone are left out; so are the last ones, if all are too many for a
+    multi.
+
+    Raises OutcomeUnknown if there was no answer: the entries may exist, and a new view will show
+    them; TableIsReadOnly if the replica is not active.
+    Raises RowsDoNotAddUp if a result would cover rows that are in none of its sources.
+    """
+    parts = [part for choice in choices for part in choice.sources]
+    found = replica.keeper.exists_many([replica.paths.part(part) for part in parts])
+    gone = [part for part, stat in zip(parts, found, strict=True) if stat is None]
+    entries = [
+        MergeParts(
+            create_time=int(replica.clock.now_s()),
+            source_replica=replica.name,
+            sources=choice.sources,
+            result=merged(list(choice.sources)),
+            deduplicate=deduplicate,
+            deduplicate_by=deduplicate_by,
+            merge_type=choice.merge_type,
+        )
+        for choice in choices
+        if set(choice.sources).isdisjoint(gone)
+    ]
+    if not entries:
+        return Nothing(f"{gone[0]} is not among the parts of {replica} any more", changed=True)
+    for one, next_one in pairwise(sorted(entry.result for entry in entries)):
+        assert one.disjoint(next_one), f"{one} and {next_one} are merged at once"
+    texts = next(cut([encode(entry) for entry in entries], len, limits.MULTI_BYTES_MAX // 2))
+    entries = entries[: len(texts)]
     if not covered_now(
         replica,
-        [entry],
+        entries,
         log_version=view.predicate.log_version,
         is_lost_version=view.is_lost_version,
     ):
         return Nothing(OUTDATED, changed=True)
-    data = encode(entry)
     ops = transactions.assign(
         replica.table,
         replica.paths,
-        [data],
+        texts,
         log_version=view.predicate.log_version,
         is_lost_version=view.is_lost_version,
     )
     try:
         with asserting_active(replica, "it assigns no merges"):
-            paths_created = replica.keeper.multi(ops)
+            paths_created = replica.keeper.multi(ops)[-len(texts) :]
     except Refused as refused:
         if refused.kind is RefusalKind.BAD_VERSION:
             return Nothing(outdated(replica, refused), changed=True)
         raise
-    return Assigned(entry.result, entry.sources, paths_created[-1], data)
+    return [
+        Assigned(entry.result, entry.sources, path, text)
+        for entry, path, text in zip(entries, paths_created, texts, strict=True)
+    ]
 
 
 def outdated(replica: Replica, refused: Refused) -> str:
@@ -261,14 +312,6 @@ def optimize_partition(
     return outcome
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A merge that is worth it and may be assigned."""
-
-    sources: tuple[PartName, ...]
-    merge_type: MergeType
-
-
 def select_and_assign(
     replica: Replica,
     *,
@@ -284,26 +327,10 @@ def select_and_assign(
     choice = choose_merge(replica, view, aggressive=aggressive)
     if isinstance(choice, Nothing):
         return choice
-    return assign_choice(
-        replica, view, choice, deduplicate=deduplicate, deduplicate_by=deduplicate_by
-    )
-
-
-def assign_choice(
-    replica: Replica,
-    view: MergeView,
-    choice: Choice,
-    *,
-    deduplicate: bool = False,
-    deduplicate_by: tuple[str, ...] = (),
-) -> Assigned | Nothing:
-    """Write the chosen merge to the log, unless the log has moved since the view was read. Of more
-    parts than one entry can name, the first ones are merged.
-    """
     return assign_merge(
         replica,
         view,
-        _named_at_once(choice.sources),
+        choice.sources,
         deduplicate=deduplicate,
         deduplicate_by=deduplicate_by,
         merge_type=choice.merge_type,
@@ -317,6 +344,39 @@ def _named_at_once(parts: Sequence[PartName]) -> Sequence[PartName]:
 
 def choose_merge(replica: Replica, view: MergeView, *, aggressive: bool) -> Choice | Nothing:
     """The merge that is most worth it, among those that are allowed. Reads only the disk."""
+    chosen = choose_merges(replica, view, aggressive=aggressive, most=1)
+    return chosen if isinstance(chosen, Nothing) else chosen[0]
+
+
+def choose_merges(
+    replica: Replica, view: MergeView, *, aggressive: bool = False, most: int
+) -> list[Choice] | Nothing:
+    """At most so many merges with no part in common, each of them the one that is most worth it
+    once those before it are queued. Reads only the disk.
+    """
+    settings = selector_settings(replica, aggressive=aggressive)
+    runs: list[WeighedRun] | None = None
+    chosen: list[Choice] = []
+    why = Nothing("")
+    while len(chosen) < most:
+        refused = _no_room(replica, view)
+        if refused is not None:
+            why = refused
+            break
+        runs = _runs(replica, view, settings) if runs is None else runs
+        choice = _choose(replica, view, runs, settings, aggressive=aggressive)
+        if isinstance(choice, Nothing):
+            why = choice
+            break
+        chosen.append(choice)
+        view = view.with_queued(choice)
+        if len(chosen) < most:
+            runs = _without(replica, runs, choice, settings)
+    return chosen or why
+
+
+def _no_room(replica: Replica, view: MergeView) -> Nothing | None:
+    """Why no merge is assigned now, whichever it is."""
     settings = replica.settings
     stopped = first_stopped(replica.store.marks.stopped(), Background.MERGES)
     if stopped is not None:
@@ -326,22 +386,58 @@ def choose_merge(replica: Replica, view: MergeView, *, aggressive: bool) -> Choi
             f"{view.queued} merges and mutations are queued, max_replicated_merges_in_queue is "
             f"{settings.max_replicated_merges_in_queue}"
         )
+    return None
+
+
+def _choose(
+    replica: Replica,
+    view: MergeView,
+    runs: list[WeighedRun],
+    settings: SelectorSettings,
+    *,
+    aggressive: bool,
+) -> Choice | Nothing:
     bytes_max = replica.size_limits().merge_bytes_max(
-        used=0 if aggressive else view.queued, slots=settings.max_replicated_merges_in_queue
+        used=0 if aggressive else view.queued,
+        slots=replica.settings.max_replicated_merges_in_queue,
     )
-    settings_of_selector = selector_settings(replica, aggressive=aggressive)
-    runs = _runs(replica, view, settings_of_selector)
     now_s = int(replica.clock.now_s())
     while True:
         due = None if aggressive else choose_ttl_merge(replica, view, runs, bytes_max)
-        best = due or select_weighed(runs, settings_of_selector, bytes_max, now_s)
+        best = due or select_weighed(runs, settings, bytes_max, now_s)
         if best is None:
             return Nothing(f"no merge is worth it now (active parts: {len(view.active)})")
         sources = tuple(one.part for one in best.parts)
         if all(is_here(replica, part) for part in sources):
-            return Choice(sources, MERGE_REGULAR if due is None else due.merge_type)
+            named = tuple(_named_at_once(sources))
+            return Choice(named, MERGE_REGULAR if due is None else due.merge_type)
         # Choose from other runs: the part that is not here must be fetched again first.
         runs = [run for run in runs if not set(run.parts).intersection(sources)]
+
+
+def _without(
+    replica: Replica, runs: Sequence[WeighedRun], choice: Choice, settings: SelectorSettings
+) -> list[WeighedRun]:
+    """The runs that are left when the chosen merge is queued: its sources are in none, and what is
+    before them in their run does not become a neighbour of what is behind.
+    """
+    found: list[WeighedRun] = []
+    for run in runs:
+        first = choice.sources[0]
+        if run.parts[0].partition != first.partition or first not in run.parts:
+            found.append(run)
+            continue
+        begin = run.parts.index(first)
+        pieces = (slice(begin), slice(begin + len(choice.sources), None))
+        new = [
+            WeighedRun.of(run.parts[one], run.sizes[one], run.created_s[one], settings)
+            for one in pieces
+            if run.parts[one]
+        ]
+        most = 2 * len(runs) + RUNS_KNOWN_MORE
+        replica.memory.runs.learn({one.parts[0]: one for one in new}, most=most)
+        found += new
+    return found
 
 
 def _runs(replica: Replica, view: MergeView, settings: SelectorSettings) -> list[WeighedRun]:

@@ -57,7 +57,9 @@ from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.system import in_a_thread
 
 YOUNG_S = 5.0  # since an entry was written
-CLONES_TOGETHER_MAX = 128  # they must not wait long for a large part that comes after them
+MADE_TOGETHER_MAX = 128  # they must not wait long for a large part that comes after them
+QUICK_S = 0.1  # for a part: several that are made in less are published together
+HELD_MAX_S = 0.25  # before such parts are published
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,24 +296,43 @@ class BatchCarrier:
         results: Iterable[tuple[PartName, StagedPart | RmtError]],
         started_s: float,
     ) -> Iterator[PartDone]:
-        """Publish parts that were made here. Parts that only got another name (clones) are
-        published together, others one by one.
+        """Publish parts that were made here: together as many as are made in no time, such as small
+        merges, and parts that only got another name (clones); others one by one.
         """
         clock = self._replica.clock
         tasks = {task.part: task for task in batch.tasks}
-        clones: list[Ready] = []
+        ready: list[Ready] = []
         accounts = Accounts(self._replica)
-        for part, made in results:
-            outcome = self._checked(accounts, tasks[part], made)
-            if isinstance(outcome, StagedPart) and outcome.is_clone:
-                clones.append(Ready(tasks[part].node, part, outcome))
+        held_s = started_s
+        for count, (part, made) in enumerate(results, 1):
+            task, outcome = tasks[part], self._checked(accounts, tasks[part], made)
+            now_s = clock.monotonic_s()
+            if isinstance(outcome, RmtError):
+                yield self._failed_task(batch, task, outcome)
+            elif (settled := self._settled(task, outcome)) is not None:
+                yield self._told(batch, task, settled, now_s - started_s)
             else:
-                seconds = clock.monotonic_s() - started_s
-                yield self._arrived(batch, tasks[part], outcome, seconds)
-            if len(clones) == CLONES_TOGETHER_MAX:
-                yield from self._published(batch, clones, started_s)
-                clones.clear()
-        yield from self._published(batch, clones, started_s)
+                ready.append(Ready(task.node, part, outcome))
+            is_quick = now_s - started_s <= count * QUICK_S and now_s - held_s <= HELD_MAX_S
+            is_quick = is_quick or all(one.staged.is_clone for one in ready)
+            if not is_quick or len(ready) == MADE_TOGETHER_MAX:
+                yield from self._published(batch, ready, started_s)
+                ready.clear()
+                held_s = clock.monotonic_s()
+        yield from self._published(batch, ready, started_s)
+
+    def _settled(self, task: ClaimedEntry, staged: StagedPart) -> Exception | None:
+        """Settle the notes about what the part covers (see `settle_notes`); an error is of this
+        part alone. A clone covers what its source covers.
+        """
+        try:
+            if not staged.is_clone:
+                settle_notes(self._replica, task.part)
+        except ReplicaRetired:
+            raise
+        except Exception as error:  # noqa: BLE001  of this part alone
+            return error
+        return None
 
     def _checked(
         self, accounts: Accounts, task: ClaimedEntry, made: StagedPart | RmtError

@@ -1,5 +1,5 @@
-"""Small parts that arrived together become this replica's together; what is wrong with one of them
-is its own affair.
+"""Small parts that arrived together, or were made together, become this replica's together; what is
+wrong with one of them is its own affair.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -7,14 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from rmt_pipeline.compute.jobs.merge import LocalMerger
+from rmt_pipeline.compute.merge.job import MergeJob, MergeOutcome, Merger
 from rmt_pipeline.exchange.peers import Fetched, FetchRequest
 from rmt_pipeline.protocol.errors import Unavailable
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.work import carry
 from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, SetData
-from tests.support.local_replicas import DirectPeers, Replicas
+from tests.support.local_replicas import DirectPeers, Replicas, by_tens
 
 PARTS = 40
 
@@ -170,3 +175,163 @@ def test_a_disk_that_fails_for_one_fails_for_it_alone(
     assert "Input/output error" in done["all_7_7_0"].error
     assert [name for name, one in done.items() if one.error] == ["all_7_7_0"]
     assert len(replicas.parts("r2")) == PARTS - 1
+
+
+# --- merges ---
+
+MERGED = [PartName.parse(f"{partition}_0_1_1") for partition in range(3)]
+
+
+@pytest.fixture
+def merging(tmp_path: Path) -> Iterator[Replicas]:
+    """Two parts in each of three partitions on both replicas, and their merges in both queues."""
+    with Replicas(tmp_path, define=by_tens) as opened:
+        for number in range(6):
+            opened.insert("r1", 10 * (number % 3) + number // 3)
+        opened.step("r2", "fetch")
+        for part in MERGED:
+            optimize_partition(opened["r1"], part.partition, final=True, skip_merged=False)
+        for name in ("r1", "r2"):
+            pull_log(opened[name])
+        yield opened
+
+
+def merge_all(
+    replicas: Replicas, name: str, merger: Merger | None = None
+) -> dict[str, PartDone]:
+    done = replicas.executor(name, "merge", merger=merger).step(None).done
+    return {str(one.part): one for one in done}
+
+
+def before_it_publishes(
+    replica: Replica, happens: Callable[[], object] = lambda: None
+) -> list[Sequence[Op]]:
+    """What happens once, when this replica is about to publish something; the multis that it sends
+    from now on.
+    """
+    right, left, sent = replica.keeper.multi, [happens], list[Sequence[Op]]()
+
+    def late(ops: Sequence[Op]) -> list[str]:
+        if any(op.path.startswith(f"{replica.paths.parts}/") for op in ops) and left:
+            left.pop()()
+        sent.append(ops)
+        return right(ops)
+
+    replica.keeper.multi = late  # type: ignore[method-assign]
+    return sent
+
+
+def are_merged(replicas: Replicas, *names: str) -> bool:
+    parts = [set(replicas.parts(name)) for name in names]
+    for name in names:
+        for part in MERGED:
+            replicas.stores[name].verify(part)
+    return all({*map(str, MERGED)} <= one for one in parts)
+
+
+def test_small_merges_are_published_with_one_multi(merging: Replicas) -> None:
+    """The first replica, which nobody was before, and the second, whose results are the same."""
+    for name in ("r1", "r2"):
+        multis = before_it_publishes(merging[name])
+        done = merge_all(merging, name)
+        assert [one.error for one in done.values()] == [""] * 3
+        assert [one.rows for one in done.values()] == [2] * 3
+        assert len(multis) == 2, "claimed, and published"
+    assert are_merged(merging, "r1", "r2")
+
+
+def test_what_another_replica_publishes_meanwhile_is_compared_and_published_together(
+    merging: Replicas,
+) -> None:
+    """Both replicas make the same merges at the same moment."""
+    multis = before_it_publishes(merging["r1"], lambda: merge_all(merging, "r2"))
+    done = merge_all(merging, "r1")
+    assert [one.error for one in done.values()] == [""] * 3
+    assert len(multis) == 3, "claimed, refused, and published"
+    assert are_merged(merging, "r1", "r2")
+
+
+@pytest.mark.parametrize("is_meanwhile", [False, True])
+def test_a_merge_that_another_replica_made_otherwise_fails_alone(
+    merging: Replicas, is_meanwhile: bool
+) -> None:
+    """It is on the disk under its name when that is noticed, and is not left there."""
+    theirs, store = merging["r2"], merging.stores["r1"]
+    other, _ = theirs.keeper.get(theirs.paths.part(PartName.parse("0_0_0_0")))
+
+    def published() -> None:
+        theirs.keeper.multi([Create(theirs.paths.part(MERGED[1]), other)])
+
+    if not is_meanwhile:
+        published()
+    before_it_publishes(merging["r1"], published if is_meanwhile else lambda: None)
+    done = merge_all(merging, "r1")
+    assert [name for name, one in done.items() if one.error] == ["1_0_1_1"]
+    assert done["1_0_1_1"].differs
+    assert {"0_0_1_1", "2_0_1_1"} <= set(merging.parts("r1"))
+    assert "1_0_1_1" not in merging.parts("r1")
+    assert not store.is_taken(MERGED[1])
+    assert store.staged() == []
+
+
+class Meanwhile:
+    """A merger while whose work something happens."""
+
+    def __init__(self, replicas: Replicas, happens: Callable[[], object]) -> None:
+        self._merger, self._happens = LocalMerger(replicas.clock), happens
+
+    def merge(self, jobs: Sequence[MergeJob]) -> Iterator[MergeOutcome]:
+        for outcome in self._merger.merge(jobs):
+            self._happens()
+            yield outcome
+
+
+def test_a_merge_whose_rows_do_not_add_up_is_not_published_with_the_others(
+    merging: Replicas,
+) -> None:
+    """By whatever bug: another part is in the range of one of them."""
+    replica = merging["r1"]
+    stray = [[Create(replica.paths.part(PartName.parse("1_0_1_0")), b"")]]
+    merger = Meanwhile(merging, lambda: stray and replica.keeper.multi(stray.pop()))
+    done = merge_all(merging, "r1", merger)
+    assert [name for name, one in done.items() if one.error] == ["1_0_1_1"]
+    assert {"0_0_1_1", "2_0_1_1"} <= set(merging.parts("r1"))
+    assert "1_0_1_1" not in merging.parts("r1")
+
+
+def test_a_merge_whose_entry_went_meanwhile_takes_no_other_with_it(merging: Replicas) -> None:
+    replica = merging["r1"]
+    [node] = [
+        one
+        for one in replica.keeper.children(replica.paths.queue)
+        if b"\n1_0_1_1\n" in replica.keeper.get(replica.paths.queue_entry(one))[0]
+    ]
+    drop = [Delete(replica.paths.queue_entry(node))]
+    right = replica.keeper.multi
+    before_it_publishes(replica, lambda: right(drop))
+    done = merge_all(merging, "r1")
+    assert [name for name, one in done.items() if one.error] == ["1_0_1_1"]
+    assert {"0_0_1_1", "2_0_1_1"} <= set(merging.parts("r1"))
+    assert not merging.stores["r1"].is_taken(MERGED[1])
+
+
+@pytest.mark.parametrize("pauses_s", [[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
+def test_no_merge_that_is_ready_waits_for_a_slow_one(
+    merging: Replicas, pauses_s: list[float]
+) -> None:
+    """Nor if some come together: of the next one nobody knows when it will come."""
+    multis = before_it_publishes(merging["r1"])
+    slow = Meanwhile(merging, lambda: merging.clock.sleep_s(pauses_s.pop(0)))
+    done = merge_all(merging, "r1", slow)
+    assert [one.error for one in done.values()] == [""] * 3
+    assert len(multis) == 4, "claimed, and published one by one"
+
+
+@pytest.mark.parametrize(("name", "value"), [("MADE_TOGETHER_MAX", 2), ("HELD_MAX_S", -1.0)])
+def test_what_is_ready_waits_neither_for_too_many_nor_for_too_long(
+    merging: Replicas, monkeypatch: pytest.MonkeyPatch, name: str, value: float
+) -> None:
+    monkeypatch.setattr(carry, name, value)
+    multis = before_it_publishes(merging["r1"])
+    assert [one.error for one in merge_all(merging, "r1").values()] == [""] * 3
+    assert len(multis) > 2

@@ -112,13 +112,26 @@ def test_what_is_small_is_no_job_where_spark_is_there(tmp_path) -> None:
     assert isinstance(mutated, MutateDone)
 
 
+def several(root: Path) -> list[MergeJob]:
+    """Merges of 300 rows each."""
+    jobs = []
+    for name in ("one", "another", "a third"):
+        (root / name).mkdir()
+        jobs.append(small_job(root / name, "tmp"))
+    return jobs
+
+
 def test_small_ones_that_are_many_together_are_a_job(tmp_path, monkeypatch) -> None:
     """In this process they would be made one after the other."""
-    monkeypatch.setattr(merge, "SMALL_ROWS_MAX", 599)
-    jobs = []
-    for name in ("one", "other"):
-        root = tmp_path / name
-        root.mkdir()
-        jobs.append(small_job(root, "tmp"))
+    monkeypatch.setattr(merge, "SMALL_ROWS_MAX", 400)
+    monkeypatch.setattr(merge, "SMALL_JOBS_SHARE", 2)
     with pytest.raises(Unavailable, match="no Spark Connect server"):
-        list(SparkMerger(SparkSessions(remote=NOBODY), RandomIds()).merge(jobs))
+        list(SparkMerger(SparkSessions(remote=NOBODY), RandomIds()).merge(several(tmp_path)))
+
+
+def test_a_few_small_ones_together_are_no_job(tmp_path, monkeypatch) -> None:
+    """What is claimed together must not wait for a JVM that one of them alone does not need."""
+    monkeypatch.setattr(merge, "SMALL_ROWS_MAX", 400)
+    sessions = SparkSessions(given=NoSession())
+    made = list(SparkMerger(sessions, RandomIds()).merge(several(tmp_path)))
+    assert [type(one) for one in made] == [MergeDone] * 3
