@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 from rmt_pipeline.hints import Hints
 from rmt_pipeline.protocol.errors import ReplicaDropped, RmtError, TableIsReadOnly
@@ -237,9 +237,9 @@ class Memory:
     takes block numbers with it asserts it, and reads it if another command came since.
     """
     kills: Kills = field(default_factory=Kills)
-    inserts: "Together[Sequence[Op], list[str]]" = field(default_factory=Together)
-    """Multis of inserts that wait for one that is under way. None is lost, because the insert that
-    sent it does not return before.
+    inserts: "Together[Any, None]" = field(default_factory=Together)
+    """Commits of small inserts (`insert.steps.Walk`) that wait for some that are under way. None is
+    lost, because the insert does not return before.
     """
     from_the_future: Hints[PartName, float] = field(default_factory=Hints)
     """When (monotonic) a part was first seen that ZooKeeper does not know, and that was made by a

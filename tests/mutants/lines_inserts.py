@@ -8,7 +8,7 @@ RULES = "tests/unit/protocol/inserts/test_rows.py"
 TESTS = "tests/unit/replica/insert/test_lost_blocks.py"
 IDS = "tests/unit/replica/insert/test_ids_in_zookeeper.py"
 
-MANY = "tests/unit/replica/insert/test_many.py"
+STEPS = "tests/unit/replica/insert/test_steps.py"
 
 IN_PART = "tests/unit/replica/life/test_restore_in_part.py"
 AFTER = "tests/unit/replica/life/test_after_restore.py"
@@ -25,8 +25,8 @@ INSERT_MUTANTS = (
     ),
     LineMutant(
         "insert: a log of after a restore is asked for a commit of before",
-        f"{REPLICA}/insert/insert.py",
-        "log_is_whole=replica.creation == self._committing.creation\n",
+        f"{REPLICA}/insert/pending.py",
+        "log_is_whole=replica.creation == self.creation\n",
         "log_is_whole=True\n",
         "tests/unit/replica/life/test_after_restore.py"
         "::test_the_log_of_a_table_that_is_made_again_tells_nothing_of_earlier_commits",
@@ -40,7 +40,7 @@ INSERT_MUTANTS = (
     ),
     LineMutant(
         "insert: what the log says of it is not looked at",
-        f"{REPLICA}/insert/insert.py",
+        f"{REPLICA}/insert/pending.py",
         "            log_entry=any(read is not None and read[0] in written for read in entries),\n",
         "",
         f"{UNKNOWN}::test_what_a_condition_left_is_not_there_twice",
@@ -192,24 +192,45 @@ INSERT_MUTANTS = (
     ),
     LineMutant(
         "group commit: one that is refused takes the others along",
-        f"{REPLICA}/insert/many.py",
-        "        except Refused:\n            return None\n",
-        "        except Refused:\n            raise\n",
-        MANY,
+        f"{REPLICA}/insert/steps.py",
+        "            return keeper.multi_many(multis)\n        except Exception",
+        "            raise\n        except Exception",
+        STEPS,
     ),
     LineMutant(
         "group commit: what got no answer is sent again",
-        f"{REPLICA}/insert/many.py",
-        "        except Refused:\n            return None\n",
-        "        except Exception:\n            return None\n",
-        MANY,
+        f"{REPLICA}/insert/steps.py",
+        "        except Refused:\n            return keeper.multi_many(multis)\n",
+        "        except Exception:\n            return keeper.multi_many(multis)\n",
+        STEPS,
+    ),
+    LineMutant(
+        "group commit: a sync that failed is tried again for each",
+        f"{REPLICA}/insert/steps.py",
+        " and isinstance(error, MissingPart | Conflict):\n",
+        ":\n",
+        f"{STEPS}::test_an_error_of_the_disk_is_that_of_all_and_no_sync_is_tried_again",
+    ),
+    LineMutant(
+        "group commit: the session of the first sends for all",
+        f"{REPLICA}/insert/steps.py",
+        "by_keeper.setdefault(id(walk.replica.keeper), [])",
+        "by_keeper.setdefault(0, [])",
+        f"{STEPS}::test_each_multi_is_sent_in_the_session_of_its_insert",
+    ),
+    LineMutant(
+        "group commit: the steps of an insert stop where another thread was interrupted",
+        f"{REPLICA}/insert/steps.py",
+        "            steps.throw(interrupted)\n",
+        "            pass\n",
+        f"{STEPS}::test_who_is_interrupted_leaves_the_others_to_themselves",
     ),
     LineMutant(
         "group commit: each is told what became of the first",
         "rmt_pipeline/replica/together.py",
         "() if results is None else results[number : number + 1]\n",
         "() if results is None else results[:1]\n",
-        MANY,
+        "tests/unit/replica/test_together.py",
     ),
     LineMutant(
         "group commit: who is interrupted takes back what is still to be sent",

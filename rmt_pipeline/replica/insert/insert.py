@@ -11,8 +11,9 @@ it meanwhile. A commit that got no answer is settled by a write that excludes it
 alone (spec §2.6, §16.2 I3, I4).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaDropped, YetToDrop
@@ -28,7 +29,7 @@ from rmt_pipeline.replica.insert.blocks import (
     commit_of,
     group_bytes,
 )
-from rmt_pipeline.replica.insert.many import multi_of_many
+from rmt_pipeline.replica.insert.pending import Pending
 from rmt_pipeline.replica.insert.quorum import QuorumWait, Span, unsatisfied
 from rmt_pipeline.replica.insert.record import (
     InsertProgress,
@@ -47,46 +48,23 @@ from rmt_pipeline.replica.insert.result import (
     Outcome,
     block_id_of,
 )
+from rmt_pipeline.replica.insert.steps import InsertStep, Note, Publish, Send, Steps, in_step
 from rmt_pipeline.replica.replica import Insertable, Replica, lost_error, takes_no_inserts
-from rmt_pipeline.store.marks import CommitNote
 from rmt_pipeline.store.part_log import PartEvent
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.keeper import Keeper, Op, RefusalKind, Refused
+from rmt_pipeline.zookeeper.keeper import Op, RefusalKind, Refused
 from rmt_pipeline.zookeeper.paths import sequence_number
 from rmt_pipeline.zookeeper.snapshot import gone
 from rmt_pipeline.zookeeper.strays import Stray, give_back, seen_to
 from rmt_pipeline.zookeeper.transactions import BlockCommit, BlockThere, Tagged
 
+_IN_STEP_BLOCKS_MAX, _IN_STEP_BYTES_MAX = 8, 1 << 20
+"""A larger insert is committed by its own thread: others would wait for its files."""
 _BLOCKS_NAMED_MAX = 20  # how many of the blocks in the table an error names
 _LOG_KNOWN_S = 10.0  # how old may be what is known of the log: each 30 s a clean-up trims it
-
-
-@dataclass(frozen=True, slots=True)
-class _Committing:
-    """A commit that was sent and has no known result yet: until it is settled, neither its parts
-    nor its locks may be removed. The locks belong to the session of `keeper`.
-    """
-
-    blocks: tuple[tuple[StagedBlock, BlockCommit], ...]
-    groups: tuple[PartitionBlocks, ...]
-    progress: InsertProgress | None
-    note: CommitNote | None
-    keeper: Keeper
-    log_begin: int
-    """A number that the log had not passed when the commit was sent."""
-    creation: str
-    """Of the replica: a table that ZooKeeper loses is made again, with another log."""
-
-    @property
-    def parts(self) -> list[PartName]:
-        return [commit.part for _, commit in self.blocks]
-
-    @property
-    def locks(self) -> list[str]:
-        return [commit.lock for _, commit in self.blocks]
 
 
 @dataclass(slots=True)
@@ -102,13 +80,13 @@ class Insertion:
     _rows_total: int
     waits: QuorumWait | None = None
     waker: Waker | None = None
-    """The waker of the thread that calls `run`. If it is given, this insert's multis may be sent
-    together with those of other inserts of this process.
+    """The waker of the thread that calls `run`. If it is given, a small insert may be committed in
+    step with others of this process.
     """
     command_id: str = ""
     """The id of the ATTACH PARTITION command whose parts these are; "" for an insert."""
     _known: Known | None = None
-    _committing: _Committing | None = None
+    _committing: Pending | None = None
     _parts: list[tuple[PartName, int]] = field(default_factory=list)
     _duplicates: list[tuple[str, str, int]] = field(default_factory=list)
     _answer: InsertRecord | None = None
@@ -294,8 +272,19 @@ class Insertion:
         in the table already.
         """
         blocks = [block for group in batch for block in group.blocks]
+        is_small = (
+            len(blocks) <= _IN_STEP_BLOCKS_MAX
+            and sum(block.staged.manifest.bytes_on_disk for block in blocks)
+            <= _IN_STEP_BYTES_MAX
+        )
+        waker = self.waker if is_small and not self._is_alone else None
+        in_step(replica, self._steps(replica, batch, blocks), waker)
+
+    def _steps(
+        self, replica: Replica, batch: list[PartitionBlocks], blocks: list[StagedBlock]
+    ) -> Steps:
         insertable = _not_lost(replica)
-        locks = self._allocate(replica, blocks) if blocks else []
+        locks = (yield from self._allocate(replica, blocks)) if blocks else []
         if locks is None:
             return
         insert_id = self.identity.insert_id
@@ -304,16 +293,14 @@ class Insertion:
         try:
             if note is not None:
                 replica.store.marks.note_commit(insert_id, note)
-            commits = self._publish(replica, blocks, locks)
+            commits = yield from self._publish(replica, blocks, locks)
         except BaseException:
             give_back(replica.keeper, [Stray(lock) for lock in locks])
             if note is not None:
                 replica.store.marks.forget_commits(insert_id, [note])
             raise
         log_begin, creation = insertable.log_begin, replica.creation
-        sent = _Committing(
-            commits, tuple(batch), step, note, replica.keeper, log_begin, creation
-        )
+        sent = Pending(commits, tuple(batch), step, note, replica.keeper, log_begin, creation)
         # A commit without blocks has no locks by which `_settle` could tell whether it landed. It
         # need not: if it wrote a record, the next round is refused by that, and reads it.
         if blocks:
@@ -330,7 +317,7 @@ class Insertion:
             fence=fence,
         )
         try:
-            results = self._multi(replica, tagged.ops)
+            results: list[str] = yield Send(tagged.ops)
         except Refused as refused:
             self._withdraw(replica)
             give_back(replica.keeper, [Stray(lock) for lock in locks])
@@ -347,7 +334,7 @@ class Insertion:
                 end, now_s = sequence_number(entries[-1]) + 1, replica.clock.monotonic_s()
                 replica.memory.insertable = replace(insertable, log_begin=end, seen_s=now_s)
             self._committing = sent
-            self._committed(replica)
+            yield Note(self._committed(replica))
 
     def _fence(
         self, replica: Replica, batch: Sequence[PartitionBlocks], locks: Sequence[str]
@@ -362,12 +349,6 @@ class Insertion:
         except ReplicaDropped:
             self._committing = None  # as of a commit
             raise
-
-    def _multi(self, replica: Replica, ops: Sequence[Op]) -> list[str]:
-        """As `Keeper.multi`, but perhaps together with multis of other inserts."""
-        if self.waker is None:
-            return replica.keeper.multi(ops)
-        return multi_of_many(replica, ops, self.waker)
 
     def _status(
         self, replica: Replica, commits: Sequence[tuple[StagedBlock, BlockCommit]]
@@ -402,7 +383,9 @@ class Insertion:
             is_last=len(batch) == len(self._todo),
         )
 
-    def _allocate(self, replica: Replica, blocks: Sequence[StagedBlock]) -> list[str] | None:
+    def _allocate(
+        self, replica: Replica, blocks: Sequence[StagedBlock]
+    ) -> Generator[InsertStep, Any, list[str] | None]:
         """Allocate a block number for each block and return their locks' paths; None if ZooKeeper
         refused and another round can succeed.
         """
@@ -425,7 +408,7 @@ class Insertion:
         ]
         try:
             with seen_to(replica.keeper, strays):
-                results = self._multi(replica, tagged.ops)
+                results: list[str] = yield Send(tagged.ops)
         except Refused as refused:
             self._explain_allocation(replica, blocks, tagged, refused)
             return None
@@ -488,7 +471,7 @@ class Insertion:
 
     def _publish(
         self, replica: Replica, blocks: Sequence[StagedBlock], locks: Sequence[str]
-    ) -> tuple[tuple[StagedBlock, BlockCommit], ...]:
+    ) -> Generator[InsertStep, Any, tuple[tuple[StagedBlock, BlockCommit], ...]]:
         """Give the staged parts the names of their numbers, before ZooKeeper promises them."""
         create_time = int(replica.clock.now_s())
         commits = [
@@ -496,9 +479,7 @@ class Insertion:
             for block, lock in zip(blocks, locks, strict=True)
         ]
         try:
-            replica.store.publish_all(
-                [(block.staged, commit.part) for block, commit in commits]
-            )
+            yield Publish([(block.staged, commit.part) for block, commit in commits])
         except BaseException:
             if replica.is_there():
                 for block, commit in commits:
@@ -515,9 +496,10 @@ class Insertion:
                 replica.store.marks.forget_commits(self.identity.insert_id, [note])
         self._committing = None
 
-    def _committed(self, replica: Replica) -> None:
+    def _committed(self, replica: Replica) -> list[PartEvent]:
+        """Take note that the commit landed. Return what is to be written into the part log."""
         assert self._committing is not None
-        replica.store.part_log.note(
+        events = [
             PartEvent(
                 "NewPart",
                 str(commit.part),
@@ -531,7 +513,7 @@ class Insertion:
                 entry_id=self.command_id,
             )
             for block, commit in self._committing.blocks
-        )
+        ]
         replica.memory.inserted.add(len(self._committing.blocks))
         self._parts += [
             (commit.part, block.staged.manifest.rows)
@@ -547,6 +529,7 @@ class Insertion:
             if self._known.record.is_whole and self._known.record.batches:
                 forget_whole(replica, self.identity.insert_id, self._known.record)
         self._committing = None
+        return events
 
     # --- a commit of unknown result ---
 
@@ -565,10 +548,10 @@ class Insertion:
         except Refused as refused:
             if refused.kind is not RefusalKind.NO_NODE:
                 raise
-            evidence = self._evidence(replica)
+            evidence = self._committing.evidence(replica)
         match meaning.settle(evidence):
             case meaning.Committed():
-                self._committed(replica)
+                replica.store.part_log.note(self._committed(replica))
             case meaning.NotCommitted():
                 staged = [block.staged for block, _ in self._committing.blocks]
                 self._withdraw(replica)
@@ -585,36 +568,6 @@ class Insertion:
         raise InsertCancelled(
             f"insert into {replica} was cancelled, and its parts have left the disk; nothing of "
             "this commit was inserted. Insert again"
-        )
-
-    def _evidence(self, replica: Replica) -> Evidence:
-        """Look for what only this commit can have written. All of it appeared at once, but the
-        parts and ids may have gone or changed since: merged and removed, dropped, or replaced by
-        parts that have some of the rows. The log tells what is true, as long as it goes back to
-        when the commit was sent.
-        """
-        assert self._committing is not None
-        keeper, table = replica.keeper, replica.table
-        keeper.sync(table.root)
-        blocks = self._committing.blocks
-        ours = {str(commit.part).encode() for _, commit in blocks}
-        parts = [replica.paths.part(commit.part) for _, commit in blocks]
-        ids = [table.block(block.block_id) for block, _ in blocks if block.block_id]
-        part_node = any(stat is not None for stat in keeper.exists_many(parts))
-        block_id = any(read is not None and read[0] in ours for read in keeper.get_many(ids))
-        if part_node or block_id:
-            return Evidence(locks_deleted=False, part_node=part_node, block_id=block_id)
-        names, stat = keeper.children_stat(table.log)
-        begin = self._committing.log_begin
-        since = [name for name in names if sequence_number(name) >= begin]
-        entries = keeper.get_many([table.log_entry(name) for name in since])
-        written = {commit.entry for _, commit in blocks}
-        return Evidence(
-            locks_deleted=False,
-            log_entry=any(read is not None and read[0] in written for read in entries),
-            log_is_whole=replica.creation == self._committing.creation
-            and None not in entries
-            and len(entries) == stat.next_sequence - begin,
         )
 
     # --- what is in the table already ---

@@ -1,23 +1,29 @@
-"""Inserts of one process that are under way at once share their multis, and nothing else."""
+"""Small inserts of one process that are under way at once are committed in step."""
 
+import errno
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from rmt_pipeline.protocol.errors import MissingPart
 from rmt_pipeline.replica.insert.result import InsertCancelled, InsertResult, Outcome
+from rmt_pipeline.replica.insert.steps import Send, Steps, Walk, _walk_together
+from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.system import EventWaker
-from rmt_pipeline.zookeeper.keeper import Delete, Op
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
+from rmt_pipeline.zookeeper.through import ThroughKeeper
 from tests.support.local_replicas import Replicas
 from tests.support.lost_answers import allocates, faulty, unlocks
 from tests.support.waiting import LIMIT_S
 
 
 class Together:
-    """Inserts into r1 whose multis go together: those that allocate, then those that commit."""
+    """Inserts into r1 that are committed in step. They stop before they publish."""
 
     def __init__(self, replicas: Replicas, patch: pytest.MonkeyPatch) -> None:
         self.replica = replicas["r1"]
@@ -25,7 +31,8 @@ class Together:
         patch.setattr(self._table, "new_waker", EventWaker)
         self._publish, self._may_publish = self.replica.store.publish_all, threading.Event()
         patch.setattr(self.replica.store, "publish_all", self._published)
-        self._publishing: list[int] = []
+        self.published: list[int] = []
+        """How many parts were published at once."""
         self._pool = ThreadPoolExecutor(8)
         self.sent: list[int] = []
         """How many commits and allocations each multi had."""
@@ -38,7 +45,7 @@ class Together:
         patch.setattr(self.replica.keeper, "multi", counted)
 
     def _published(self, pairs: Any) -> None:
-        self._publishing.append(1)
+        self.published.append(len(pairs))
         assert self._may_publish.wait(LIMIT_S)
         self._publish(pairs)
 
@@ -47,10 +54,9 @@ class Together:
         """Something is under way until so many wait."""
         has_begun, may_end = threading.Event(), threading.Event()
 
-        def hold(_: Sequence[Op]) -> list[str]:
+        def hold(_: object) -> None:
             has_begun.set()
             assert may_end.wait(LIMIT_S)
-            return []
 
         inserts = self.replica.memory.inserts
         held = self._pool.submit(inserts.do, [], EventWaker(), hold, lambda _: None)
@@ -63,16 +69,15 @@ class Together:
     def insert(self, *rows: Sequence[int], publishing: int) -> list[Future[InsertResult]]:
         """So many of them come as far as the disk."""
         with self._held(len(rows)):
-            futures = [
-                self._pool.submit(self._table.insert, [{"n": value} for value in values])
-                for values in rows
-            ]
-        until(lambda: len(self._publishing) == publishing)
+            futures = [self.begin([{"n": value} for value in values]) for values in rows]
+        until(lambda: sum(self.published) == publishing)
         return futures
 
-    def commit(self, waiting: int) -> None:
-        with self._held(waiting):
-            self._may_publish.set()
+    def begin(self, rows: Any) -> Future[InsertResult]:
+        return self._pool.submit(self._table.insert, rows)
+
+    def commit(self) -> None:
+        self._may_publish.set()
 
 
 def until(condition: Any) -> None:
@@ -99,21 +104,21 @@ def rows(replicas: Replicas) -> list[int]:
 
 def test_several_take_two_multis(together, replicas) -> None:
     inserts = together.insert([2], [3, 4], [5], publishing=3)
-    together.commit(3)
+    together.commit()
     found = [one.result(LIMIT_S) for one in inserts]
     assert [(one.outcome, one.rows) for one in found] == [
         (Outcome.INSERTED, 1),
         (Outcome.INSERTED, 2),
         (Outcome.INSERTED, 1),
     ]
-    assert together.sent == [3, 3]
+    assert (together.sent, together.published) == ([3, 3], [3])
     assert len({part for one in found for part in one.parts}) == 3
     assert rows(replicas) == [1, 2, 3, 4, 5]
 
 
 def test_one_that_is_there_already_takes_nobody_along(together, replicas) -> None:
     new, old, other = together.insert([2], [1], [3], publishing=2)
-    together.commit(2)
+    together.commit()
     assert new.result(LIMIT_S).outcome is Outcome.INSERTED
     assert old.result(LIMIT_S).outcome is Outcome.DUPLICATE
     assert other.result(LIMIT_S).outcome is Outcome.INSERTED
@@ -122,7 +127,7 @@ def test_one_that_is_there_already_takes_nobody_along(together, replicas) -> Non
 
 def test_the_same_rows_twice_in_one_multi_are_there_once(together, replicas) -> None:
     inserts = together.insert([2], [2], [3], publishing=3)
-    together.commit(3)
+    together.commit()
     outcomes = sorted(one.result(LIMIT_S).outcome for one in inserts)
     assert outcomes == [Outcome.DUPLICATE, Outcome.INSERTED, Outcome.INSERTED]
     assert rows(replicas) == [1, 2, 3]
@@ -134,7 +139,7 @@ def test_one_that_a_drop_cancels_takes_nobody_along(together, replicas) -> None:
     keeper, table = together.replica.session, together.replica.table
     first = min(keeper.children(table.partition("all")))
     keeper.multi([Delete(f"{table.partition('all')}/{first}")])
-    together.commit(2)
+    together.commit()
     found = [one.exception(LIMIT_S) for one in (cancelled, other)]
     assert [type(one) for one in found if one] == [InsertCancelled]
     assert len(rows(replicas)) == 2
@@ -145,9 +150,88 @@ def test_without_an_answer_each_settles_its_own(together, replicas, landed) -> N
     """And finds what became of it: all were committed, or none, and then all are once more."""
     inserts = together.insert([2], [3], publishing=2)
     with faulty(together.replica.keeper, unlocks, landed=landed):
-        together.commit(2)
+        together.commit()
         found = [one.result(LIMIT_S) for one in inserts]
     assert [one.outcome for one in found] == [Outcome.INSERTED] * 2
     assert rows(replicas) == [1, 2, 3]
     assert sorted(replicas.parts("r1")) == sorted(map(str, together.replica.store.parts()))
     assert together.replica.session.children(together.replica.table.partition("all")) == []
+
+
+def test_an_error_of_the_disk_is_that_of_all_and_no_sync_is_tried_again(
+    together, replicas, monkeypatch
+) -> None:
+    """A second sync would not tell it again, and lose rows."""
+    inserts = together.insert([2], [3], publishing=2)
+    syncs = []
+
+    def broken(*_: object) -> None:
+        syncs.append(1)
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(together.replica.store, "_make_safe", broken)
+    together.commit()
+    assert [type(one.exception(LIMIT_S)) for one in inserts] == [OSError, OSError]
+    assert syncs == [1]
+    assert rows(replicas) == [1]
+    assert together.replica.session.children(together.replica.table.partition("all")) == []
+
+
+def test_one_whose_files_are_gone_takes_nobody_along(together, replicas) -> None:
+    gone, other = together.insert([2], [3], publishing=2)
+    store = together.replica.store
+    [first, _] = sorted(store.staged())
+    store.disk.remove_tree(first)
+    together.commit()
+    found = [one.exception(LIMIT_S) for one in (gone, other)]
+    assert [type(one) for one in found if one] == [MissingPart]
+    assert len(rows(replicas)) == 2
+    assert together.replica.session.children(together.replica.table.partition("all")) == []
+
+
+def test_who_is_interrupted_leaves_the_others_to_themselves(
+    together, replicas, monkeypatch
+) -> None:
+    """Ctrl-C in the thread that does the steps of all of them."""
+    inserts = together.insert([2], [3], [4], publishing=3)
+    publish = together.replica.store._make_safe
+
+    def interrupted(*_: object) -> None:
+        monkeypatch.setattr(together.replica.store, "_make_safe", publish)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(together.replica.store, "_make_safe", interrupted)
+    together.commit()
+    found = [one.exception(LIMIT_S) for one in inserts]
+    assert [type(one) for one in found if one] == [KeyboardInterrupt]
+    assert len(rows(replicas)) == 3
+    assert together.replica.session.children(together.replica.table.partition("all")) == []
+
+
+def test_a_large_one_waits_for_nobody_and_nobody_for_it(
+    together, replicas, monkeypatch
+) -> None:
+    monkeypatch.setattr("rmt_pipeline.replica.insert.insert._IN_STEP_BYTES_MAX", 1000)
+    small = together.insert([2], publishing=1)
+    large = together.begin([{"n": value} for value in range(10, 1000)])
+    until(lambda: together.published == [1, 1])
+    together.commit()
+    assert [one.result(LIMIT_S).rows for one in (*small, large)] == [1, 990]
+
+
+def test_each_multi_is_sent_in_the_session_of_its_insert(replicas) -> None:
+    """One that began with the session of before must learn that this session is over."""
+    now = replicas["r1"]
+    before = replace(now, keeper=ThroughKeeper(now.session))
+    sent: list[tuple[Replica, list[str]]] = []
+
+    def steps(replica: Replica, path: str) -> Steps:
+        sent.append((replica, (yield Send([Create(path, b"")]))))
+
+    walks = [Walk(one, steps(one, f"/{number}")) for number, one in enumerate((now, before))]
+    asked = []
+    for one in (now, before):
+        multi = one.keeper.multi
+        one.keeper.multi = lambda ops, multi=multi: asked.append(len(ops)) or multi(ops)
+    _walk_together(walks)
+    assert (asked, sent) == ([1, 1], [(now, ["/0"]), (before, ["/1"])])
