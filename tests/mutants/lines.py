@@ -1715,7 +1715,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "create: who joins does not assert that the table is the one that was read",
         "rmt_pipeline/replica/life/create.py",
-        "                *same_table,\n",
+        "            *same_table,\n",
         "",
         "tests/unit/replica/life/test_create.py::"
         "test_a_table_that_was_made_anew_meanwhile_is_looked_at_again",

@@ -33,6 +33,8 @@ from rmt_pipeline.zookeeper.alter_transactions import alter_records, read_at_onc
 from rmt_pipeline.zookeeper.keeper import Check, Create, Keeper, Op, RefusalKind, Refused
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths, ancestors
 
+_CHANGED = (RefusalKind.BAD_VERSION, RefusalKind.NODE_EXISTS, RefusalKind.NO_NODE)
+
 
 def create_replica(
     keeper: Keeper, definition: TableDefinition, creator: bytes
@@ -55,7 +57,14 @@ def create_replica(
             if _create_first(keeper, table, definition, creator):
                 return definition
             _require_free(keeper, table)
-        elif (joined := _join(keeper, table, definition, creator)) is not None:
+            continue
+        try:
+            joined = _join(keeper, table, definition, creator)
+        except Refused as refused:
+            if refused.kind not in _CHANGED:
+                raise
+            continue  # another replica came, or the last one went: look again
+        if joined is not None:
             return joined
     raise Conflict(
         f"{table.root}: others created and dropped the table "
@@ -139,8 +148,8 @@ def _create_first(
 def _join(
     keeper: Keeper, table: TablePaths, definition: TableDefinition, creator: bytes
 ) -> TableDefinition | None:
-    """Join the existing table; None if it changed while it was looked at, so that the caller looks
-    again.
+    """Join the existing table; None, or Refused, if it changed while it was looked at, so that the
+    caller looks again.
     """
     if _remove_put_away(keeper, table):
         return None
@@ -169,30 +178,21 @@ def _join(
             "server is gone for good: SYSTEM DROP REPLICA "
             f"{replica.name!r} FROM ZKPATH {table.root!r}"
         )
-    try:
-        keeper.multi(
-            [
-                *same_table,
-                *transactions.create_replica(
-                    replica,
-                    is_lost=True,
-                    metadata=metadata,
-                    columns=columns,
-                    metadata_version=metadata_stat.version,
-                    creator=creator,
-                    creation=definition.creation,
-                ),
-                transactions.announce_replica(table, replica.name, replicas.version),
-            ]
-        )
-    except Refused as refused:
-        if refused.kind in (
-            RefusalKind.BAD_VERSION,
-            RefusalKind.NODE_EXISTS,
-            RefusalKind.NO_NODE,
-        ):
-            return None  # another replica came, or the last one went: look again
-        raise
+    keeper.multi(
+        [
+            *same_table,
+            *transactions.create_replica(
+                replica,
+                is_lost=True,
+                metadata=metadata,
+                columns=columns,
+                metadata_version=metadata_stat.version,
+                creator=creator,
+                creation=definition.creation,
+            ),
+            transactions.announce_replica(table, replica.name, replicas.version),
+        ]
+    )
     return joined
 
 

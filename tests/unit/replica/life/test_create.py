@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,11 @@ from rmt_pipeline.replica.life.drop import drop_dead_replica, drop_replica
 from rmt_pipeline.replica.life.restore import restore
 from rmt_pipeline.zookeeper.keeper import Create, Op
 from rmt_pipeline.zookeeper.paths import TablePaths
+from tests.support.between_requests import BeforeRequest, BetweenAnswers
 from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.local_replicas import ROOT, Replicas, StillClock, definition_of
-from tests.support.lost_answers import before
+from tests.support.lost_answers import before, faulty
+from tests.support.mortal_disk import Died
 from tests.support.restoring import Disaster
 
 TABLE = TablePaths(ROOT)
@@ -54,6 +57,26 @@ def test_a_table_that_was_made_anew_meanwhile_is_looked_at_again(
         assert keeper.children(TABLE.replicas) == ["r1"]
 
 
+@pytest.mark.parametrize("between", [BeforeRequest, BetweenAnswers])
+def test_a_table_that_goes_meanwhile_is_made_by_who_came_to_join_it(
+    tmp_path: Path, between: type[BeforeRequest]
+) -> None:
+    """Its last replica is dropped before any one of the requests."""
+    for at in count():
+        with Replicas(tmp_path / str(at), ["r1"]) as replicas:
+
+            def goes(replicas: Replicas = replicas) -> None:
+                replicas.stop("r1")
+                drop_replica(replicas.zookeeper.connect(), TABLE, "r1")
+
+            keeper = between(replicas.zookeeper.connect(), at, goes)
+            create_replica(keeper, definition_of("r2"), b"r2")
+            if not keeper.has_come:
+                break
+            assert keeper.children(TABLE.replicas) == ["r2"]
+    assert at > 5
+
+
 def test_columns_that_are_too_much_for_one_transaction_make_no_table() -> None:
     keeper = FakeZooKeeper(StillClock()).connect()
     wide = definition_of("r1", [Column("n", "Int8", comment="c" * (NODE_BYTES_MAX // 2))])
@@ -72,6 +95,29 @@ def test_nor_does_one_join_it_that_is_restored_late(tmp_path: Path) -> None:
             pytest.raises(Conflict, match="say it again"),
         ):
             restore(late, b"r2")
+
+
+def test_who_joins_a_table_of_which_only_the_restore_has_begun_leaves_it_there(
+    tmp_path: Path,
+) -> None:
+    """1. r1 begins to restore it, and dies: there is no replica yet, and both are waited for.
+    2. r3 is created. 3. The restore goes on.
+    """
+    with Disaster(tmp_path) as two:
+        two.insert_again("r1", 1)
+        two.live_on()
+        two.wipe()
+        dies = faulty(two["r1"].session, makes("r1"), landed=False, error=Died())
+        with dies, pytest.raises(Died):
+            restore(two["r1"], b"r1")
+        keeper = two.zookeeper.connect()
+        assert keeper.children(TABLE.replicas) == []
+        create_replica(keeper, definition_of("r3"), b"r3")
+        drop_dead_replica(keeper, TABLE, "r3")
+        for name in ("r1", "r2"):
+            two.restore(name)
+        two.live_on()
+        assert two.values("r2") == {1: 1}
 
 
 def test_nor_does_one_whose_parts_have_other_columns(tmp_path: Path) -> None:
