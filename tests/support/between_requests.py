@@ -82,3 +82,41 @@ class BetweenAnswers(BeforeRequest):
         for path in paths:
             found += super().exists_many([path])
         return found
+
+
+class GoneSince(ThroughKeeper[Keeper]):
+    """What the listing of this number names, of those that name anything, is gone before it is
+    read: `happens` is told of the path and the names. `has_come` says whether.
+    """
+
+    def __init__(
+        self, session: Keeper, number: int, happens: Callable[[str, list[str]], object]
+    ) -> None:
+        super().__init__(session)
+        self._left = number
+        self._happens = happens
+
+    @property
+    def has_come(self) -> bool:
+        return self._left < 0
+
+    def _listed(self, path: str, names: list[str] | None) -> None:
+        self._left -= bool(names)
+        if names and self._left == -1:
+            self._happens(path, names)
+
+    def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        names = super().children(path, watch)
+        self._listed(path, names)
+        return names
+
+    def children_stat(self, path: str, watch: Watch | None = None) -> tuple[list[str], Stat]:
+        names, stat = super().children_stat(path, watch)
+        self._listed(path, names)
+        return names, stat
+
+    def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
+        found = super().children_many(paths)
+        for path, names in zip(paths, found, strict=True):
+            self._listed(path, names)
+        return found

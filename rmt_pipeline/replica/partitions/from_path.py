@@ -185,18 +185,16 @@ class FromPath:
 
 def checked_path(path: str) -> str:
     """Return the path without slashes at its end. Raises BadZooKeeperPath."""
-    names = path.rstrip("/").split("/")[1:]
-    if not path.startswith("/") or not names or any(name in ("", ".", "..") for name in names):
+    root = path.rstrip("/")
+    try:
+        require_path(root, "the path")
+    except UserError as error:
         raise BadZooKeeperPath(
             f"{path!r} is not the path of a table in ZooKeeper, as system.tables shows it in "
             "engine_full of the table that the parts are from: '/tables/1/t'. (Another ZooKeeper, "
-            "'name:/path', can't be asked)"
-        )
-    try:
-        require_path("/" + "/".join(names), "the path")
-    except UserError as error:
-        raise BadZooKeeperPath(str(error)) from error
-    return "/" + "/".join(names)
+            f"'name:/path', can't be asked.) {error}"
+        ) from error
+    return root
 
 
 class _Listed:

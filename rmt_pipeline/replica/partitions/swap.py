@@ -657,8 +657,7 @@ def _leave_disk(side: _Side, looked: _Looked) -> None:
     before that, the entry in the log says the same (`upkeep.check`).
     """
     for part_range in side.ranges:
-        if looked.nodes[part_range]:
-            stop_making(side.replica, part_range)
+        stop_making(side.replica, part_range)
         if looked.parts[part_range] or are_on_disk(side.replica, [part_range]):
             side.replica.store.drops.note(part_range)
     remove_unpromised(side.replica, [part for parts in looked.parts.values() for part in parts])

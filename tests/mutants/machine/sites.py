@@ -82,7 +82,7 @@ def _named(tree: ast.Module, file: str) -> list[tuple[Site, Edit]]:
     seen: Counter[str] = Counter()
     named = []
     for scope, found in _walk(tree, ""):
-        base = f"{file}::{scope} {found.kind}: {found.before} -> {found.after}"
+        base = f"{file}::{scope} {found.kind}: {found.before} -> {found.after}".rstrip()
         seen[base] += 1
         name = base if seen[base] == 1 else f"{base} #{seen[base]}"
         line = getattr(found.node, "lineno", 1)

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.replica.life.drop import drop_replica
+from rmt_pipeline.replica.life.drop import delete_tree, drop_replica
 from rmt_pipeline.zookeeper.keeper import Keeper
 from tests.support.actions import ACTIONS, Action
 from tests.support.asked import Asking, differs, events, must_be_recorded, on_disk, outcome_of
-from tests.support.between_requests import BeforeRequest
+from tests.support.between_requests import BeforeRequest, GoneSince
 from tests.support.local_replicas import Replicas
 from tests.support.more_actions import MORE, NAMES, WithSource
 
@@ -151,6 +151,33 @@ def test_who_is_dropped_himself_between_two_requests_is_told_so(
             told.append(f"before {number}, {answer}")
     assert number
     must_be_recorded(recorded(action, "itself_dropped"), told, AGAIN)
+
+
+@pytest.mark.parametrize("action", ALL, ids=lambda action: action.name)
+def test_what_was_listed_may_be_gone_when_it_is_read(tmp_path: Path, action: Action) -> None:
+    """Each listing in its turn. The action ends with an answer, or with an error for people."""
+    for number in range(REQUESTS_MAX):
+        directory = tmp_path / str(number)
+        with prepared(directory, action) as replicas:
+            session = GoneSince(replicas["r1"].session, number, partial(gone, replicas))
+            speaks_through(replicas, session)
+            act(action, replicas, directory)
+            if not session.has_come:
+                break
+    assert number < REQUESTS_MAX
+
+
+def gone(replicas: Replicas, path: str, names: Sequence[str]) -> None:
+    """Others remove these nodes: of replicas only r3, which has nothing that the others lack; no
+    parts, or rows would be lost; nor partitions, which stay.
+    """
+    session, table = replicas.zookeeper.connect(), replicas["r1"].table
+    if path == table.replicas:
+        if "r3" in names:
+            dropped(replicas)
+    elif path.rpartition("/")[2] not in ("parts", "block_numbers"):
+        for name in names:
+            delete_tree(session, f"{path}/{name}")
 
 
 def test_all_that_is_recorded_is_of_an_action() -> None:

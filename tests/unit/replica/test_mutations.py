@@ -1,8 +1,11 @@
 """Mutations on replicas in this process: which of them are done, and who is told so (spec §7.6)."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +20,7 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.duty import STAND_BACK_S, MutationDuty
 from rmt_pipeline.replica.assign.merges import Nothing
 from rmt_pipeline.replica.assign.mutations import assign_mutations
@@ -33,14 +37,19 @@ from rmt_pipeline.replica.mutations.mutations import (
     status_of_mutations,
     wait_for_mutation,
 )
-from rmt_pipeline.replica.mutations.request import throttle_mutation
+from rmt_pipeline.replica.mutations.request import (
+    mutation_reports,
+    throttle_mutation,
+    wait_as_asked,
+)
 from rmt_pipeline.replica.pull_log import Pulled, pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import refetch
 from rmt_pipeline.replica.work.pools import Pool
 from rmt_pipeline.zookeeper.keeper import Delete, Op, SetData
 from rmt_pipeline.zookeeper.snapshot import noted_mutations
-from tests.support.local_replicas import Replicas, by_tens
+from tests.support.counting import Counting
+from tests.support.local_replicas import ClockWaker, Replicas, by_tens
 from tests.support.lost_answers import before
 
 POOLS: tuple[Pool, ...] = ("fetch", "merge")
@@ -493,6 +502,67 @@ def test_nobody_looks_for_what_was_killed(replicas):
     replicas.clock.passed_s += 10
     duty.turn(lambda: None, progress=False)
     assert duty.next_s(replica.clock.monotonic_s()) == math.inf
+
+
+def test_whoever_works_its_queue_looks_at_no_mutation_while_none_is_open(replicas):
+    """Else each part that comes or goes would cost a look at all parts."""
+    replica: Any = replicas["r1"]
+    replicas.insert("r1", 1, 2)
+    delete(replica, 0, "n = 1")
+    duty = MutationDuty(replica)
+    for _ in range(3):
+        duty.turn(lambda: None, progress=True)
+        work(replicas, "r1")
+        replicas.clock.passed_s += 10
+    assert set(done(replica).values()) == {True}
+    asked = Counter[str]()
+    replica.keeper.session = Counting(replica.keeper.session, asked)
+    assert duty.turn(lambda: None, progress=True) == []
+    assert not asked
+
+
+def test_who_is_not_active_tells_of_mutations_what_it_has_noted(replicas):
+    replica = replicas["r1"]
+    replicas.insert("r1", 1, 2)
+    finished = delete(replica, 0, "n = 1")
+    work(replicas, "r1")
+    finalize(replica)
+    other = delete(replica, 0, "n = 2")
+    replica.keeper.multi([Delete(replica.paths.is_active)])
+    replicas.insert("r2", 3)  # to be pulled, which it can't
+    told = {one.status.mutation_id: one.status for one in mutation_reports(replica)}
+    assert {one: status.is_done for one, status in told.items()} == {
+        finished: True,
+        other: False,
+    }
+    assert "is not active" in told[other].waits_for
+
+
+@pytest.mark.parametrize(
+    ("sync", "worked", "is_away", "waits"),
+    [
+        (0, "", False, False),
+        (1, "", False, True),
+        (1, "r1", False, False),
+        (2, "r1", False, True),
+        (2, "r1", True, True),
+        (2, "r1 r2", False, False),
+        (3, "r1", False, True),
+        (3, "r1", True, False),
+    ],
+)
+def test_a_mutation_is_waited_for_where_it_was_said(replicas, sync, worked, is_away, waits):
+    replicas.insert("r1", 1, 2)
+    replicas.step("r2", "fetch")
+    mutation = delete(replicas["r1"], 0, "n = 1")
+    for name in worked.split():
+        work(replicas, name)
+        finalize(replicas[name])
+    if is_away:
+        replicas.stop("r2")
+    query = QuerySettings(receive_timeout=1, replication_wait_for_inactive_replica_timeout=1)
+    with pytest.raises(Unfinished) if waits else nullcontext():
+        wait_as_asked(replicas["r1"], mutation, query, sync, ClockWaker(replicas.clock))
 
 
 def noted(replica: Replica, mutation: str) -> bool:

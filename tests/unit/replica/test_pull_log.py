@@ -188,6 +188,21 @@ def test_who_acts_on_an_empty_queue_does_not_believe_a_pointer_that_is_remembere
     assert len(queued(replicas, "r2")) == 1
 
 
+def test_who_never_pulled_begins_with_the_first_entry_that_is_there(
+    replicas: Replicas,
+) -> None:
+    """Its pointer is empty until then, as of a replica of the original (spec §4.1)."""
+    replica = replicas["r2"]
+    parts = [replicas.insert("r1", value) for value in range(3)]
+    first, *_ = replica.keeper.children(replica.table.log)
+    replica.keeper.multi(
+        [SetData(replica.paths.log_pointer, b""), Delete(replica.table.log_entry(first))]
+    )
+    assert counts(pull_log(replica, afresh=True)) == (2, 2)
+    replicas.work_off("r2")
+    assert replicas.parts("r2") == list(map(str, parts[1:]))
+
+
 def test_an_entry_that_is_larger_than_a_multi_should_be_is_pulled_by_itself(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,7 @@
 import errno
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +14,17 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.upkeep.clean_up import (
+    CleanedUp,
+    is_settled,
+    nodes_to_read,
+    plan_clean_up,
+)
 from rmt_pipeline.server import upkeep
 from rmt_pipeline.server.upkeep import CLEAN_ANYWAY_S, UpkeepLoop
-from rmt_pipeline.zookeeper.keeper import Create
+from rmt_pipeline.store import layout
+from rmt_pipeline.store.marks import CommitNote
+from rmt_pipeline.zookeeper.keeper import Create, SetData
 from tests.support.counting import Counting
 from tests.support.denied import Denied
 from tests.support.local_replicas import Replicas, definition_of
@@ -205,6 +213,61 @@ def test_what_changes_is_looked_at(replicas, change):
     looked = settled(replicas, 1, 2)
     change(replicas)
     assert looked.cleaned(70) >= 1
+
+
+def is_at_rest(replica: Replica) -> bool:
+    found = replica.keeper.get_many(nodes_to_read(replica))
+    return is_settled(replica, found, plan_clean_up(replica), CleanedUp())
+
+
+def made(path: Callable[[Replica], str]) -> Callable[[Replica], object]:
+    return lambda replica: replica.keeper.multi([Create(path(replica))])
+
+
+def on_disk(path: str) -> Callable[[Replica], object]:
+    return lambda replica: replica.store.disk.make_directory(
+        layout.join(replica.store.root, path)
+    )
+
+
+WAITING: dict[str, Callable[[Replica], object]] = {
+    "a log that is longer than it need be": lambda replica: [
+        replica.keeper.multi([Create(replica.table.log_prefix, sequence=True)])
+        for _ in range(replica.settings.min_replicated_logs_to_keep)
+    ],
+    "more mutations than are kept": lambda replica: [
+        replica.keeper.multi([Create(f"{replica.table.mutations}/", sequence=True)])
+        for _ in range(replica.settings.finished_mutations_to_keep + 1)
+    ],
+    "a failure": made(lambda replica: replica.paths.attempts_of("queue-0000000000")),
+    "a quorum": made(lambda replica: replica.table.quorum_of(PartName("all", 0, 0, 0))),
+    "a quorum that failed": made(lambda replica: replica.table.quorum_failed("all_7_7_0")),
+    "the one quorum at a time": made(lambda replica: replica.table.quorum_status),
+    "a replica that is to be cloned": lambda replica: replica.keeper.multi(
+        [SetData(replica.paths.is_lost, b"1")]
+    ),
+    "a part that is not on the disk": made(
+        lambda replica: replica.paths.part(PartName("all", 7, 7, 0))
+    ),
+    "a part that is nowhere else": on_disk("all_7_7_0"),
+    "a part in the making": lambda replica: replica.store.begin("merge", "all_0_1_1"),
+    "a dropped range": lambda replica: replica.store.drops.note(PartName("all", 0, 5, 9)),
+    "an insert that is in part": lambda replica: replica.store.marks.note_commit(
+        "one", CommitNote(0, b"")
+    ),
+    "a part that is being attached": on_disk("detached/attaching_all_7_7_0"),
+}
+
+
+@pytest.mark.parametrize("waits", WAITING)
+def test_no_table_is_at_rest_as_long_as_something_waits(replicas, waits):
+    replicas.set(**SETTINGS, finished_mutations_to_keep="2", min_replicated_logs_to_keep="2")
+    replicas.insert("r1", 1)
+    replicas.insert("r1", 2)
+    replica = replicas["r1"]
+    assert is_at_rest(replica)
+    WAITING[waits](replica)
+    assert not is_at_rest(replica)
 
 
 def test_what_waits_to_grow_old_is_looked_at_each_time(replicas):

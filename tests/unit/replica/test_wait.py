@@ -1,15 +1,23 @@
 """Waiting until a replica has carried out what is in the log: neither too short nor for ever."""
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
+from rmt_pipeline.protocol.alter.commands import AddColumn
 from rmt_pipeline.protocol.errors import Unfinished
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.replica.alter.request import request_alter
 from rmt_pipeline.replica.assign.merges import Assigned, optimize_partition
 from rmt_pipeline.replica.life.clone import clone_if_lost
 from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.wait import SyncMode, sync_replica, wait_for_entry, wait_for_kinds
+from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.local_replicas import ClockWaker, Meanwhile, Replicas
 
@@ -209,3 +217,43 @@ def test_who_syncs_waits_for_what_a_clone_has_queued_meanwhile(
     sync_replica(replica, mode, 5.0, Meanwhile(replicas.clock, steps))
     assert len(replicas.parts("r2")) == 2
     assert replicas.clock.passed_s == 0.0, "nothing was left to wait for"
+
+
+def alter(table: Table, query: QuerySettings) -> None:
+    request_alter(
+        lambda: table.replica,
+        lambda _: [AddColumn(Column("s", "String"))],
+        query,
+        table.new_waker,
+    )
+
+
+def undo(table: Table, query: QuerySettings) -> None:
+    table.undo(table.inserts()[0].insert_id, settings=query)
+
+
+COMMANDS: dict[str, Callable[[Table, QuerySettings], object]] = {
+    "DROP PARTITION": lambda table, query: table.drop_partitions(["all"], settings=query),
+    "DROP PART": lambda table, query: table.drop_part(PartName("all", 0, 0, 0), settings=query),
+    "ATTACH": lambda table, query: table.attach("all", settings=query),
+    "OPTIMIZE": lambda table, query: table.optimize(final=True, settings=query),
+    "REPLACE": lambda table, query: table.replace([{"n": 9}], partition="all", settings=query),
+    "UNDO": undo,
+    "ALTER": alter,
+    "UPDATE": lambda table, query: table.mutate("DELETE WHERE n = 1", settings=query),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("sync", [0, 2])
+def test_a_command_waits_for_others_if_that_is_said(replicas, command, sync) -> None:
+    """r2 does nothing."""
+    two_inserts(replicas)
+    if command == "ATTACH":
+        replicas.table("r1").drop_partitions(
+            ["all"], detach=True, settings=QuerySettings(alter_sync=0)
+        )
+    replicas.work_off()
+    query = QuerySettings(alter_sync=sync, mutations_sync=sync, receive_timeout=1)
+    with pytest.raises(Unfinished, match="r2") if sync else nullcontext():
+        COMMANDS[command](replicas.table("r1"), query)
