@@ -676,19 +676,6 @@ def test_what_a_replacement_brought_and_nobody_has_is_not_waited_for_for_ever(
             assert replicas.zookeeper.nodes[f"{ROOT}/replicas/{name}/queue"].children == set()
 
 
-def test_what_another_one_has_is_fetched_whatever_is_left_of_it_here(tmp_path: Path) -> None:
-    """1. r2 gets what r1's replacement brought, and dies when it has its name, and before it is
-    promised. 2. Its bytes break.
-    """
-    with Replicas(tmp_path, ["r1", "r2", "r3"]) as replicas:
-        new = replaced(replicas)
-        left = tmp_path / "r2" / str(new)
-        shutil.copytree(tmp_path / "r1" / str(new), left)
-        (left / "part.json").write_text("{")
-        assert [one.error for one in replicas.work_off("r2")] == [""]
-        assert rows(replicas, "r2") == rows(replicas, "r1")
-
-
 @contextmanager
 def replaced_and_gone(directory: Path) -> Iterator[tuple[Replicas, PartName]]:
     """What r1 has brought by a replacement goes with it: r2 and r3 have tried to get it in vain,

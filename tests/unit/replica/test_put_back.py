@@ -62,3 +62,19 @@ def test_what_is_whole_here_and_as_promised_is_staged_and_nothing_else(
         shutil.copytree(strange, right)
         with pytest.raises(Corruption, match="is not whole"):
             stage_what_is_left(replica, "queue-0000000000", PART)
+
+
+def test_what_another_one_has_is_fetched_whatever_is_left_of_it_here(tmp_path: Path) -> None:
+    """1. r2 gets what r1's replacement brought, and dies when it has its name, and before it is
+    promised. 2. Its bytes break.
+    """
+    with Replicas(tmp_path) as replicas:
+        replicas.insert("r1", 1)
+        replicas.work_off()
+        table = replicas.table("r1")
+        [new] = table.replace([{"n": 2}], partition="all", settings={"alter_sync": 0}).parts
+        left = tmp_path / "r2" / str(new)
+        shutil.copytree(tmp_path / "r1" / str(new), left)
+        (left / "part.json").write_text("{")
+        assert [one.error for one in replicas.work_off("r2")] == [""]
+        assert replicas.table("r2").dataset().to_table().to_pylist() == [{"n": 2}]
