@@ -50,13 +50,27 @@ _BINARY = {
 }
 _AFTER = {"isNull": "IS NULL", "isNotNull": "IS NOT NULL"}
 _BEFORE = {"negate": "-", "not": "NOT "}
+# Functions that a mutation's text has as operators, however they were written, and how many
+# arguments they have then.
+_AS_OPERATORS = {
+    **{
+        name: (2, 2)
+        for name in _BINARY
+        if "istinct" not in name and "ilike" not in name.lower()
+    },
+    **dict.fromkeys(("and", "or"), (2, math.inf)),
+    **dict.fromkeys(_BEFORE, (1, 1)),
+    "array": (0, math.inf),
+    "tuple": (2, math.inf),
+    "arrayElement": (2, 2),
+}
 # What stands without parentheses in a mutation's text, as an operand of which operators. Read back,
 # it is the same.
 _BARE_UNDER = {
-    "not": {"and", "or", "not", "->"},
-    "negate": {*_BINARY, "->"},
-    "tupleElement": {*_BINARY, *_BEFORE, "->"},
-    **{name: {*_BINARY, *_BEFORE, "arrayElement", "->"} for name in _AFTER},
+    "not": {"and", "or", "not", "->", "[]"},
+    "negate": {*_BINARY, "->", "[]"},
+    "tupleElement": {*_BINARY, *_BEFORE, "->", "[]"},
+    **{name: {*_BINARY, *_BEFORE, "arrayElement", "->", "[]"} for name in _AFTER},
 }
 _RESERVED = (
     CLAUSE_WORDS | NEVER_NAMES | {"NULL", "TRUE", "FALSE", "INF", "NAN", "INTERVAL", "DISTINCT"}
@@ -69,8 +83,9 @@ def canonical(node: Node) -> str:
 
 
 def text_in_mutation(node: Node) -> str:
-    """Return the text of `node` in the commands of a mutation: `isNull(n)`, `a IN 1`, and NOT and
-    minus without parentheses around them. Raises SyntaxProblem.
+    """Return the text of `node` in the commands of a mutation: `isNull(n)`, `a IN 1`, `a + 1` for
+    `plus(a, 1)`, `a[(k + 1)]`, and NOT and minus without parentheses around them. Raises
+    SyntaxProblem.
 
     It is what version 18.16 writes into ZooKeeper and shows in system.mutations, and what the
     recorded answers have.
@@ -134,7 +149,7 @@ def identifier_text(name: str) -> str:
 
 
 def _call(call: Call, style: _Style) -> str:
-    if call.operator and call.over is None:
+    if _is_operator(call, style):
         text = _operator(call, style)
         if text is not None:
             return text
@@ -142,13 +157,28 @@ def _call(call: Call, style: _Style) -> str:
     parameters = ""
     if call.parameters:
         parameters = f"({', '.join(_text(each, style) for each in call.parameters)})"
-    text = f"{_function_name(call.name)}{parameters}({arguments})"
+    name = call.name
+    if style is _Style.MUTATION and name.lower() == "substring":
+        name = "substring"
+    text = f"{_function_name(name)}{parameters}({arguments})"
     return text if call.over is None else f"{text} OVER {_window(call.over, style)}"
 
 
 def _function_name(name: str) -> str:
     plain = name.isascii() and name.isidentifier() and name.upper() not in NEVER_NAMES - {"IN"}
     return name if plain or name in _BINARY else identifier_text(name)
+
+
+def _is_operator(node: Node, style: _Style) -> bool:
+    if not isinstance(node, Call) or node.over is not None:
+        return False
+    if style is _Style.CURRENT or node.operator or node.parameters:
+        return node.operator
+    if node.name == "tupleElement":
+        place = node.arguments[1] if len(node.arguments) == 2 else None
+        return isinstance(place, Literal) and type(place.value) is int
+    least, most = _AS_OPERATORS.get(node.name, (1, 0))
+    return least <= len(node.arguments) <= most
 
 
 def _operator(call: Call, style: _Style) -> str | None:
@@ -161,7 +191,9 @@ def _operator(call: Call, style: _Style) -> str | None:
                 return None
             return f"({', '.join(_text(each, style) for each in arguments)})"
         case "arrayElement":
-            return f"{_operand(arguments[0], style, call.name)}[{_text(arguments[1], style)}]"
+            in_brackets = _operand if style is _Style.MUTATION else _only_text
+            inside = in_brackets(arguments[1], style, "[]")
+            return f"{_operand(arguments[0], style, call.name)}[{inside}]"
         case "tupleElement":
             place = arguments[1]
             assert isinstance(place, Literal)
@@ -199,7 +231,7 @@ def _in_list(node: Node, style: _Style) -> str:
 def _operand(node: Node, style: _Style, operator: str) -> str:
     """Return the text of an operand of `operator`: in parentheses if it is an operator itself."""
     text = _text(node, style)
-    if isinstance(node, Call) and node.operator:
+    if isinstance(node, Call) and _is_operator(node, style):
         whole = node.name in {"array", "arrayElement"} or (
             node.name == "tuple" and len(node.arguments) != 1
         )
@@ -209,6 +241,11 @@ def _operand(node: Node, style: _Style, operator: str) -> str:
     if isinstance(node, Aliased | Lambda):
         return f"({text})"
     return _positive(text, operator)
+
+
+def _only_text(node: Node, style: _Style, operator: str) -> str:
+    del operator
+    return _text(node, style)
 
 
 def _positive(text: str, operator: str) -> str:

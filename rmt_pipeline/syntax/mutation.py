@@ -184,7 +184,10 @@ def _meant(node: Node) -> Node:
                 case (left, Call("tuple", (Literal() as only,))) if node.name in _INS:
                     arguments = (left, only)
             parameters = tuple(map(_meant, node.parameters))
-            return replace(node, arguments=arguments, parameters=parameters, operator=False)
+            name = "substring" if node.name.lower() == "substring" else node.name
+            return replace(
+                node, name=name, arguments=arguments, parameters=parameters, operator=False
+            )
         case Lambda():
             return replace(node, body=_meant(node.body))
         case Aliased():

@@ -148,6 +148,16 @@ def test_other_alters_do_not_stand_beside_commands():
         ("3 != NOT(id) - n", "3 != ((NOT id) - n)"),
         ("2 > (not(id)) % 2 AND n", "(2 > ((NOT id) % 2)) AND n"),
         ("id IN (id + 1) * 2", "id IN (id + 1) * 2"),
+        ("plus(id, 1) = minus(n, 2)", "(id + 1) = (n - 2)"),
+        ("and(id = 1, n = 2, id = 3)", "(id = 1) AND (n = 2) AND (id = 3)"),
+        ("or(id = 1, n = 2) OR xor(id, n)", "((id = 1) OR (n = 2)) OR xor(id, n)"),
+        ("like(v, 'a%') AND in(id, (1, 2))", "(v LIKE 'a%') AND (id IN (1, 2))"),
+        ("tuple(id, n) = tuple(1, 2)", "(id, n) = (1, 2)"),
+        ("tuple(id) = tuple(1)", "tuple(id) = tuple(1)"),
+        ("has(array(id, 1), n) AND tupleElement((id, n), 1)", "has([id, 1], n) AND (id, n).1"),
+        ("[id, n][id + 1] = arrayElement([id], 1)", "[id, n][(id + 1)] = [id][1]"),
+        ("negate(id) < 0 AND not(n)", "(-id < 0) AND NOT n"),
+        ("SUBSTRING(v, 2) = LOWER(v)", "substring(v, 2) = LOWER(v)"),
     ],
 )
 def test_a_command_is_stored_as_the_original_writes_it(condition, stored):
