@@ -20,6 +20,7 @@ from tests.simulation import (
     test_scenarios,
     test_scenarios_claims,
     test_scenarios_inserts,
+    test_scenarios_leaving,
     test_scenarios_merges,
     test_scenarios_threads,
 )
@@ -33,6 +34,7 @@ TESTS = {
     **vars(test_scenarios),
     **vars(test_scenarios_claims),
     **vars(test_scenarios_inserts),
+    **vars(test_scenarios_leaving),
     **vars(test_scenarios_merges),
     **vars(test_scenarios_threads),
 }

@@ -8,13 +8,15 @@ from rmt_pipeline.replica import publish, pull_log
 from rmt_pipeline.replica.insert import quorum as insert_quorum
 from rmt_pipeline.replica.life import restore
 from rmt_pipeline.replica.mutations import mutations
-from rmt_pipeline.replica.partitions import from_table, swap
+from rmt_pipeline.replica.partitions import from_table, swap, undo
 from rmt_pipeline.replica.upkeep import clean_up
+from rmt_pipeline.replica.work import merge
 from rmt_pipeline.zookeeper import transactions
 from tests.mutants import plants
 from tests.mutants import plants_between as between
 from tests.mutants import plants_drop as drops
 from tests.mutants import plants_keeping as keeping
+from tests.mutants import plants_leaving as leaving
 from tests.mutants import plants_upkeep as upkeep
 from tests.mutants.plants import Plant
 
@@ -710,5 +712,43 @@ MUTANTS: tuple[Mutant, ...] = (
         upkeep.what_is_lost_is_not_looked_at_again,
         story="a_file_that_cannot_be_read_for_a_moment",
         only_by="what_is_lost_was_looked_at_again",
+    ),
+    # rows that leave
+    Mutant(
+        "undo: rows of others in a merged part go, too",
+        plants.instead(undo, "_is_inside", lambda *_: True),
+        test="test_an_undo_takes_its_rows_alone",
+        first_by="an_undo_takes_nothing_else",
+    ),
+    Mutant(
+        "undo: it is refused although nothing was merged",
+        plants.instead(undo, "_refusal", lambda *_: ("it is", False)),
+        test="test_an_undo_takes_its_rows_alone",
+    ),
+    Mutant(
+        "merge: what is there twice stays",
+        leaving.it_is_made_with(deduplicate=False),
+        test="test_optimize_deduplicate_keeps_one_of_each",
+    ),
+    Mutant(
+        "ttl: rows expire that stay by an ALTER before the merge",
+        plants.instead(merge, "knows_its_ttl", lambda _: True),
+        test="test_who_does_not_know_a_longer_ttl_yet_takes_no_rows_that_stay_by_it",
+        first_by="merges_take_what_has_expired_and_no_more",
+    ),
+    Mutant(
+        "ttl: nothing expires",
+        leaving.it_is_made_with(expires=False),
+        test="test_a_merge_takes_what_had_expired_when_it_was_decided",
+    ),
+    Mutant(
+        "ttl: rows expire by a later time than that of the entry",
+        leaving.rows_expire_an_hour_early,
+        test="test_a_merge_takes_what_had_expired_when_it_was_decided",
+    ),
+    Mutant(
+        "ttl: what expires within an hour is materialized",
+        leaving.what_expires_within_an_hour_is_taken,
+        test="test_a_materialized_ttl_takes_what_had_expired",
     ),
 )

@@ -312,7 +312,7 @@ def reads_saw_whole_inserts(finished: Finished) -> None:
                 taken_here = bool(own) and ledger.taken_by.get(own[0]) == read.replica
                 assert len(lasting) < 2 or not taken_here, seen
             is_once = all(
-                rows[row] < 2 or row in ledger.twice
+                rows[row] < 2 or row in ledger.twice or row in ledger.arrived
                 for row in insert.all_rows()
                 if not ledger.was_dropped(row)
             )
@@ -371,10 +371,12 @@ def locks_are_gone(finished: Finished) -> None:
 
 def inserts_are_recorded(finished: Finished) -> None:
     """An acknowledged insert has its record, so that a late retry is answered; unless all of its
-    rows were dropped. It says what of it every replica has lost.
+    rows were dropped, or it was undone. It says what of it every replica has lost.
     """
     for insert in finished.ledger.inserts:
         if all(map(finished.ledger.was_dropped, insert.all_rows())):
+            continue
+        if insert in finished.ledger.undone:
             continue
         for answer in insert.answers:
             node = finished.nodes.get(finished.table.insert(answer.insert_id))

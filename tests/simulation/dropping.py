@@ -32,13 +32,13 @@ def drop(
     """Without partitions: all there are. The answer is noted in the ledger."""
 
     def run(context: Context) -> None:
-        answer = _asked(
+        answer = asked(
             context, ledger, lambda block: not partitions or block.partition in partitions
         )
         dropped = drop_partitions(
             context.replica, partitions or None, query, waking(context), detach=detach
         )
-        _answered(context, ledger, answer, dropped, query, detach=detach)
+        answered(context, ledger, answer, dropped, query, detach=detach)
 
     return run
 
@@ -57,14 +57,14 @@ def drop_some_part(
         parts = list(PartSet(active_parts(replica.keeper, replica.paths)))
         if parts:
             part = rng.choice(parts)
-            answer = _asked(context, ledger, lambda block: is_inside(block, part))
+            answer = asked(context, ledger, lambda block: is_inside(block, part))
             drop_part(context.replica, part, query, waking(context), detach=detach)
-            _answered(context, ledger, answer, [part], query, detach=detach)
+            answered(context, ledger, answer, [part], query, detach=detach)
 
     return run
 
 
-def _asked(
+def asked(
     context: Context, ledger: Ledger | None, is_meant: Callable[[PartName], bool]
 ) -> DropAnswer:
     """What is in the log before it is asked, and of that what this replica has."""
@@ -77,7 +77,7 @@ def _asked(
     return DropAnswer(site.replica, frozenset(meant), *times, here)
 
 
-def _answered(
+def answered(
     context: Context,
     ledger: Ledger | None,
     answer: DropAnswer,

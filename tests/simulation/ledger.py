@@ -8,9 +8,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
+from rmt_pipeline.protocol.log.entry import MergeParts
 from rmt_pipeline.protocol.nodes.formats import MutationEntry
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.insert.result import InsertResult
+from tests.simulation.expiring import Expiry, Ttl, expires
+from tests.support.world import Process
 
 SUFFIX = "+"
 """What a simulated UPDATE appends begins so: the text before it says which row it was."""
@@ -82,6 +85,9 @@ class Change:
             if self.suffix
             else (f"DELETE {where}")
         )
+
+    def is_for(self, row: str) -> bool:
+        return row.startswith(self.prefix)
 
     def of(self, row: str) -> str | None:
         if not row.startswith(self.prefix):
@@ -168,7 +174,7 @@ class Ledger:
     """Parts whose bytes were taken from every disk: empty ones take their place."""
     failed: set[PartName] = field(default_factory=set)
     """Parts whose quorum failed."""
-    changes: dict[str, Change] = field(default_factory=dict)
+    changes: dict[str, Change | Expiry] = field(default_factory=dict)
     """What each mutation that somebody asked for does, by its command."""
     mutations: dict[str, MutationEntry] = field(default_factory=dict)
     """Every mutation that ever was since the table was restored last, by id, as it was written."""
@@ -184,6 +190,20 @@ class Ledger:
     """By the number of an ALTER, the columns that it made; 0: those of CREATE TABLE."""
     structure_kept: int = 0
     """The newest of which a disk knew when ZooKeeper lost the table, or that was answered."""
+    merges: dict[PartName, tuple[MergeParts, int]] = field(default_factory=dict)
+    """All that ever were in the log, by their results, and the number of the ALTER before each."""
+    carried_out: dict[PartName, MergeParts] = field(default_factory=dict)
+    """Of these, those that some replica has carried out."""
+    repeated: dict[tuple[str, PartName], PartName] = field(default_factory=dict)
+    """By row and the part in which it came, the result of the merge that has left it out, for it
+    was there once more.
+    """
+    ttls: dict[int, Ttl | None] = field(default_factory=dict)
+    """By the number of an ALTER, what the table's TTL was then; 0: that of CREATE TABLE."""
+    undoing: dict[Process, ClientInsert] = field(default_factory=dict)
+    """By process, the insert that it was to undo."""
+    undone: list[ClientInsert] = field(default_factory=list)
+    """Those of which an undo has taken something."""
     taken_out: set[str] = field(default_factory=set)
     """Rows that a replacement by condition may take; all others of its range stay."""
     kept: list[PartName] = field(default_factory=list)
@@ -279,6 +299,8 @@ class Ledger:
             age=self.age + 1,
             gone=self.gone | self.blocks.keys(),
             removed=self.removed,
+            ttls=self.ttls,
+            undoing=self.undoing,
         )
         for one in fields(self):
             setattr(self, one.name, getattr(new, one.name))
@@ -378,7 +400,11 @@ class Ledger:
     def forms_now(self, row: str) -> list[set[str | None]]:
         """What may be left at the end of a row that was logged, for each time it is there."""
         there = [block for block in self.blocks[row] if block not in self.dropped_by]
-        return [self.forms_of(row, block) for block in self._copies(row, there)]
+        return [
+            self._forms_with(row, block, None)
+            for block in self._copies(row, there)
+            if (row, block) not in self.repeated
+        ]
 
     def forms_in(self, row: str, part: PartName) -> list[set[str | None]] | None:
         """What a part may have of a row, for each time it came; None when none of its blocks is the
@@ -394,8 +420,11 @@ class Ledger:
             if block not in self.lost
             and (block not in self.dropped_by or self.dropped_by[block].contains(part))
         ]
-        copies = self._copies(row, there)
-        return [self.forms_of(row, block, part.data_version) for block in copies]
+        return [
+            self._forms_with(row, block, part)
+            for block in self._copies(row, there)
+            if not self._is_repeated(row, block, part)
+        ]
 
     def _copies(self, row: str, blocks: list[PartName]) -> list[PartName]:
         """Only what came from another table, or came back, may be there more than once."""
@@ -406,6 +435,41 @@ class Ledger:
         versions = {entry.version_in(block.partition) or 0 for entry in self._entries()}
         found: set[str | None] = set()
         return found.union(*(self.forms_of(row, block, up_to) for up_to in (0, *versions)))
+
+    def merge(self, entry: MergeParts) -> None:
+        """It is carried out for the first time."""
+        result = entry.result
+        self.carried_out[result] = entry
+        for row, blocks in self.blocks.items() if entry.deduplicate else ():
+            kept: list[set[str | None]] = []
+            for block in blocks:
+                is_there = is_inside(block, result) and block not in self.lost
+                by = self.dropped_by.get(block)
+                if not is_there or not (by is None or by.contains(result)):
+                    continue
+                forms = self.forms_of(row, block, result.data_version)
+                if forms in kept:
+                    self.repeated.setdefault((row, block), result)
+                elif not self._is_repeated(row, block, result):
+                    kept.append(forms)
+
+    def _is_repeated(self, row: str, block: PartName, part: PartName) -> bool:
+        """Whether some merge of which the part is, or is made, has left it out."""
+        result = self.repeated.get((row, block))
+        return result is not None and part.contains(result)
+
+    def _forms_with(self, row: str, block: PartName, part: PartName | None) -> set[str | None]:
+        """As `forms_of`, and what merges leave of it of which the part is, or is made; None: at the
+        end. When the table is altered, that depends on who makes them when.
+        """
+        up_to = math.inf if part is None else part.data_version
+        forms = self.forms_of(row, block, up_to)
+        for result, entry in self.carried_out.items():
+            if is_inside(block, result) and (part is None or part.contains(result)):
+                gone = {expires(ttl, row, entry.create_time) for ttl in self.ttls.values()}
+                forms = forms | {None} if True in gone else forms
+                forms = {None} if gone == {True} and len(self.ttls) == 1 else forms
+        return forms
 
     def forms_of(self, row: str, block: PartName, up_to: float = math.inf) -> set[str | None]:
         """What may have become of a row that was logged in this block, None for deleted: every
@@ -439,8 +503,10 @@ class Ledger:
         yield from (one.entry for one in self.carried)
 
     def is_changed(self, row: str) -> bool:
-        """Whether some mutation is for this row, now or later."""
-        return any(row.startswith(change.prefix) for change in self.changes.values())
+        """Whether some mutation is for this row, now or later, or it expires."""
+        return any(change.is_for(row) for change in self.changes.values()) or any(
+            ttl is not None and ttl.expires_s(row) for ttl in self.ttls.values()
+        )
 
 
 def is_inside(block: PartName, part: PartName) -> bool:

@@ -88,4 +88,12 @@ def staged_rows(context: Context, partition: str, rows: Sequence[str]) -> list[S
     created_s = int(context.clock.now_s())
     if not rows:
         return []
-    return [stage_rows(context.store, partition, sorted(rows), created_s=created_s)]
+    return [
+        stage_rows(
+            context.store,
+            partition,
+            sorted(rows),
+            created_s=created_s,
+            definition=context.definition,
+        )
+    ]

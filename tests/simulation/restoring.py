@@ -22,6 +22,7 @@ from tests.simulation.checkers import outside_store
 from tests.simulation.ledger import Ledger, inserted_as, is_inside
 from tests.support.cluster import TABLE_SETTINGS, Cluster, Context, Site
 from tests.support.fake_keeper import FakeZooKeeper, Node
+from tests.support.world import Process
 
 LOOKS = 100
 
@@ -54,8 +55,8 @@ def restore_some(
                 lose(cluster, ledger, _drawn(cluster) if some_live_on else ())
                 restore_everywhere(cluster)
             elif _is_older(cluster, copy):
-                go_back(cluster, ledger, copy)
-                restore_everywhere(cluster, begun=False)
+                go_back(cluster, ledger, copy, _drawn(cluster) if some_live_on else ())
+                restore_everywhere(cluster, begun=False, until_all_ended=some_live_on)
         if world.is_calm:
             break
 
@@ -107,9 +108,15 @@ def _is_older(cluster: Cluster, copy: Mapping[str, Node]) -> bool:
     return (log is None or log.creations < now) and cluster.table.restoring not in copy
 
 
-def go_back(cluster: Cluster, ledger: Ledger, copy: Mapping[str, Node]) -> None:
+def go_back(
+    cluster: Cluster,
+    ledger: Ledger,
+    copy: Mapping[str, Node],
+    living: Collection[Site] = (),
+) -> None:
+    """`living`: what has a server there goes on, in new sessions."""
     world = cluster.world
-    _end(cluster, ledger)
+    _end(cluster, ledger, living)
     for process in [one for host in world.everybody for one in host.processes]:
         for session in process.sessions:
             world.expire(session)
@@ -165,10 +172,13 @@ def versions_of(ledger: Ledger, parts: Iterable[PartName]) -> dict[PartName, int
     return found
 
 
-def restore_everywhere(cluster: Cluster, *, begun: bool = True) -> None:
+def restore_everywhere(
+    cluster: Cluster, *, begun: bool = True, until_all_ended: bool = False
+) -> None:
     """On one server after the other, or on several at once, until all have announced their parts.
     Who is the last, and dies, is gone on with when a server starts. Unless it has `begun`, the
-    replicas' nodes are there, and nobody is waited for yet.
+    replicas' nodes are there, and nobody is waited for yet. `until_all_ended`: who says it twice
+    begins it again, perhaps after all have announced theirs, and is told to say it once more.
     """
     world, nodes = cluster.world, cluster.world.zookeeper.nodes
     waiting = {site.replica for site in cluster.sites.values() if not begun}
@@ -187,12 +197,20 @@ def restore_everywhere(cluster: Cluster, *, begun: bool = True) -> None:
             assert restored.left_out == (), restored.words()
         waiting.discard(context.site.replica)
 
-    while left := [site for site in cluster.sites.values() if is_left(site)]:
+    said: list[Process] = []
+    while True:
+        left = [site for site in cluster.sites.values() if is_left(site)]
+        if not left:
+            if not until_all_ended or not any(process.is_alive for process in said):
+                return
+            world.sleep_s(0.05)
+            continue
         site = world.rng.choice(left)
         if cluster.is_down(site):
             world.sleep_s(0.05)
             continue
         process = cluster.spawn(site, "restore", say)
+        said.append(process)
         while world.rng.random() < 0.9 and process.is_alive:
             world.sleep_s(0.05)
 

@@ -22,6 +22,7 @@ import pytest
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.replica.assign import duty, merges
+from rmt_pipeline.replica.partitions import undo
 from rmt_pipeline.replica.tries import StillTrying
 from rmt_pipeline.replica.work import execute, worker
 from rmt_pipeline.table import ReadWithoutZooKeeper
@@ -99,6 +100,8 @@ def build(schedule: Schedule, size: Size | None = None) -> Run:
     world = World(schedule, [f"h{number + 1}" for number in range(size.hosts)])
     root = "t" if size.removals else ""  # what is dropped is a directory of its own
     cluster, ledger = Cluster(world, workers=size.workers, root=root), Ledger()
+    ledger.ttls[0] = size.ttl
+    cluster.ttl = "" if size.ttl is None else size.ttl.text
     for site in cluster.sites.values():
         site.form = schedule.rng.choice(FORMS)
     restarts = True
@@ -301,6 +304,8 @@ def _failure_of(schedule: Swarm) -> tuple[Exception, Run] | None:
     run = build(schedule)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "INSERT_BYTES_MAX", run.commit_bytes_max)
+        if run.commit_bytes_max < COMMIT_BYTES_MAX:  # then an undo goes partition by partition
+            patch.setattr(undo, "op_bytes", lambda _: limits.MULTI_BYTES_MAX)
         try:
             storm_and_calm(run)
         except Exception as error:  # noqa: BLE001  whatever it is, it is the result

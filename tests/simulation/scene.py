@@ -17,6 +17,7 @@ from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Create, Op, SetData
 from tests.simulation.between import Tables
 from tests.simulation.checkers import what_is_missing
+from tests.simulation.expiring import Ttl
 from tests.simulation.run import build, forgetful, live_on, with_another_table
 from tests.simulation.size import Size
 from tests.support.cluster import TABLE, Context, Form, SimWaker
@@ -46,11 +47,18 @@ class Scene:
 
     hosts: int = 2
     form: Form | None = None
+    ttl: Ttl | None = None
     results: dict[str, list[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         size = Size(
-            hosts=self.hosts, partitions=1, clients=0, inserts_each=0, rows_max=1, workers=0
+            hosts=self.hosts,
+            partitions=1,
+            clients=0,
+            inserts_each=0,
+            rows_max=1,
+            workers=0,
+            ttl=self.ttl,
         )
         self._forgetful = forgetful()
         self.run = build(Strike(Fault.KILL_BEFORE), size)

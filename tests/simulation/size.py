@@ -4,6 +4,7 @@ import random
 from dataclasses import dataclass, replace
 
 from rmt_pipeline.protocol import limits
+from tests.simulation.expiring import TTLS, Ttl
 
 STORM_STEPS = 600
 LONG_STORM_STEPS = 1500
@@ -14,7 +15,12 @@ RESTORED = (
     0.05  # of the others have a ZooKeeper that loses the table; as many again change it, too; and
     # of others it goes back to what it was a while ago
 )
+LEAVING = 0.05  # of the others have rows that expire, inserts that are undone, and duplicates
+UNDONE_RESTORED = (
+    0.25  # of these have inserts that are undone, and a ZooKeeper that loses the table
+)
 LIVED_THROUGH = 0.6  # of these have processes that live on meanwhile
+LIVED_BACK = 0.4  # of those in which it goes back
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +57,20 @@ class Size:
     some_live_on: bool = False
     """Whether processes of some hosts live through that."""
     goes_back: bool = False
-    """Whether it has an older copy of the table instead. Then every process dies."""
+    """Whether it has an older copy of the table instead. Then every session ends."""
     removals: int = 0
     """How often the table is dropped, on one server or on all, and created again."""
     keepings: int = 0
     """How often parts are detached, attached, fetched into a second table, or frozen."""
     storm_steps: int = STORM_STEPS
+    undos: int = 0
+    """How often an insert is undone."""
+    copies: int = 0
+    """How often rows are inserted that are there, and OPTIMIZE is to keep one of each."""
+    expiries: int = 0
+    """How often the TTL is another one, or is materialized."""
+    ttl: Ttl | None = None
+    """With which the table is created."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> "Size":
@@ -86,6 +100,7 @@ class Size:
             return replace(
                 cls._with_restores(rng),
                 goes_back=True,
+                some_live_on=random.Random(f"{state} live on there").random() < LIVED_BACK,
                 drops=apart.choice((0, 3)),
                 mutations=apart.choice((0, 2, 4)),
                 alters=apart.choice((0, 2, 4)),
@@ -93,6 +108,15 @@ class Size:
             )
         if random.Random(f"{state} aside").random() < KEPT:
             return cls._with_keepings(rng)
+        if random.Random(f"{state} rows are undone").random() > 1 - LEAVING:
+            if apart.random() < UNDONE_RESTORED:
+                return replace(
+                    cls._with_restores(rng),
+                    undos=apart.choice((3, 6)),
+                    drops=apart.choice((0, 0, 3)),
+                    some_live_on=apart.random() < LIVED_THROUGH,
+                )
+            return cls._with_leavings(rng)
         hosts = rng.choice((2, 2, 3, 3, 4))
         if hosts == 4:
             hosts = rng.choice((4, 4, 5))
@@ -147,6 +171,33 @@ class Size:
             swaps=rng.choice((0, 0, 2)),
             between=rng.choice((0, 4)),
             keepings=rng.choice((6, 12)),
+        )
+
+    @classmethod
+    def _with_leavings(cls, rng: random.Random) -> "Size":
+        """Which of two equal rows a disk has lost, or a killed mutation has changed, nobody could
+        say.
+        """
+        copies = rng.choice((0, 0, 3))
+        return cls(
+            hosts=rng.choice((2, 2, 3)),
+            partitions=rng.choice((1, 2)),
+            clients=rng.choice((1, 2)),
+            inserts_each=rng.choice((2, 4)),
+            rows_max=rng.choice((1, 3)),
+            workers=rng.choice((1, 1, 2)),
+            mutations=rng.choice((0, 0, 3)),
+            outages=rng.choice((0, 0, 2)),
+            losses=0 if copies else rng.choice((0, 0, 3)),
+            alters=rng.choice((0, 0, 2)),
+            drops=rng.choice((0, 0, 3)),
+            quorums=rng.choice((False, False, True)),
+            swaps=rng.choice((0, 0, 2)),
+            commit_bytes_max=rng.choice((COMMIT_BYTES_MAX, 1, 4000)),
+            undos=rng.choice((0, 3, 6)),
+            copies=copies,
+            ttl=rng.choice((None, None, *TTLS)),
+            expiries=rng.choice((0, 2)),
         )
 
     @classmethod

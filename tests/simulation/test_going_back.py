@@ -16,7 +16,8 @@ from rmt_pipeline.replica.upkeep.rewound import (
     remember_log,
     remember_replicas,
 )
-from rmt_pipeline.zookeeper.keeper import Delete
+from rmt_pipeline.system import SystemClock
+from rmt_pipeline.zookeeper.keeper import Create, Delete
 from tests.simulation.checkers import Finished, outside_store
 from tests.simulation.restoring import replica_of
 from tests.simulation.run import STORM_STEPS, Run, build, forgetful, live_on
@@ -75,6 +76,20 @@ def _storm(seed: int) -> tuple[Run, Nodes, int]:
         finally:
             run.world.end()
     return run, *copy
+
+
+def test_what_a_session_saw_is_not_known_any_more_once_zookeeper_has_gone_back() -> None:
+    zookeeper = FakeZooKeeper(SystemClock())
+    before, other = zookeeper.connect(), zookeeper.connect()
+    before.multi([Create("/a", b"")])
+    copy = dict(zookeeper.nodes)
+    before.multi([Create("/a/b", b"")])
+    zookeeper.expire(before.session_id)
+    other.multi([Create("/c", b"")])
+    assert before.node_seen("/a/b") is not None
+    assert before.node_seen("/c") is None
+    zookeeper.go_back(copy)
+    assert before.node_seen("/a") is None
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -26,6 +26,7 @@ from rmt_pipeline.protocol.log.entry import (
 )
 from rmt_pipeline.protocol.mutations import FinishedMutations
 from rmt_pipeline.protocol.nodes.formats import MutationEntry
+from rmt_pipeline.protocol.nodes.metadata import parse_metadata
 from rmt_pipeline.protocol.nodes.records import Claim
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import Intersects, PartSet
@@ -36,6 +37,7 @@ from rmt_pipeline.store.hashes.checksums import hash_hex
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, sequence_number
 from tests.simulation.checkers import detached_rows, outside_store, paths_of, show
+from tests.simulation.expiring import TTLS, expires
 from tests.simulation.ledger import Ledger, fits, inserted_as, is_inside
 from tests.support.cluster import Cluster, Site
 from tests.support.fake_disk import BadSector, FakeDisk
@@ -146,8 +148,12 @@ class Watchman:
     def _altered(self, before: Mapping[str, Node | None]) -> None:
         nodes, table = self.cluster.world.zookeeper.nodes, self.cluster.table
         if table.metadata in before.keys() & nodes.keys() and table.restoring not in nodes:
-            columns = nodes[table.columns].data
-            self.ledger.structures[nodes[table.metadata].version] = columns
+            columns, metadata = nodes[table.columns].data, nodes[table.metadata]
+            self.ledger.structures[metadata.version] = columns
+            ttl = parse_metadata(metadata.data.decode()).ttl
+            self.ledger.ttls[metadata.version] = next(
+                (one for one in TTLS if ttl and one.text == ttl), None
+            )
 
     def all_that_was_there_is_restored(self) -> PartSet:
         """P37. When the table is opened, each block of it that is not dropped is on a replica."""
@@ -295,11 +301,41 @@ class Watchman:
 
     def _promised(self, replica: str, part: PartName) -> None:
         site = self.cluster.sites[replica]
+        if part in self.ledger.merges.keys() - self.ledger.carried_out.keys():
+            entry, alter = self.ledger.merges[part]
+            self.ledger.merge(entry)
+            self.merges_take_what_has_expired_and_no_more(site, entry, alter)
         assert part not in self.ledger.failed, f"{replica} announces {part}, which has failed"
         self.part_is_whole_before_it_is_announced(site, part)
         self.parts_never_overlap(site, part)
         self.part_has_the_rows_of_its_blocks(site, part)
         self.what_was_dropped_is_not_beside_what_came_after(site, part.partition)
+
+    def merges_take_what_has_expired_and_no_more(
+        self, site: Site, entry: MergeParts, alter: int
+    ) -> None:
+        """P20. By the TTL that the table has for whoever makes the part, or nothing if another one
+        has come since; and what was not to expire when that was decided, after some ALTER, is not
+        taken by one who does not know it yet.
+        """
+        ttls, store, at_s = self.ledger.ttls, outside_store(site), entry.create_time
+        if not any(ttls.values()) or not all(map(store.has, entry.sources)):
+            return
+        made = store.manifest(entry.result).metadata_version
+        there = [text for source in entry.sources for text in site.rows(source)]
+        due = {text for text in there if expires(ttls[made], inserted_as(text), at_s)}
+        left, taken = site.rows(entry.result), set(there) - set(site.rows(entry.result))
+        newest = self.cluster.world.zookeeper.nodes[self.cluster.table.metadata].version
+        may_wait = (made < newest and not taken) or str(entry.result) in self.ledger.hit
+        assert taken == due or may_wait, (
+            f"{site.replica} makes {entry.result} by the TTL of ALTER {made}: of {there} "
+            f"{due} have expired, and {left} are in it"
+        )
+        for text in taken if made < alter else ():
+            assert expires(ttls[alter], inserted_as(text), at_s), (
+                f"{site.replica} makes {entry.result} by the TTL of ALTER {made}, and takes "
+                f"{text}, which stays by that of ALTER {alter}, as it was decided"
+            )
 
     def part_is_whole_before_it_is_announced(self, site: Site, part: PartName) -> None:
         """The disk first, then ZooKeeper: and it would survive a loss of power right now."""
@@ -516,11 +552,16 @@ class Watchman:
         if isinstance(entry, DropRange | DropPart):
             dropped = drop_range_of(entry)
             assert dropped is not None
+            if isinstance(entry, DropPart):
+                self.an_undo_takes_nothing_else(path, dropped)
             self.ledger.drop(dropped)
         if isinstance(entry, ReplaceRange):
             self._replaced(path, entry)
         if isinstance(entry, MergeParts):
             self.merges_read_all_that_they_cover(path, entry)
+            nodes = self.cluster.world.zookeeper.nodes
+            version = nodes[self.cluster.table.metadata].version
+            self.ledger.merges[entry.result] = entry, version
         if isinstance(entry, AttachPart):
             self._attached(path, entry)
         if isinstance(entry, GetPart):
@@ -534,6 +575,23 @@ class Watchman:
             for row in rows:
                 self.ledger.taken_by[row] = entry.source_replica
                 self.ledger.blocks.setdefault(row, []).append(entry.part)
+
+    def an_undo_takes_nothing_else(self, path: str, part: PartName) -> None:
+        """Than rows of its insert, and of these not those that another one had brought."""
+        world, ledger = self.cluster.world, self.ledger
+        process = world.connected.get(world.zookeeper.writer)
+        insert = None if process is None else ledger.undoing.get(process)
+        if insert is None:
+            return
+        ledger.undone.append(insert)
+        mine, answers = set(insert.all_rows()), (*insert.answers, *insert.answers_before)
+        made = {block for answer in answers for block in answer.parts}
+        found = {name for answer in answers for _, name in answer.duplicates}
+        for row, blocks in ledger.blocks.items():
+            for block in blocks:
+                if is_inside(block, part) and block not in ledger.dropped_by:
+                    is_own = row in mine and (block in made or str(block) not in found)
+                    assert is_own, f"{path} undoes {insert}, and drops {row}"
 
     def _placed(self, entry: LogEntry) -> None:
         ledger, dropped = self.ledger, drop_range_of(entry)

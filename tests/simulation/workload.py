@@ -26,13 +26,16 @@ from rmt_pipeline.zookeeper.snapshot import active_parts
 from tests.simulation import keeping
 from tests.simulation.altering import add_column, alter, drop_column
 from tests.simulation.between import FORMS, WAITS, Tables
+from tests.simulation.dropping import WAITS as DROP_WAITS
 from tests.simulation.dropping import drawn, drop
+from tests.simulation.expiring import TTLS, Expiry, deduplicate, modify_ttl
 from tests.simulation.ledger import SUFFIX, Change, ClientInsert, Ledger, Read, answered_of
 from tests.simulation.removing import remove_some
 from tests.simulation.replacing import put, put_beside
 from tests.simulation.restoring import restore_some
 from tests.simulation.several import PATIENCE_S, Several
 from tests.simulation.size import Size
+from tests.simulation.undoing import undo
 from tests.support.cluster import TABLE, Cluster, Context, SimWaker, Site
 from tests.support.sim_rows import stage_rows
 from tests.support.world import Host, Process, World
@@ -79,6 +82,9 @@ class Workload:
             (size.keepings, "keepings", self._keep_some),
             (size.removals, "removals", self._removals),
             (size.restores, "restores", self._restores),
+            (size.undos, "undos", self._undo_some),
+            (size.copies, "copies", self._copy_some),
+            (size.expiries, "expiries", self._expire_some),
         ):
             if some:
                 self._spawn(name, run)
@@ -194,12 +200,18 @@ class Workload:
         def run(context: Context) -> None:
             ledger = self._ledger
             age, removed, dropped = ledger.age, ledger.removed, set(ledger.dropped_by)
+            restored = ledger.restored
             staged: list[StagedPart] = []
             created_s = int(context.clock.now_s())
             insert_id = insert_id_of_parts(insert.token, deduplicate=True)
             for partition, rows in blocks:
                 part = stage_rows(
-                    context.store, partition, rows, created_s=created_s, insert_id=insert_id
+                    context.store,
+                    partition,
+                    rows,
+                    created_s=created_s,
+                    insert_id=insert_id,
+                    definition=context.definition,
                 )
                 staged.append(part)
             settings = QuerySettings(
@@ -215,6 +227,11 @@ class Workload:
                 raise
             if removed == ledger.removed:
                 self._require_on_enough(insert, result, dropped)
+            if (age, restored) == (ledger.age, ledger.restored):
+                for row in insert.all_rows():
+                    assert not dropped.issuperset(ledger.blocks[row]), (
+                        f"{insert} is answered, and {row} was dropped before it was asked for"
+                    )
             (insert.answers if age == ledger.age else insert.answers_before).append(result)
             self._world.note(str(insert), "answered", result.words())
             waker.wake()
@@ -347,7 +364,7 @@ class Workload:
                 at=self._somewhere(),
                 partitions=self._drawn_partitions(),
             )
-            if self._rng.random() < 0.4:
+            if self._rng.random() < 0.4 and not self._size.copies:
                 self._until_some_part_has_it()
                 self._cluster.spawn(self._somewhere(), "kill", self.kill_newest)
 
@@ -390,7 +407,9 @@ class Workload:
         go by how they begin, so only where no mutation changes them and no disk loses them.
         """
         forms = ["replace", "replace", "attach"]
-        if not self._size.mutations + self._size.losses + self._size.alters:
+        size = self._size
+        takes = size.mutations + size.losses + size.alters + size.copies + size.expiries
+        if not takes and size.ttl is None:
             forms.append("condition")
         for _ in range(self._size.swaps):
             self._world.sleep_s(self._rng.uniform(0.0, 1.0))
@@ -419,6 +438,69 @@ class Workload:
         if form == "condition":
             action = put_beside(self._ledger, rows, taken)
         return self._cluster.spawn(at, "swap", action)
+
+    def _undo_some(self) -> None:
+        """Any insert that can be named, also one that is under way; then it may be said again."""
+        for _ in range(self._size.undos):
+            self._world.sleep_s(self._rng.uniform(0.0, 0.8))
+            known = [one for one in self._ledger.inserts if one.token or one.is_answered]
+            if self._world.is_calm:
+                return
+            if not known:
+                continue
+            insert, query = self._rng.choice(known[-3:]), self._rng.choice(DROP_WAITS)
+            action = undo(insert, query, self._ledger)
+            process = self._cluster.spawn(self._somewhere(), "undo", action)
+            while self._rng.random() < 0.9 and process.is_alive and not self._world.is_calm:
+                self._world.sleep_s(0.05)
+            if insert.is_over and self._rng.random() < 0.5:
+                waker = SimWaker(self._world)
+                self._attempt(insert, self._somewhere(), waker)
+                waker.wait_s(PATIENCE_S)
+
+    def _copy_some(self) -> None:
+        """Rows that are there come once more, by an insert of its own; and OPTIMIZE is to keep one
+        of each.
+        """
+        for _ in range(self._size.copies):
+            self._world.sleep_s(self._rng.uniform(0.0, 0.8))
+            if self._world.is_calm:
+                return
+            others = [one for one in self._ledger.inserts if one.attempts and not one.shared]
+            if others:
+                other = self._rng.choice(others)
+                partition = self._rng.choice(list(other.rows))
+                self._insert(self._copy_of(other, partition))
+            for _ in range(self._rng.choice((1, 2))):
+                action = deduplicate(
+                    self._rng, "abc"[: self._size.partitions], self._ledger.merges
+                )
+                self._cluster.spawn(self._somewhere(), "deduplicate", action)
+                self._world.sleep_s(self._rng.uniform(0.0, 0.5))
+
+    def _copy_of(self, other: ClientInsert, partition: str) -> ClientInsert:
+        number, rows = len(self._ledger.inserts), list(other.rows[partition])
+        copy = ClientInsert(
+            number, {partition: rows}, token=f"token {number}", gives_up=False, block_rows_max=9
+        )
+        for one in (other, copy):
+            one.shared.update(rows)
+        self._ledger.arrived.update(rows)
+        self._ledger.inserts.append(copy)
+        return copy
+
+    def _expire_some(self) -> None:
+        """By another TTL from now on; what has expired by it may be taken away at once."""
+        for _ in range(self._size.expiries):
+            self._world.sleep_s(self._rng.uniform(0.0, 1.5))
+            if self._world.is_calm:
+                return
+            ttl, site = self._rng.choice(TTLS), self._somewhere()
+            if self._rng.random() < 0.7:
+                self._cluster.spawn(site, "modify ttl", alter(modify_ttl(ttl)))
+            if self._rng.random() < 0.5:
+                now_s = self._world.now_s + site.host.skew[0]
+                self._spawn_mutation(ttl.materialized(now_s), Expiry(ttl, int(now_s)), site)
 
     def _keep_some(self) -> None:
         """On any replica, one at a time or several at once: what one has detached another may
@@ -505,7 +587,15 @@ class Workload:
         self, change: Change, *, at: Site, partitions: Sequence[str] | None = None
     ) -> None:
         """Where ZooKeeper may be lost, the client waits for its replica now and then."""
-        command = change.command()
+        self._spawn_mutation(change.command(), change, at, partitions)
+
+    def _spawn_mutation(
+        self,
+        command: str,
+        change: Change | Expiry,
+        at: Site,
+        partitions: Sequence[str] | None = None,
+    ) -> None:
         self._ledger.changes[command] = change
         waits = self._size.restores > 0 and self._rng.random() < 0.5
 

@@ -25,6 +25,7 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.nodes.columns import parse_columns
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
+from rmt_pipeline.protocol.nodes.metadata import parse_metadata
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import Engine, TableDefinition
@@ -67,6 +68,7 @@ SETTINGS = {
     "min_replicated_logs_to_keep": "2",
     "max_replicated_logs_to_keep": "6",
     "finished_mutations_to_keep": "2",
+    "merge_with_ttl_timeout": "1",
 }
 
 TABLE_SETTINGS = TableSettings.of(SETTINGS)
@@ -329,6 +331,8 @@ class Cluster:
     incarnations: int = 0
     beside: "Cluster | None" = None
     """Another table of these hosts, whose parts are served, too."""
+    ttl: str = ""
+    """With which the table is created."""
 
     def __post_init__(self) -> None:
         self.sites = {
@@ -557,16 +561,21 @@ class Cluster:
         site.is_created = True
 
     def _wanted(self, site: Site) -> TableDefinition:
-        """What CREATE TABLE says there: the columns that the table has, if there is one."""
+        """What CREATE TABLE says there: the columns and TTL that the table has, if there is one."""
         uuid = self.world.new_id()
         directory = f"{self.root}~{uuid}" if site.drops else site.root
         definition = replace(
-            definition_of(site.replica, self.table), uuid=uuid, directory=directory
+            definition_of(site.replica, self.table),
+            uuid=uuid,
+            directory=directory,
+            ttl=self.ttl,
         )
-        columns = self.world.zookeeper.nodes.get(self.table.columns)
-        if columns is None:
+        nodes = self.world.zookeeper.nodes
+        columns, metadata = nodes.get(self.table.columns), nodes.get(self.table.metadata)
+        if columns is None or metadata is None:
             return definition
-        return definition.with_columns(parse_columns(columns.data.decode()))
+        definition = definition.with_columns(parse_columns(columns.data.decode()))
+        return replace(definition, ttl=parse_metadata(metadata.data.decode()).ttl)
 
     @staticmethod
     def _served(site: Site, process: Process) -> None:

@@ -213,6 +213,10 @@ class FakeZooKeeper:
         if too_long:
             self._history.popleft()
 
+    def remembers(self, zxid: int) -> bool:
+        """Whether `node_at` knows what was after this transaction."""
+        return self.zxid - zxid <= len(self._history)
+
     def node_at(self, path: str, zxid: int) -> Node | None:
         """The node as it was after transaction `zxid`."""
         unseen = self.zxid - zxid
@@ -397,7 +401,11 @@ class FakeKeeper:
         return results
 
     def node_seen(self, path: str) -> Node | None:
-        """As it was at the last read, without reading."""
+        """As it was at the last read, without reading; None also if that was too long ago, which
+        only a session that is over can be told.
+        """
+        if not self._zookeeper.remembers(self.seen):
+            return None
         return self._zookeeper.node_at(path, self.seen)
 
     def sync(self, path: str) -> None:

@@ -1,6 +1,7 @@
 """Mutations of simulated parts: the real commands on the rows of `sim_rows`."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from rmt_pipeline.compute.mutate.job import (
 )
 from rmt_pipeline.protocol.errors import Corruption
 from tests.support.sim_disk import SimDisk
-from tests.support.sim_rows import COLUMNS, FILE, encode_rows, manifest_of, read_rows
+from tests.support.sim_rows import COLUMNS, FILE, encode_rows, manifest_of, read_rows, with_ttl
 from tests.support.world import Process
 
 REMEMBERED_MAX = 10_000
@@ -64,6 +65,7 @@ class SimMutator:
         if left is None:
             return Untouched(job)
         manifest = manifest_of(partition, left, created_s=job.create_time_s)
+        manifest = with_ttl(replace(manifest, ttl=source.manifest.ttl), job.definition, left)
         if left:
             self._disk.write(f"{self._path(job.staging)}/{FILE}", [encode_rows(left)])
         return MutateDone(job, as_result(job, manifest))

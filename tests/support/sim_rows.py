@@ -5,10 +5,18 @@
 import errno
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import pyarrow as pa
 
 from rmt_pipeline.compute.merge.job import MergeDone, MergeFailure, MergeJob, MergeOutcome
+from rmt_pipeline.compute.rows.computed import ttl_rules
+from rmt_pipeline.compute.rows.ttl import RowTtl
 from rmt_pipeline.protocol.errors import Corruption
-from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.protocol.log.entry import MERGE_TTL_DELETE
+from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.protocol.ttl import PartTtl, TtlRule, TtlTimes, something_expired
 from rmt_pipeline.store import layout
 from rmt_pipeline.store.hashes.checksums import hash_hex
 from rmt_pipeline.store.manifest import Manifest, PartColumn, PartFile
@@ -22,6 +30,7 @@ COLUMNS = (Column("partition", "String"), Column("row", "String"))
 FILE = layout.data_file(0)
 MASK_128 = 2**128 - 1
 UNREADABLE: tuple[int, ...] = (errno.EIO,)
+REMEMBERED_MAX = 10_000
 
 
 def encode_rows(rows: Iterable[str]) -> bytes:
@@ -64,6 +73,30 @@ def manifest_of(
     )
 
 
+@lru_cache(REMEMBERED_MAX)
+def aged(
+    rules: tuple[TtlRule, ...], partition: str, rows: tuple[str, ...], expire_s: int
+) -> tuple[tuple[str, ...], tuple[TtlTimes, ...]]:
+    """The rows that have not expired, and when these expire: by the real code."""
+    ttl = RowTtl(rules, COLUMNS, expire_s)
+    table = pa.table({"partition": [partition] * len(rows), "row": list(rows)})
+    left = ttl.expire(table.cast(pa.schema([("partition", pa.string()), ("row", pa.string())])))
+    return tuple(left.column("row").to_pylist()), ttl.measure(left)
+
+
+def with_ttl(manifest: Manifest, definition: TableDefinition, rows: Sequence[str]) -> Manifest:
+    """What it says of a table that has a TTL; of others nothing."""
+    rules = ttl_rules(definition)
+    if not rules:
+        return manifest
+    _, times = aged(rules, manifest.partition_id, tuple(rows), 0)
+    return replace(
+        manifest,
+        metadata_version=definition.metadata_version,
+        ttl=replace(manifest.ttl, times=times),
+    )
+
+
 def stage_rows(
     store: PartStore,
     partition: str,
@@ -71,12 +104,18 @@ def stage_rows(
     *,
     created_s: int,
     insert_id: str = "",
+    definition: TableDefinition | None = None,
 ) -> StagedPart:
-    """A block of an insert, as `compute.insert.blocks.stage` would leave it."""
+    """A block of an insert, as `compute.insert.blocks.stage` would leave it. `definition`: of a
+    table that may have a TTL.
+    """
     rows = sorted(rows)
     staging = store.begin("insert", partition)
     staging.write(FILE, encode_rows(rows))
-    return staging.seal(manifest_of(partition, rows, created_s=created_s, insert_id=insert_id))
+    manifest = manifest_of(partition, rows, created_s=created_s, insert_id=insert_id)
+    return staging.seal(
+        manifest if definition is None else with_ttl(manifest, definition, rows)
+    )
 
 
 def rows_on(disk: FakeDisk, part: object) -> list[str]:
@@ -121,11 +160,20 @@ class SimMerger:
                 except Corruption as problem:
                     return MergeFailure(job, problem, source.name)
         rows = self.merged(rows)
+        if job.deduplicate:
+            rows = list(dict.fromkeys(rows))
+        partition = job.sources[0].manifest.partition_id
+        known, rules = [one.manifest.ttl for one in job.sources], ttl_rules(job.definition)
+        if job.expires and something_expired(known, rules, job.create_time_s):
+            rows = list(aged(rules, partition, tuple(rows), job.create_time_s)[0])
         if world.rng.random() < world.oddity:
             rows.reverse()
-        partition = job.sources[0].manifest.partition_id
         names = tuple(source.name for source in job.sources)
         manifest = manifest_of(partition, rows, created_s=job.create_time_s, sources=names)
+        last_s = max(one.deleted_s for one in known)
+        deletes = job.merge_type == MERGE_TTL_DELETE
+        past = PartTtl(deleted_s=job.create_time_s if deletes else last_s)
+        manifest = with_ttl(replace(manifest, ttl=past), job.definition, rows)
         if rows:
             self._disk.write(f"{self._path(job.staging)}/{FILE}", [encode_rows(rows)])
         return MergeDone(job, manifest, rows_in=len(rows), seconds=0.0)

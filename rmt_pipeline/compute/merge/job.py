@@ -24,9 +24,9 @@ class MergeJob:
     """One merge. `sources` are in block order; `staging` is the absolute path of an empty directory
     that the workers can write.
 
-    `create_time_s` is that of the log entry, the only time that a merge uses (spec §16.9 E6). Rows
-    that have expired by then are dropped, whatever the merge's type. `cleanup` drops the deleted
-    rows of ReplacingMergeTree (spec §17.2).
+    `create_time_s` is that of the log entry, the only time that a merge uses (spec §16.9 E6). If it
+    `expires` rows, those that have expired by then are dropped, whatever the merge's type.
+    `cleanup` drops the deleted rows of ReplacingMergeTree (spec §17.2).
     """
 
     result: str
@@ -38,6 +38,7 @@ class MergeJob:
     deduplicate_by: tuple[str, ...] = ()
     cleanup: bool = False
     merge_type: MergeType = MERGE_REGULAR
+    expires: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,6 +160,7 @@ def shape_of(job: MergeJob) -> Shape:
     bounded += [KeyPart(name, name) for name in partition_by.inputs]
     ttl, now_s = ttl_rules(definition), job.create_time_s
     known = [source.manifest.ttl for source in job.sources]
+    looks = job.expires and (_adds_up(definition) or something_expired(known, ttl, now_s))
     return Shape(
         columns=columns,
         key=order_by,
@@ -168,7 +169,7 @@ def shape_of(job: MergeJob) -> Shape:
         deduplicate_by=job.deduplicate_by,
         bounded=tuple({part.name: part for part in reversed(bounded)}.values())[::-1],
         ttl=ttl,
-        expire_s=now_s if _adds_up(definition) or something_expired(known, ttl, now_s) else 0,
+        expire_s=now_s if looks else 0,
         codec=codec_of(known, ttl, now_s),
     )
 
@@ -184,9 +185,13 @@ def nothing_is_left(job: MergeJob) -> bool:
     Never for engines that add up rows: whether a sum has expired can't be told from the rows.
     """
     ttl = ttl_rules(job.definition)
-    return not _adds_up(job.definition) and all(
-        everything_expired(source.manifest.ttl, ttl, job.create_time_s)
-        for source in job.sources
+    return (
+        job.expires
+        and not _adds_up(job.definition)
+        and all(
+            everything_expired(source.manifest.ttl, ttl, job.create_time_s)
+            for source in job.sources
+        )
     )
 
 

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
 
+from rmt_pipeline.compute.rows.computed import ttl_rules
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.alter.history import history_of
 from rmt_pipeline.protocol.alter.texts import definition_of_texts
@@ -122,6 +123,16 @@ def unfinished_alters(replica: Replica, view: QueueView) -> frozenset[int]:
         for mutation_id, entry in mutations.entries.items()
         if entry.alter_version != -1 and mutation_id not in finished
     )
+
+
+def knows_its_ttl(replica: Replica) -> bool:
+    """Whether the table's TTL is the one that this process knows, or there is none. By an older one
+    rows could expire that are to stay: then a merge takes none, and a later one does (P20).
+    """
+    if not ttl_rules(replica.definition):
+        return True
+    newest = replica.keeper.exists(replica.table.metadata)
+    return newest is not None and newest.version <= replica.definition.metadata_version
 
 
 def structures_awaited(replica: Replica, entries: QueuedEntries) -> dict[str, str]:

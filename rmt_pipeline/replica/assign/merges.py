@@ -30,6 +30,7 @@ from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.protocol.ttl import something_expired
 from rmt_pipeline.replica.accounting import covered_now
+from rmt_pipeline.replica.alter.apply import knows_its_ttl
 from rmt_pipeline.replica.mutations.mutations import load_mutations
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica, asserting_active
@@ -498,7 +499,8 @@ def choose_ttl_merge(
         manifests = _known_manifests(replica, run.parts)
         if manifests is not None:
             found.append(list(map(ttl_part, run.parts, manifests)))
-    return select_ttl_merge(found, ttl_settings(replica, bytes_max))
+    due = select_ttl_merge(found, ttl_settings(replica, bytes_max))
+    return due if due is None or knows_its_ttl(replica) else None
 
 
 def ttl_limit(replica: Replica, view: MergeView) -> str:

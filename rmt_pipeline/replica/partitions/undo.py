@@ -43,7 +43,7 @@ from rmt_pipeline.protocol.nodes.records import (
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import MergeView, merge_view
-from rmt_pipeline.replica.forget import take_out, what_to_forget
+from rmt_pipeline.replica.forget import forget_lost, take_out, what_to_forget
 from rmt_pipeline.replica.insert.record import Known, read_record
 from rmt_pipeline.replica.partitions.drop import Living, PartIsLocked, others_first, submit
 from rmt_pipeline.replica.replica import Replica
@@ -163,6 +163,8 @@ def undo_insert(
             continue
         undone.append(some.looked)
         logged += zip(paths, some.entries, strict=True)
+        if some.leaves_ids:
+            forget_lost(living(), some.looked.plan.parts)
         if len(some.looked.lines) == len(found.lines):
             wait_as_asked_for(living, logged, query, new_waker())
             return _sum(undone)
@@ -330,12 +332,15 @@ def _require(replica: Replica, plan: UndoPlan, gone: Sequence[PartName]) -> None
 @dataclass(frozen=True, slots=True)
 class _Some:
     """As many of the insert's partitions as fit into a multi. Those without parts go first, so that
-    the last multi has an entry, by which it can be found out whether it landed.
+    the last multi has an entry, by which it can be found out whether it landed. `leaves_ids`: those
+    of the rows do not fit, and are forgotten before the undo is answered, or when its entries are
+    carried out (`work.drop`).
     """
 
     looked: _Looked
     entries: list[bytes]
     ops: list[Op]
+    leaves_ids: bool
 
 
 def _fitting(replica: Replica, found: _Looked) -> _Some:
@@ -345,7 +350,6 @@ def _fitting(replica: Replica, found: _Looked) -> _Some:
         if sum(map(op_bytes, some.ops)) <= limits.MULTI_BYTES_MAX:
             return some
         partitions = list(dict.fromkeys(line.partition for line in lines))
-        # its ids are then forgotten when the entries are carried out (`work.drop`)
         if len(partitions) == 1:
             return _of_lines(replica, found, lines, with_ids=False)
         first = frozenset(partitions[: len(partitions) // 2])
@@ -386,7 +390,7 @@ def _of_lines(
     # Bump the version of `inserts` in any case, so that a process which has read this record in
     # order to forget it (`replica.forget`) is refused.
     ops += [*chain.from_iterable(forgotten)] or [SetData(replica.table.inserts)]
-    return _Some(some, entries, ops)
+    return _Some(some, entries, ops, leaves_ids=not with_ids)
 
 
 def _sum(undone: Sequence[_Looked]) -> Undone:

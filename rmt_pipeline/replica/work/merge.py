@@ -23,6 +23,7 @@ from rmt_pipeline.protocol.log.entry import (
 )
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.queue.view import QueueView
+from rmt_pipeline.replica.alter.apply import knows_its_ttl
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import is_here
 from rmt_pipeline.replica.work.making import Making, make_here, require_room
@@ -167,5 +168,6 @@ def _prepare(replica: Replica, entry: MergeParts) -> tuple[MergeJob, Staging]:
         deduplicate_by=entry.deduplicate_by,
         cleanup=entry.cleanup,
         merge_type=entry.merge_type,
+        expires=knows_its_ttl(replica),
     )
     return job, staging

@@ -18,6 +18,7 @@ from rmt_pipeline.replica.assign.merges import (
     optimize_partition,
     select_and_assign,
 )
+from rmt_pipeline.zookeeper.keeper import SetData
 from tests.support.local_replicas import BEGAN_S, Replicas, definition_of
 
 HOUR_S = 3600
@@ -133,6 +134,22 @@ def test_no_ttl_merge_is_queued_while_they_are_stopped_by_hand(replicas):
     assert "TTL MERGES are stopped by hand" in first.reason
     replicas.stores["r1"].marks.go_on(Background.TTL_MERGES)
     assign(replicas)
+
+
+def test_who_has_yet_to_take_up_an_alter_takes_no_rows(replicas):
+    """P20. By the newer TTL they may be to stay; a merge for it waits until that is known."""
+    insert(replicas, (1, -5), (2, HOUR_S))
+    insert(replicas, (3, -5))
+    replica = replicas["r1"]
+    definition, _ = replica.keeper.get(replica.table.metadata)
+    replica.keeper.multi([SetData(replica.table.metadata, definition)])
+    assert isinstance(select_and_assign(replica, aggressive=False), Nothing)
+    merge = optimize_partition(replica, "all", final=True, skip_merged=False)
+    assert isinstance(merge, Assigned)
+    carry_out(replicas)
+    assert rows(replicas, "r1") == rows(replicas, "r2") == [1, 2, 3]
+    replica.definition = replace(replica.definition, metadata_version=1)
+    assert assign(replicas).sources == (merge.result,)
 
 
 def test_a_partition_rests_and_is_looked_at_again(replicas):

@@ -475,6 +475,21 @@ def test_what_it_has_in_a_partition_goes_at_once(replicas, monkeypatch):
     assert rows(replicas) == [(1, 1), (1, 2), (1, 100)]
 
 
+def test_its_rows_can_be_inserted_once_it_is_answered_although_its_ids_did_not_fit(
+    replicas, monkeypatch
+):
+    """No replica has carried it out yet, and nobody is told that they are there."""
+    wrong = insert(replicas, (1, 1), (1, 2), settings=BY_ROW)
+    work(replicas)
+    monkeypatch.setattr(limits, "MULTI_BYTES_MAX", 1)
+    undo(replicas, wrong)
+    monkeypatch.undo()
+    again = insert(replicas, (1, 1), (1, 2), settings=BY_ROW)
+    assert again.outcome is Outcome.INSERTED
+    work(replicas)
+    assert rows(replicas) == rows(replicas, "r2") == [(1, 1), (1, 2)]
+
+
 def lose(replicas, name):
     """No replica has the part any more, and it becomes an empty one."""
     part = PartName.parse(name)

@@ -1,0 +1,121 @@
+"""Scenarios of rows that leave a table: an insert is undone, OPTIMIZE takes out what is twice
+there, TTL takes what has expired; see `test_scenarios`.
+"""
+
+from rmt_pipeline.replica.mutations.mutations import create_mutation
+from tests.simulation.altering import alter
+from tests.simulation.dropping import WAITS
+from tests.simulation.expiring import Expiry, Ttl, modify_ttl
+from tests.simulation.ledger import ClientInsert
+from tests.simulation.scene import Scene
+from tests.simulation.undoing import undo
+from tests.support.cluster import TABLE, Context
+from tests.support.sim_rows import stage_rows
+from tests.support.world import EPOCH_S
+
+SOON, LATE = Ttl(1), Ttl(1000)
+
+
+def insert(scene: Scene, number: int, *, rows: int = 2, of: int | None = None) -> ClientInsert:
+    """On r1, in partition a. `of`: rows of that insert, once more."""
+    named = [f"{number if of is None else of:03}.a.{row}" for row in range(rows)]
+    one = ClientInsert(number, {"a": named}, token=f"token {number}", gives_up=True)
+    ledger = scene.run.ledger
+    if of is not None:
+        ledger.arrived.update(named)
+        for both in (one, ledger.inserts[of]):
+            both.shared.update(named)
+    ledger.inserts.append(one)
+
+    def run(context: Context) -> None:
+        staged = stage_rows(
+            context.store,
+            "a",
+            named,
+            created_s=int(context.clock.now_s()),
+            definition=context.definition,
+        )
+        one.answers.append(context.table().commit([staged], token=one.token))
+
+    scene.do("r1", run)
+    return one
+
+
+def test_an_undo_takes_its_rows_alone() -> None:
+    """What was merged with rows of others stays; what was not goes everywhere."""
+    with Scene(form="runs") as scene:
+        first, last = insert(scene, 0), [insert(scene, number) for number in (1, 2)][-1]
+        scene.work("r1", "r2")
+        scene.do("r2", undo(last, WAITS[0], scene.run.ledger))
+        scene.work("r1", "r2")
+        assert (
+            scene.rows("r1") == scene.rows("r2") == [f"00{n}.a.{k}" for n in "01" for k in "01"]
+        )
+        scene.merge("r1")
+        scene.work("r1", "r2")
+        scene.do("r1", undo(first, WAITS[0], scene.run.ledger))
+        scene.live_on()
+
+
+def test_optimize_deduplicate_keeps_one_of_each() -> None:
+    with Scene(form="runs") as scene:
+        insert(scene, 0)
+        insert(scene, 1, of=0)
+        scene.work("r1", "r2")
+        assert len(scene.rows("r2")) == 4
+        scene.do("r2", deduplicating)
+        scene.work("r1", "r2")
+        assert scene.rows("r1") == scene.rows("r2") == ["000.a.0", "000.a.1"]
+        scene.live_on()
+
+
+def deduplicating(context: Context) -> None:
+    context.table().optimize("a", final=True, deduplicate=True, settings=WAITS[0])
+
+
+def test_a_merge_takes_what_had_expired_when_it_was_decided() -> None:
+    """However late it is made."""
+    with Scene(form="runs", ttl=LATE) as scene:
+        insert(scene, 0)
+        insert(scene, 1)
+        scene.work("r1", "r2")
+        scene.world.now_s = EPOCH_S + 50
+        scene.merge("r1")
+        scene.world.now_s = EPOCH_S + 900
+        scene.work("r2")
+        scene.work("r1")
+        assert scene.rows("r1") == scene.rows("r2") == ["001.a.0", "001.a.1"]
+        assert len(scene.parts("r1")) == 3, "the merge is carried out"
+        scene.live_on()
+
+
+def test_a_materialized_ttl_takes_what_had_expired() -> None:
+    with Scene(form="runs", ttl=LATE) as scene:
+        insert(scene, 0)
+        insert(scene, 1)
+        scene.world.now_s = EPOCH_S + 50
+        change = Expiry(LATE, int(EPOCH_S) + 50)
+        command = change.ttl.materialized(change.at_s)
+        scene.run.ledger.changes[command] = change
+        scene.do("r1", lambda context: create_mutation(context.replica(), command))
+        scene.live_on()
+
+
+def test_who_does_not_know_a_longer_ttl_yet_takes_no_rows_that_stay_by_it() -> None:
+    """P20. r1 has taken up the ALTER, and decides a merge; r2 carries it out before it has."""
+    with Scene(form="runs", ttl=SOON) as scene:
+        insert(scene, 1)
+        insert(scene, 2)
+        scene.work("r1", "r2")
+        scene.cluster.spawn(scene.cluster.sites["r1"], "alter", alter(modify_ttl(LATE)))
+        scene.let(lambda: scene.nodes[TABLE.metadata].version > 0)
+        scene.work("r1")
+        scene.world.now_s = EPOCH_S + 100
+        scene.merge("r1")
+        scene.pull("r2")
+        scene.step("r2", "merge")
+        assert scene.parts("r2")[-1] == "a_1_1_0", "it is carried out"
+        scene.work("r2")
+        scene.work("r1")
+        assert len(scene.rows("r1")) == len(scene.rows("r2")) == 4
+        scene.live_on()
