@@ -172,7 +172,7 @@ class _Answer:
         client = self._client
         client.start_async()
         deadline_s = time.monotonic() + timeout_s
-        while not self._came.wait(min(STOP_EVERY_S, max(0.0, deadline_s - time.monotonic()))):
+        while not self._came.wait(STOP_EVERY_S):
             if self._should_stop() or time.monotonic() >= deadline_s:
                 break
         if not client.connected:
@@ -219,7 +219,7 @@ class DirectConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no
         with self._sending:
             # Under the lock: kazoo replaces both when a session has ended.
             queue, waiting = self.client._queue, self.client._pending  # noqa: SLF001
-            if not self._is_open or queue or request.type == serialization.Auth.type:
+            if not self._is_open or queue:
                 return False
             xid = (self._xid or 0) % XID_MAX + 1
             framed = _framed(request, xid)
@@ -446,8 +446,7 @@ class OneSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]  # ka
     def create_connection(self, *args: Any, **kwargs: Any) -> socket.socket:
         if not self.may_connect():
             raise ConnectionDropped("the session is over")
-        timeout_s = kwargs.get("timeout") or TCP_TIMEOUT_MAX_S
-        kwargs["timeout"] = min(timeout_s, TCP_TIMEOUT_MAX_S)
+        kwargs["timeout"] = min(kwargs["timeout"], TCP_TIMEOUT_MAX_S)
         if self._tls is None:
             self._socket = super().create_connection(*args, **kwargs)
         else:

@@ -54,6 +54,6 @@ def server_load(host: str, port: int, timeout_s: float) -> ServerLoad | None:
     answer = b""
     with socket.create_connection((host, port), timeout_s) as connection:
         connection.sendall(b"srvr")
-        while (piece := connection.recv(4096)) and len(answer) < ANSWER_BYTES_MAX:
+        while (piece := connection.recv(ANSWER_BYTES_MAX)) and len(answer) < ANSWER_BYTES_MAX:
             answer += piece
     return ServerLoad.parsed(answer.decode("utf-8", "replace"), time.monotonic())

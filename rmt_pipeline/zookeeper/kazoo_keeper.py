@@ -418,7 +418,7 @@ class KazooKeeper:
         if watch is None:
             return self._answer(call(path), path)
         what: What = "children" if call in self._listings else "data"
-        if what == "children" and self._life.wait((what, path), watch):
+        if self._life.wait((what, path), watch):
             return self._answer(call(path), path)
         asked, event = self._life.ask(what, path, watch)
         try:
@@ -580,12 +580,12 @@ class KazooKeeper:
 
     def _settle_unasked(self) -> None:
         try:
-            while self._strays and not self._life.is_over:
+            while self._strays:
                 self._hung_up.wait(SETTLE_PAUSE_S)
                 self._strays.settle(self)
         finally:
             self._settler.release()
-        if self._strays and not self._life.is_over:
+        if self._strays:
             self._see_to_strays()  # for strays left between our last look and the release
 
     def _hang_up(self) -> None:

@@ -71,4 +71,4 @@ def _quoted(text: str) -> str:
 
 
 def _md5(data: bytes) -> bytes:
-    return hashlib.md5(data, usedforsecurity=True).digest()  # noqa: S324  the RFC's
+    return hashlib.md5(data).digest()  # noqa: S324  the RFC's

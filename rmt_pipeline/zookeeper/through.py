@@ -12,6 +12,7 @@ from rmt_pipeline.zookeeper.keeper import (
     Keeper,
     LivingKeeper,
     Op,
+    RefusalKind,
     Refused,
     Stat,
     Watch,
@@ -157,7 +158,7 @@ class MarkedKeeper(ThroughKeeper[LivingKeeper]):
         try:
             created = self.session.multi([*ops, Create(self._mark)])
         except Refused as refused:
-            if refused.path == self._mark and refused.index == len(ops):
+            if refused.index == len(ops) and refused.kind is RefusalKind.NODE_EXISTS:
                 raise CarriedOut(f"{self._mark} is there: it was carried out") from refused
             raise
         self._is_marked = True
@@ -170,6 +171,4 @@ class MarkedKeeper(ThroughKeeper[LivingKeeper]):
 
 def _commits(op: Op) -> bool:
     """Whether the operation adds an entry to a table's log, or a mutation."""
-    if not isinstance(op, Create) or not op.sequence:
-        return False
-    return op.path.endswith(("/log/log-", "/mutations/"))
+    return isinstance(op, Create) and op.path.endswith(("/log/log-", "/mutations/"))

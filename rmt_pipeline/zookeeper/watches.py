@@ -15,7 +15,6 @@ include that change, since the event was on its way then. So the caller reads ag
 called, and asks for a new watch.
 """
 
-import inspect
 import threading
 import weakref
 from collections import deque
@@ -195,12 +194,12 @@ class Watches:
         can be referenced weakly and is compared by identity, else a strong one.
         """
         hashing: object = type(getattr(watch, "__self__", None)).__hash__
-        if not inspect.ismethod(watch) or hashing is not object.__hash__:
+        if hashing is not object.__hash__:
             return _Kept(watch)
         nobody = self._nobody
         try:
             return weakref.WeakMethod(watch, lambda gone: nobody.append((key, gone)))
-        except TypeError:
+        except TypeError:  # no bound method, or its object allows no weak reference
             return _Kept(watch)
 
     def _take(self, asked: Asked) -> bool:

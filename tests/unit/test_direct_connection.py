@@ -5,6 +5,7 @@ import os
 import socket
 import ssl
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,8 +13,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kazoo.exceptions import ConnectionLoss
+from kazoo.exceptions import (
+    AuthFailedError,
+    ConnectionClosedError,
+    ConnectionDropped,
+    ConnectionLoss,
+    SessionExpiredError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol import serialization
+from kazoo.protocol.connection import CLOSE_RESPONSE, PING_XID
 from kazoo.protocol.states import KeeperState
 
 from rmt_pipeline.zookeeper import connect
@@ -29,14 +38,14 @@ class Wire:
     def __init__(self, inside: socket.socket) -> None:
         self._inside = inside
         self.on_send: Callable[[], object] = lambda: None
-        self.taken_max = 1 << 20
+        self.taken_max = self.given_max = 1 << 20
 
     def send(self, data: memoryview) -> int:
         self.on_send()
         return self._inside.send(data[: self.taken_max])
 
     def recv(self, size: int) -> bytes:
-        return self._inside.recv(size)
+        return self._inside.recv(min(size, self.given_max))
 
     def fileno(self) -> int:
         return self._inside.fileno()
@@ -122,6 +131,94 @@ def test_answers_that_arrive_together_are_read_together(line: Line) -> None:
     assert third.get_nowait()[0] == b"third"
 
 
+def test_no_answer_that_has_arrived_waits_for_more_to_come(line: Line) -> None:
+    first, second = line.ask(), line.ask()
+    line.server.sendall(answer(1, b"first") + answer(2, b"second"))
+    line.connection._read_socket(5)
+    assert first.get_nowait()[0] == b"first"
+    assert second.get_nowait()[0] == b"second"
+
+
+@pytest.mark.parametrize("given_max", [1, 2, 3, 4, 5, 19])
+def test_an_answer_may_come_in_pieces_of_any_length(line: Line, given_max: int) -> None:
+    line.wire.given_max = given_max
+    first, second = line.ask(), line.ask()
+    line.server.sendall(answer(1, b"first") + answer(2, b"second"))
+    while not second.ready():
+        line.connection._read_socket(5)
+    assert first.get_nowait()[0] == b"first"
+    assert second.get_nowait()[0] == b"second"
+
+
+def test_an_answer_that_does_not_come_is_waited_for_so_long_and_no_longer(line: Line) -> None:
+    line.server.sendall(answer(1, b"first")[:9])
+    with pytest.raises(KazooTimeoutError, match="no answer came"):
+        line.connection._read_header(0.01)
+    line.server.close()
+    with pytest.raises(ConnectionDropped, match="hung up"):
+        line.connection._read_header(5)
+
+
+def test_kazoos_thread_says_that_we_live_and_sends_what_it_was_left(line: Line) -> None:
+    line.connection._read_sock = SimpleNamespace(recv=lambda _: b"\0")
+    line.client._queue.append((READ, None))
+    line.connection._send_request(5, 5)
+    assert line.asked() == [1]
+    assert not line.client._queue
+    line.connection._send_ping(5)
+    assert line.asked() == [PING_XID]
+
+
+def test_a_request_larger_than_the_system_takes_at_once_arrives_whole(line: Line) -> None:
+    large = serialization.SetData("/a", bytes(range(256)) * 3_000, -1)
+    sending = threading.Thread(target=lambda: line.connection._submit(large, 60, 7))
+    sending.start()
+    wanted = struct.pack(">ii", 7, large.type) + bytes(large.serialize())
+    arrived = b""
+    while len(arrived) < 4 + len(wanted):
+        arrived += line.server.recv(1 << 20)
+    sending.join()
+    assert arrived == struct.pack(">i", len(wanted)) + wanted
+
+
+def test_what_the_system_can_not_take_now_is_sent_when_it_can(line: Line) -> None:
+    is_full = iter([True, True])
+
+    def take() -> None:
+        if next(is_full, False):
+            raise BlockingIOError
+
+    line.wire.on_send = take
+    line.ask()
+    assert line.asked() == [1]
+    assert line.cuts == []
+
+
+def test_the_numbers_of_requests_begin_anew_where_kazoos_do(line: Line) -> None:
+    line.connection._xid = connect.XID_MAX - 1
+    line.ask()
+    line.ask()
+    assert line.asked() == [connect.XID_MAX, 1]
+
+
+@pytest.mark.parametrize(
+    ("state", "error"),
+    [
+        (KeeperState.EXPIRED_SESSION, SessionExpiredError),
+        (KeeperState.CLOSED, ConnectionClosedError),
+        (KeeperState.AUTH_FAILED, AuthFailedError),
+    ],
+)
+def test_a_session_that_is_over_sends_nothing(
+    line: Line, state: str, error: type[Exception]
+) -> None:
+    line.client._state = state
+    with pytest.raises(error):
+        line.ask().get_nowait()
+    assert not line.client._pending
+    assert not line.client._queue
+
+
 def test_on_a_connection_that_is_lost_nobody_is_left_waiting(line: Line) -> None:
     """1. One request is on its way when the connection breaks; kazoo tells it so.
     2. Before kazoo has closed the socket another thread asks, and might still send.
@@ -143,10 +240,14 @@ def test_what_waits_for_kazoos_thread_goes_first(line: Line) -> None:
     assert len(line.client._queue) == 2
 
 
-def test_what_is_large_is_sent_by_kazoos_thread(line: Line) -> None:
-    line.ask(serialization.SetData("/a", bytes(connect.DIRECT_BYTES_MAX), -1))
-    assert not line.client._pending
-    assert len(line.client._queue) == 1
+@pytest.mark.parametrize("is_larger", [False, True])
+def test_what_is_large_is_sent_by_kazoos_thread(line: Line, *, is_larger: bool) -> None:
+    """Not what is just so large as it may be."""
+    frame = len(connect._framed(serialization.SetData("/a", b"", -1), 1))
+    data = bytes(connect.DIRECT_BYTES_MAX - frame + is_larger)
+    line.ask(serialization.SetData("/a", data, -1))
+    assert len(line.client._pending) == (not is_larger)
+    assert len(line.client._queue) == is_larger
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(32, "broken pipe")])
@@ -186,6 +287,12 @@ def test_an_encrypted_connection_is_not_used_by_two_threads(
         monkeypatch.setattr(connect.ConnectionHandler, "_connect", connected)
         line.connection._connect("localhost", "127.0.0.1", 1)
     assert not line.connection.send_now(READ, None)
+
+
+def test_nothing_is_read_behind_the_answer_that_ends_the_session(line: Line) -> None:
+    line.client._pending.append((serialization.Close(), None, 1))
+    line.server.sendall(answer(1, b"") + answer(2, b"nobody has asked for it"))
+    assert line.connection._read_socket(5) is CLOSE_RESPONSE
 
 
 def test_a_new_connection_begins_with_nothing_of_the_old_one(

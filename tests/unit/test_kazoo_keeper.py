@@ -4,7 +4,9 @@ ZooKeeper: kazoo's client is as it would be.
 
 import contextlib
 import threading
+from collections import defaultdict
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,14 +16,23 @@ from kazoo.exceptions import (
     RuntimeInconsistency,
     UnimplementedError,
 )
-from kazoo.protocol.states import KazooState, ZnodeStat
+from kazoo.protocol import serialization
+from kazoo.protocol.states import EventType, KazooState, WatchedEvent, ZnodeStat
 
-from rmt_pipeline.protocol.errors import ReplicaRetired, Unavailable
+from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired, Unavailable
 from rmt_pipeline.system import SystemClock
 from rmt_pipeline.zookeeper import kazoo_keeper
-from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
+from rmt_pipeline.zookeeper.kazoo_keeper import (
+    KazooKeeper,
+    _AddWatch,
+    _ChildWatchers,
+    _ReadMany,
+    _StaysHere,
+)
 from rmt_pipeline.zookeeper.keeper import Check, Refused
 from rmt_pipeline.zookeeper.strays import Stray
+from rmt_pipeline.zookeeper.watches import Event, Key, Lasting, Watches
+from tests.support.local_replicas import StillClock
 
 LONG_S = 10.0
 STAT = ZnodeStat(*range(11))
@@ -60,8 +71,11 @@ class Client:
 class Handler:
     may_connect: Callable[[], bool]
 
+    def __init__(self) -> None:
+        self.cuts = 0
+
     def cut(self) -> None:
-        pass
+        self.cuts += 1
 
 
 class Settler:
@@ -284,3 +298,208 @@ def test_what_each_read_finds_and_where_nothing_is() -> None:
     )
     reads = [keeper.get_many([path]) for path in found]
     assert [read and read[0] for [read] in reads] == [b"x", None, b""]
+
+
+def test_a_listing_of_children_that_are_awaited_waits_with_that() -> None:
+    """It would be of no use: where one of ZooKeeper's before 3.9 has fired, both are gone."""
+    keeper, client = keeper_of(["a"], ["b"])
+    told: list[str] = []
+    keeper._life.watches.lasts(("children", "/t"))
+    assert keeper.children("/t", lambda: told.append("/t")) == ["a"]
+    assert keeper.children("/u", lambda: told.append("/u")) == ["b"]
+    of_its_own, asked_for = client.events
+    assert of_its_own is None
+    keeper._life.watches.fire(("children", "/t"))
+    asked_for()
+    assert told == ["/t", "/u"]
+
+
+def test_a_server_that_never_answers_about_watches_that_stay_is_not_asked_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Perhaps it hangs up because it is asked."""
+    keeper, client = keeper_of_everything()
+    monkeypatch.setattr(client, "async_result", lambda: Answer(ConnectionLoss()))
+    for _ in range(kazoo_keeper.LASTING_WATCH_TRIES):
+        with pytest.raises(Unavailable):
+            keeper.await_children("/a", lambda: None)
+    assert not keeper.await_children("/a", lambda: None)
+    assert client.asked == ["_call"] * kazoo_keeper.LASTING_WATCH_TRIES
+
+
+def test_of_the_watchers_of_a_path_those_stay_that_last() -> None:
+    """kazoo takes all of them away when it fires them, and keeps what a read of it has made."""
+    watches = Watches()
+    key: Key = ("children", "/a")
+    once, lasts = Event(key, watches), _StaysHere(Lasting(key, watches))
+    watchers = _ChildWatchers(set)
+    watchers["/a"] |= {once, lasts}
+    watchers["/b"] |= {once}
+    assert watchers.pop("/a") == {once, lasts}
+    assert watchers.pop("/b") == {once}
+    assert watchers.pop("/c", []) == []
+    assert watchers == {"/a": {lasts}}
+
+
+def test_a_connection_that_broke_at_once_leaves_nothing_open() -> None:
+    client = Everything()
+    client.client_id = None  # type: ignore[assignment]
+    with pytest.raises(Unavailable, match="broke at once; try again"):
+        KazooKeeper(
+            client,  # type: ignore[arg-type]
+            Handler(),
+            SystemClock(),
+            session_timeout_s=LONG_S,
+        )
+    assert client.asked == ["add_listener", "stop", "close"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_who_closes_a_session_cuts_only_a_server_that_hangs(
+    monkeypatch: pytest.MonkeyPatch, *, fails: bool
+) -> None:
+    """And no thread is left, whatever happens."""
+    keeper, client = keeper_of_everything()
+    handler = keeper._handler
+    assert isinstance(handler, Handler)
+    before = set(threading.enumerate())
+    if fails:
+
+        def stop() -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(client, "stop", stop, raising=False)
+        with pytest.raises(KeyboardInterrupt):
+            keeper.close()
+    else:
+        keeper.close()
+        assert client.asked == ["stop", "close"]
+    assert handler.cuts == 0
+    assert set(threading.enumerate()) <= before
+
+
+def test_a_server_that_hangs_while_we_close_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kazoo_keeper, "CLOSE_TIMEOUT_S", 0.01)
+    keeper, client = keeper_of_everything()
+    is_cut = threading.Event()
+    monkeypatch.setattr(keeper._handler, "cut", is_cut.set)
+    monkeypatch.setattr(
+        client, "stop", lambda: waited.append(is_cut.wait(LONG_S)), raising=False
+    )
+    waited: list[bool] = []
+    keeper.close()
+    assert waited == [True]
+
+
+def test_kazoo_connects_again_as_long_as_the_session_may_live() -> None:
+    clock = StillClock()
+    keeper = KazooKeeper(
+        Everything(),  # type: ignore[arg-type]
+        Handler(),
+        clock,
+        session_timeout_s=LONG_S,
+    )
+    may_connect = keeper._handler.may_connect
+    clock.passed_s = 5 * LONG_S
+    assert may_connect(), "it never broke"
+    keeper._on_state(KazooState.SUSPENDED)
+    clock.passed_s += LONG_S
+    assert may_connect()
+    keeper._on_state(KazooState.CONNECTED)
+    clock.passed_s += LONG_S
+    assert may_connect()
+    keeper._on_state(KazooState.SUSPENDED)
+    clock.passed_s += LONG_S + 1
+    assert not may_connect()
+    with pytest.raises(ReplicaRetired, match=r"no ZooKeeper answered for 11\.0 s"):
+        keeper.get("/a")
+
+
+def test_a_session_that_kazoo_calls_lost_is_over_and_one_without_a_name_yet_is_not() -> None:
+    keeper, client = keeper_of_everything()
+    client.client_id = None  # type: ignore[assignment]
+    keeper._on_state(KazooState.CONNECTED)
+    assert not keeper.is_retired
+    keeper._on_state(KazooState.LOST)
+    with pytest.raises(ReplicaRetired, match="expired"):
+        keeper.get("/a")
+
+
+def test_who_settles_unasked_waits_a_while_before_each_try(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keeper, _ = keeper_of()
+    done: list[object] = []
+    monkeypatch.setattr(keeper, "_hung_up", SimpleNamespace(wait=done.append))
+    answers = iter([Unavailable("no server"), OutcomeUnknown("no answer"), None])
+
+    def multi(_ops: object) -> list[str]:
+        done.append("tries")
+        if error := next(answers):
+            raise error
+        return [""]
+
+    monkeypatch.setattr(keeper, "multi", multi)
+    monkeypatch.setattr(keeper, "children_many", lambda _: [])
+    monkeypatch.setattr(keeper, "get_many", lambda paths: [None for _ in paths])
+    keeper.strays.leave([Stray("/first")])
+    for thread in threading.enumerate():
+        if thread.name == "rmt-settle":
+            thread.join(LONG_S)
+    assert done == [kazoo_keeper.SETTLE_PAUSE_S, "tries"] * 3
+
+
+def test_the_answer_about_many_nodes_has_what_was_found_of_each() -> None:
+    """Behind whatever stands before it."""
+
+    def head(kind: int, *, is_end: bool = False) -> bytes:
+        return bytes(serialization.MultiHeader(kind, is_end, -1).serialize())
+
+    stat = serialization.stat_struct.pack(*range(11))
+    names = serialization.int_struct.pack(2) + b"".join(map(serialization.write_string, "äb"))
+    answer = b"".join(
+        (
+            b"before",
+            head(serialization.GetData.type) + serialization.write_buffer(b"x") + stat,
+            head(serialization.GetChildren.type) + names,
+            head(-1) + serialization.int_struct.pack(NoNodeError.code),
+            head(serialization.GetData.type) + serialization.write_buffer(None) + stat,
+            head(-1, is_end=True),
+        )
+    )
+    one, children, missing, empty = _ReadMany.deserialize(answer, len(b"before"))
+    assert one == (b"x", STAT)
+    assert children == ["ä", "b"]
+    assert isinstance(missing, NoNodeError)
+    assert empty == (None, STAT)
+
+
+def test_a_watch_that_lasts_is_heard_until_the_connection_breaks() -> None:
+    """kazoo keeps the watchers of a connection in a dictionary that it replaces with the next."""
+    watches, told = Watches(), []
+    key: Key = ("children", "/a")
+    client = SimpleNamespace(chroot="/ours", _child_watchers=defaultdict(set))
+    client._child_watchers["/other"].add("somebody")
+    for number in range(2):
+        request = _AddWatch(client, "/a", Lasting(key, watches))  # type: ignore[arg-type]
+        assert request.deserialize(b"", 0)
+        assert watches.wait(key, lambda: told.append("children"))
+        [watcher] = client._child_watchers.pop("/ours/a")
+        watcher(WatchedEvent(EventType.CHILD, KazooState.CONNECTED, "/a"))
+        assert told == ["children"] * (number + 1)
+        assert client._child_watchers["/other"] == {"somebody"}
+    assert watches.wait(key, lambda: told.append("broke"))
+    [watcher] = client._child_watchers["/ours/a"]
+    watcher(WatchedEvent(EventType.NONE, KazooState.SUSPENDED, "/a"))
+    assert told[2:] == ["broke"]
+    assert not watches.wait(key, lambda: told.append("nobody"))
+
+
+def test_children_that_are_awaited_already_cost_no_request() -> None:
+    keeper, client = keeper_of_everything()
+    told: list[str] = []
+    keeper._life.watches.lasts(("children", "/a"))
+    assert keeper.await_children("/a", lambda: told.append("called"))
+    assert client.asked == []
+    keeper._life.watches.fire(("children", "/a"))
+    assert told == ["called"]

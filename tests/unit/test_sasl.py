@@ -39,8 +39,29 @@ def test_what_is_quoted_stays_one_value() -> None:
 
 @pytest.mark.parametrize(
     "challenge",
-    [b"", b"\xff", b'nonce="x",qop="auth-conf",algorithm=md5-sess', b'nonce="x",algorithm=md5'],
+    [
+        b"",
+        b"\xff",
+        b"algorithm=md5-sess",
+        b'nonce="x",qop="auth-conf",algorithm=md5-sess',
+        b'nonce="x",algorithm=md5',
+    ],
 )
 def test_a_challenge_that_is_none_is_refused(challenge: bytes) -> None:
     with pytest.raises(ValueError, match=r"DIGEST-MD5|auth alone"):
         of_the_rfc().response(challenge)
+
+
+def test_a_server_may_name_no_realm_and_no_protection_or_several() -> None:
+    """What it does not say of the two is "" and `auth`."""
+    plain = b'nonce="n",algorithm=md5-sess'
+    exchange = of_the_rfc()
+    said = exchange.response(plain)
+    assert b'realm=""' in said
+    for more in (b',qop="auth"', b',qop="auth-int,auth"', b',realm=""'):
+        assert of_the_rfc().response(plain + more) == said
+
+
+def test_quotes_within_a_value_are_the_value() -> None:
+    response = of_the_rfc().response(rb'realm="a\"b\\c",nonce="n",algorithm=md5-sess')
+    assert rb'realm="a\"b\\c",nonce="n"' in response

@@ -6,6 +6,9 @@ import pytest
 
 from rmt_pipeline.protocol.errors import ReplicaRetired
 from rmt_pipeline.zookeeper.session import SessionLife
+from rmt_pipeline.zookeeper.watches import Key
+
+KEY: Key = ("children", "/a")
 
 
 def test_who_closes_a_session_that_ended_by_itself_waits_until_it_has_let_go() -> None:
@@ -39,12 +42,12 @@ def test_who_hears_of_the_end_may_close_the_session() -> None:
 
 def test_who_waits_as_the_session_ends_is_told_so_and_called() -> None:
     """It ends after the caller has looked whether it lives, and has called all who waited then."""
-    key, calls = ("children", "/a"), []
+    calls: list[str] = []
     session = SessionLife(lambda: None)
     session.close()
-    session.watches.lasts(key)
+    session.watches.lasts(KEY)
     with pytest.raises(ReplicaRetired):
-        session.wait(key, lambda: calls.append("called"))
+        session.wait(KEY, lambda: calls.append("called"))
     assert calls == ["called"]
     assert len(session.watches) == 0
 
@@ -55,3 +58,44 @@ def test_who_asks_as_the_session_ends_is_told_so_and_waits_for_nothing() -> None
     with pytest.raises(ReplicaRetired):
         session.ask("data", "/a", lambda: None)
     assert len(session.watches) == 0
+
+
+def test_a_session_ends_once_and_for_one_reason() -> None:
+    ended: list[str] = []
+    hung_up = threading.Event()
+
+    def hang_up() -> None:
+        ended.append("hung up")
+        hung_up.set()
+
+    session = SessionLife(hang_up)
+    session.session_id = 0x17
+    session.require()
+    session.on_retired(lambda: ended.append("told"))
+    session.watches.lasts(KEY)
+    session.wait(KEY, lambda: ended.append("woken"))
+    session.retire("it expired")
+    session.retire("another one took its place")
+    assert hung_up.wait(60)
+    session.close()
+    session.close()
+    assert ended == ["told", "woken", "hung up"]
+    with pytest.raises(ReplicaRetired, match=r"session 0x17 is over \(it expired\)"):
+        session.require()
+    session.on_retired(lambda: ended.append("told late, and at once"))
+    assert ended[3:] == ["told late, and at once"]
+
+
+def test_who_closes_a_session_hears_nothing_of_its_end() -> None:
+    ended: list[str] = []
+    session = SessionLife(lambda: ended.append("hung up"))
+    session.on_retired(lambda: ended.append("told"))
+    session.watches.lasts(KEY)
+    session.wait(KEY, lambda: ended.append("woken"))
+    session.close()
+    session.close()
+    session.retire("it expired")
+    session.on_retired(lambda: ended.append("told"))
+    assert ended == ["woken", "hung up"]
+    with pytest.raises(ReplicaRetired, match=r"is over \(closed\)"):
+        session.require()

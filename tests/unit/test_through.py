@@ -39,3 +39,30 @@ def test_what_commits_nothing_makes_no_mark(keeper: FakeKeeper) -> None:
     marked.multi([Create("/t/x")])
     marked.multi([Delete("/t/x")])
     assert keeper.exists("/mark") is None
+
+
+def test_where_its_mark_can_not_be_made_a_statement_was_not_carried_out(
+    keeper: FakeKeeper,
+) -> None:
+    """The node of its task was removed, as too old, while a replica began with it."""
+    marked = MarkedKeeper(keeper, "/removed/mark")
+    with pytest.raises(Refused, match="operation 1 on /removed/mark: no node"):
+        marked.multi([INTO_THE_LOG])
+    assert keeper.children("/t/log") == []
+
+
+@pytest.mark.parametrize(
+    ("op", "is_marked"),
+    [
+        (INTO_THE_LOG, True),
+        (Create("/t/mutations/", b"", sequence=True), True),
+        (Create("/t/log/other", b""), False),
+        (Create("/t/blocks-", b"", sequence=True), False),
+    ],
+)
+def test_what_adds_to_the_log_or_the_mutations_makes_the_mark(
+    keeper: FakeKeeper, op: Create, *, is_marked: bool
+) -> None:
+    keeper.multi([Create("/t/mutations")])
+    MarkedKeeper(keeper, "/mark").multi([Check("/t"), op])
+    assert (keeper.exists("/mark") is not None) is is_marked

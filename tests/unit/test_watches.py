@@ -197,3 +197,37 @@ def test_a_watch_that_another_one_took_the_place_of_does_not_stay(*, fails: bool
     assert "waits" in calls
     assert not watches.wait(key, lambda: calls.append("nobody"))
     assert len(watches) == 0
+
+
+def test_of_two_reads_on_their_way_each_is_answered_for_itself() -> None:
+    watches, calls = Watches(), []
+    first, event = watches.ask("data", "/a", lambda: calls.append("first"))
+    second, _ = watches.ask("data", "/a", lambda: calls.append("second"))
+    watches.failed(first)
+    assert len(watches) == 1
+    watches.failed(first)
+    event()
+    assert calls == ["second"]
+    watches.answered(second)
+    assert len(watches) == 0
+
+
+def test_a_path_that_nobody_waits_for_any_more_is_forgotten() -> None:
+    """A server asks for millions of them, one after the other."""
+    watches = Watches()
+    asked, _ = watches.ask("data", "/failed", lambda: None)
+    watches.failed(asked)
+    asked, _ = watches.ask("data", "/answered", lambda: None)
+    watches.answered(asked)
+    watches.fire(("data", "/answered"))
+    look(watches, EventWaker().wake, "/gone")
+    look(watches, EventWaker().wake, "/dead")
+    gc.collect()
+    watches.fire(("children", "/dead"))
+    stays = EventWaker()
+    look(watches, stays.wake, "/half")
+    look(watches, EventWaker().wake, "/half")
+    gc.collect()
+    assert len(watches) == 1
+    assert [*watches._waiting] == [("children", "/half")]
+    assert not watches._asked

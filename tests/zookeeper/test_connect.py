@@ -48,7 +48,7 @@ def test_a_server_that_takes_the_connection_and_says_nothing_is_not_waited_for()
 
 @pytest.mark.parametrize(
     "hosts",
-    ["", " , ", "/a", "a:1/b//c", "a:1/b,c:1/b", "localhost:port"],
+    ["", " , ", "/a", "a:1/b//c", "a:1/b,c:1/b", "a:1/../b", "a:1/b/.", "localhost:port"],
 )
 def test_hosts_that_are_none_are_refused(hosts: str) -> None:
     with pytest.raises(BadConfiguration, match=r"rmt\.toml"):
