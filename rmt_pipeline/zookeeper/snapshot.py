@@ -378,7 +378,7 @@ def _entries(
     came = [name for name in names if name not in before] if before else names
     found = before
     if len(before) + len(came) != len(names):
-        there = names if isinstance(names, dict) else dict.fromkeys(names)
+        there = set(names)
         found = {name: entry for name, entry in before.items() if name in there}
     if not came:
         return found

@@ -199,6 +199,8 @@ def test_who_looks_without_the_claims_sees_none_and_reads_first_whether_it_was_c
     """He relies on there being no other entries: so also when the queue is listed once more."""
     whole(keeper)
     known = KnownQueue()
+    snapshot.sweep_snapshot(keeper, REPLICA, known)
+    assert known.queued(REPLICA) is not None, "it has listed the queue, and need not again"
     seen = snapshot.queue_snapshot(keeper, REPLICA, known)
     assert seen.claims != {}
     snapshot.list_queue(keeper, REPLICA, known, None)
