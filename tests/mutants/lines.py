@@ -2933,8 +2933,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "direct: whoever asks overtakes what waits for kazoo's thread",
         f"{ZOOKEEPER}/connect.py",
-        "not self._is_open or queue or",
-        "not self._is_open or",
+        "not self._is_open or queue:",
+        "not self._is_open:",
         DIRECT,
     ),
     LineMutant(
