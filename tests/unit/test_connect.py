@@ -271,34 +271,34 @@ def opened(
 @pytest.mark.parametrize(
     ("error", "ours", "words"),
     [
-        (NoAuthError(), AccessDenied, "refuses /root/x to user 'me'"),
-        (InvalidACLError(), AccessDenied, "cannot make /root/x for its creator"),
+        (NoAuthError(), AccessDenied, "refuses /zk/x to user 'me'"),
+        (InvalidACLError(), AccessDenied, "cannot make /zk/x for its creator"),
         (
             KazooTimeoutError(),
             ZooKeeperUnreachable,
-            "no ZooKeeper answered at a:1/root/ within 10 s",
+            "no ZooKeeper answered at a:1/zk/ within 10 s",
         ),
         (
             ConnectionLoss(),
             ZooKeeperUnreachable,
-            "no ZooKeeper answered at a:1/root/ within 10 s",
+            "no ZooKeeper answered at a:1/zk/ within 10 s",
         ),
-        (SessionExpiredError(), ZooKeeperUnreachable, "no ZooKeeper answered at a:1/root/"),
+        (SessionExpiredError(), ZooKeeperUnreachable, "no ZooKeeper answered at a:1/zk/"),
         (
             NoChildrenForEphemeralsError(),
             ZooKeeperUnreachable,
-            "at a:1/root/ refused to create /root/x: NoChildrenForEphemerals",
+            "at a:1/zk/ refused to create /zk/x: NoChildrenForEphemerals",
         ),
     ],
 )
 def test_who_can_not_make_his_chroot_is_told_why_and_leaves_nothing_open(
     error: Exception, ours: type[RmtError], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = Client(errors={"make /root/x": error})
+    client = Client(errors={"make /zk/x": error})
     access = Access("me:secret")
     with pytest.raises(ours, match=words):
-        opened(monkeypatch, client, "a:1/root/", chroot="/x", access=access)
-    assert client.done == ["start", "exists /", "make /root/x", "stop", "close"]
+        opened(monkeypatch, client, "a:1/zk/", chroot="/x", access=access)
+    assert client.done == ["start", "exists /", "make /zk/x", "stop", "close"]
 
 
 @pytest.mark.parametrize(
@@ -360,9 +360,9 @@ def test_what_kazoo_is_told_of_who_we_are(
 
 def test_a_chroot_is_made_and_used(monkeypatch: pytest.MonkeyPatch) -> None:
     client = Client()
-    opened(monkeypatch, client, "a:1/root/", chroot="/x").close()
-    assert client.chroot == "/root/x"
-    assert client.done == ["start", "make /root/x", "stop", "close"]
+    opened(monkeypatch, client, "a:1/zk/", chroot="/x").close()
+    assert client.chroot == "/zk/x"
+    assert client.done == ["start", "make /zk/x", "stop", "close"]
 
 
 def test_a_client_that_gave_up_leaves_no_thread() -> None:
