@@ -27,6 +27,7 @@ from rmt_pipeline.zookeeper.keeper import (
     Op,
     RefusalKind,
     Refused,
+    SetData,
     Watch,
 )
 from rmt_pipeline.zookeeper.paths import TaskPaths, TaskQueuePaths, sequence_number
@@ -121,7 +122,7 @@ class TaskWorker:
             make_queue(self.keeper, self.queue)
             for above in (self.queue.servers, self.queue.server(self.host)):
                 make_node(self.keeper, above)
-        self._create_ephemeral([Create(path, ephemeral=True)])
+        self._create_ephemeral(path)
 
     def turn(self) -> int:
         """Work off the new tasks. Return how many were carried out. A watch reports the next ones.
@@ -172,43 +173,55 @@ class TaskWorker:
         """Make `active` and `begun`. None when the task is being removed."""
         if not make_status_nodes(self.keeper, paths):
             return None
-        active = Create(paths.active_on(self.host), ephemeral=True)
         begun = paths.begun_on(self.host)
         [read] = self.keeper.get_many([begun])
-        ops: list[Op] = [active]
+        beside: list[Op] = []
         if read is None:
             before = self.carrier().names(task)
-            ops.append(Create(begun, before.encode()))
+            beside.append(Create(begun, before.encode()))
         else:
             before = NamesBefore.decode(read[0])
         try:
-            self._create_ephemeral(ops)
+            self._create_ephemeral(paths.active_on(self.host), beside)
         except Refused as refused:
             if refused.kind is RefusalKind.NO_NODE:
                 return None
             raise
         return BegunTask(paths, task, self.host, before)
 
-    def _create_ephemeral(self, ops: list[Op]) -> None:
-        """Carry `ops` out, the first of which creates an ephemeral node of this server. When there
-        is no answer, the node is removed later: it might appear when the task is finished already.
+    def _create_ephemeral(self, path: str, beside: Sequence[Op] = ()) -> None:
+        """Create an ephemeral node of this server, and carry out what is `beside` it. When there is
+        no answer, the node is removed later: it might appear when the task is finished already.
         Raises StillActive.
         """
+        mine = self.keeper.strays.marked(path, self.keeper.session_id)
+        create = Create(path, mine.mark.encode(), ephemeral=True)
         try:
-            with seen_to(self.keeper, [Stray(ops[0].path)]):
-                self.keeper.multi(ops)
+            with seen_to(self.keeper, [mine]):
+                self.keeper.multi([create, *beside])
         except Refused as refused:
-            if refused.kind is not RefusalKind.NODE_EXISTS or refused.path != ops[0].path:
+            if refused.kind is not RefusalKind.NODE_EXISTS or refused.path != path:
                 raise
-            stat = self.keeper.exists(refused.path, self.changed)
-            if stat is not None and stat.ephemeral_owner == self.keeper.session_id:
-                if len(ops) > 1:
-                    self.keeper.multi(ops[1:])
-                return  # this session made it, and did not get the answer
-            raise StillActive(
-                f"{refused.path} is there: the session of the last process of this server has not "
-                "ended yet"
-            ) from refused
+            stat = self.keeper.exists(path, self.changed)
+            if stat is None or stat.ephemeral_owner != self.keeper.session_id:
+                raise StillActive(
+                    f"{path} is there: the session of the last process of this server has not "
+                    "ended yet"
+                ) from refused
+            self._take_over(path, mine, stat.version, beside)
+
+    def _take_over(self, path: str, mine: Stray, version: int, beside: Sequence[Op]) -> None:
+        """Mark the node, which this session has made before, as `mine`. It may have got no answer
+        then, and another thread be about to delete the node for that: then one of the two comes too
+        late. Raises StillActive.
+        """
+        try:
+            with seen_to(self.keeper, [mine]):
+                self.keeper.multi([SetData(path, mine.mark.encode(), version), *beside])
+        except Refused as refused:
+            if refused.path != path:
+                raise
+            raise StillActive(f"{path} has just been deleted; trying again") from refused
 
     def _finish(self, paths: TaskPaths, outcome: TaskOutcome) -> None:
         ops: list[Op] = [

@@ -515,18 +515,19 @@ class LocalDisk:
             descriptor = _open_one_more(self.local_path(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        lock = FileLock(descriptor)
+        lock, is_ours = FileLock(descriptor), False
         try:
             how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
             fcntl.flock(descriptor, how | fcntl.LOCK_NB)
             # Between open and flock another process, which had the lock, may have removed or
             # renamed the file: then our lock is on a file that is no longer at this path.
-            if is_at(descriptor, self.local_path(path)):
-                return lock
+            is_ours = is_at(descriptor, self.local_path(path))
         except (BlockingIOError, NotADirectoryError):
             pass
-        lock.release()
-        return None
+        finally:
+            if not is_ours:
+                lock.release()
+        return lock if is_ours else None
 
 
 def fsync_tree(disk: Disk, directory: str, names: Sequence[str]) -> None:

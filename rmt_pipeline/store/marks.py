@@ -189,7 +189,7 @@ class Marks:
         names, _, check = data.rpartition(b"check ")
         if check.decode(errors="replace") != hash_hex(names):
             return ()
-        return tuple(names.decode().splitlines())
+        return tuple(names.decode().split("\n")[:-1])
 
     def note_replicas(self, names: Iterable[str]) -> None:
         """Note the table's replicas. No error is raised if that fails.

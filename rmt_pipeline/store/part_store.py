@@ -17,7 +17,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from rmt_pipeline.protocol.errors import Conflict, Corruption, MissingPart
+from rmt_pipeline.protocol.errors import Conflict, Corruption, DiskFull, MissingPart
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store import layout
 from rmt_pipeline.store.detached import DetachedParts, copy_of, set_aside
@@ -203,18 +203,21 @@ class PartStore:
             self._sync_names()
 
     def _make_safe(self, parts: Sequence[StagedPart]) -> None:
-        """Sync all files and names within the staged directories."""
+        """Sync all files and names within the staged directories. If that fails the parts are
+        discarded: bytes may be lost, and a later sync would not tell.
+        """
         if not self._durable:
             return
-        self._disk.fsync_trees(  # leaves out directories that are gone: those were published before
-            [
-                (
-                    self._path(staged.directory),
-                    staged.names_to_sync(),
-                )
-                for staged in parts
-            ]
-        )
+        try:
+            # leaves out directories that are gone: those were published before
+            self._disk.fsync_trees(
+                [(self._path(staged.directory), staged.names_to_sync()) for staged in parts]
+            )
+        except (OSError, DiskFull):
+            for staged in parts:
+                with contextlib.suppress(OSError):
+                    self.discard(staged)
+            raise
 
     def _publish_one(self, staged: StagedPart, part: PartName) -> None:
         assert staged.manifest.partition_id == part.partition

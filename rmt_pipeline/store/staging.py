@@ -124,9 +124,11 @@ class Staging:
         try:
             yield
         finally:
-            self._disk.remove_file(path)
-            if lock is not None:
-                lock.release()
+            try:
+                self._disk.remove_file(path)
+            finally:
+                if lock is not None:
+                    lock.release()
 
     def asked_to_stop(self) -> str:
         """Why the part is no longer wanted, if another process has asked to stop; ""

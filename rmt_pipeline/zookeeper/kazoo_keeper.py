@@ -574,9 +574,13 @@ class KazooKeeper:
         perhaps nothing will use this session again, and each use is what else deletes them.
         """
         if self._settler.acquire(blocking=False):
-            threading.Thread(
+            settler = threading.Thread(
                 target=self._settle_unasked, name="rmt-settle", daemon=True
-            ).start()
+            )
+            try:
+                settler.start()
+            except RuntimeError:  # no thread can be started now
+                self._settler.release()
 
     def _settle_unasked(self) -> None:
         try:

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 class Stray:
     """The node at `path`, or with `is_parent` each node below it, if it has `mark` in its data.
 
-    A mark is needed if the name may be used again, or is not known.
+    A mark is needed if the name may be used again, or is not known: another thread may use it while
+    the stray is looked for.
     """
 
     path: str
@@ -55,9 +56,18 @@ class Strays:
         self._on_left = on_left
         self._lock = threading.Lock()
         self._left: tuple[Stray, ...] = ()
+        self._marks = 0
 
     def __len__(self) -> int:
         return len(self._left)
+
+    def marked(self, path: str, session_id: int) -> Stray:
+        """A node that this session is about to create, with a mark for its data that it gives to no
+        other node.
+        """
+        with self._lock:
+            self._marks += 1
+            return Stray(path, f"{session_id:#x}.{self._marks}.")
 
     def leave(self, strays: Sequence[Stray]) -> None:
         """Remember these nodes, to be deleted by `settle`."""
@@ -106,7 +116,7 @@ def give_back(keeper: "Keeper", strays: Sequence[Stray]) -> None:
     """
     assert not any(stray.is_parent for stray in strays), "ours have names"
     try:
-        _delete(keeper, [stray.path for stray in strays])
+        _delete(keeper, [Delete(stray.path) for stray in strays])
     except ReplicaRetired:
         return
     except RmtError:
@@ -116,14 +126,15 @@ def give_back(keeper: "Keeper", strays: Sequence[Stray]) -> None:
         raise
 
 
-def _found(keeper: "Keeper", strays: Sequence[Stray]) -> list[str]:
-    """The paths of those strays that exist. The multi with a Check is the later write whose answer
-    proves that the earlier ones are settled.
+def _found(keeper: "Keeper", strays: Sequence[Stray]) -> list[Delete]:
+    """The deletions of those strays that exist. The multi with a Check is the later write whose
+    answer proves that the earlier ones are settled.
 
     A node that another session has created is not ours, even if its name is that of a stray: a
-    table that was dropped and created again counts its block numbers from the start.
+    table that was dropped and created again counts its block numbers from the start. Nor is one a
+    stray any more that has got another mark since (`SetData`), and with that another version.
     """
-    paths: list[str] = []
+    found: dict[str, Delete] = {}
     keeper.multi([Check("/")])
     parents = [stray for stray in strays if stray.is_parent]
     listed = keeper.children_many([stray.path for stray in parents])
@@ -137,15 +148,15 @@ def _found(keeper: "Keeper", strays: Sequence[Stray]) -> list[str]:
             and mark.encode() in read[0]
             and read[1].ephemeral_owner == keeper.session_id
         ):
-            paths.append(path)
-    return list(dict.fromkeys(paths))
+            found[path] = Delete(path, read[1].version)
+    return list(found.values())
 
 
-def _delete(keeper: "Keeper", paths: Sequence[str]) -> None:
-    """Delete these nodes together, or one by one if one of them is gone already. Raises any other
-    error.
+def _delete(keeper: "Keeper", deletions: Sequence[Delete]) -> None:
+    """Delete these nodes together, or one by one if one of them is gone already, or was changed.
+    Raises any other error.
     """
-    for batch in batches([Delete(path) for path in paths], bytes_max=limits.MULTI_BYTES_MAX):
+    for batch in batches(deletions, bytes_max=limits.MULTI_BYTES_MAX):
         try:
             keeper.multi(batch)
         except Refused:
@@ -155,4 +166,5 @@ def _delete(keeper: "Keeper", paths: Sequence[str]) -> None:
 
 
 def _is_gone(error: Exception) -> bool:
-    return isinstance(error, Refused) and error.kind is RefusalKind.NO_NODE
+    gone = (RefusalKind.NO_NODE, RefusalKind.BAD_VERSION)
+    return isinstance(error, Refused) and error.kind in gone

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from rmt_pipeline.protocol.errors import DiskFull
+from rmt_pipeline.store import disk as disk_module
 from rmt_pipeline.store.disk import Disk, LocalDisk
 from tests.support.fake_disk import FakeDisk
 
@@ -148,6 +149,23 @@ def test_a_lock_goes_with_its_file_when_the_directory_is_renamed(disk: Disk) -> 
     assert disk.lock("b/f", shared=False) is None, "it is still locked"
     assert held is not None
     held.release()
+
+
+def test_a_lock_of_which_the_disk_does_not_say_whether_it_is_right_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise nobody could remove the part until the process ends."""
+    disk = LocalDisk(tmp_path)
+    disk.write("f", [b"1"])
+
+    def fails(*_: object) -> bool:
+        raise OSError(errno.EIO, "input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk_module, "is_at", fails)
+        with pytest.raises(OSError, match="input/output error"):
+            disk.lock("f", shared=True)
+    assert disk.lock("f", shared=False) is not None
 
 
 def test_free_space_is_a_number_of_bytes(disk: Disk) -> None:

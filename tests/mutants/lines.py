@@ -31,6 +31,7 @@ ACROSS = "tests/unit/replica/partitions/test_across_dropped.py"
 BETWEEN = "tests/unit/replica/test_between_requests.py -k clone"
 CLONE = "tests/unit/replica/test_clone.py"
 AGAIN = "tests/unit/replica/life/test_created_again.py"
+DROP_RACES = "tests/unit/replica/life/test_drop_races.py"
 ON_DISK = "tests/unit/replica/test_look_at_disk.py"
 CLEAN_UP = "tests/unit/replica/test_clean_up.py"
 INSERTS = "tests/unit/replica/test_insert_in_part.py"
@@ -630,7 +631,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "drop: a replica that is being restored is gone because it was",
         f"{REPLICA}/life/drop.py",
-        "        root, lost = keeper.exists_many([replica.root, replica.is_lost])\n",
+        "        # It may nevertheless have made its nodes until now. From now on it can't.\n"
+        "        root, meant = _found(keeper, replica)\n",
         "",
         "tests/unit/replica/life/test_restore_at_once.py"
         "::test_a_replica_that_is_dropped_while_it_announces_is_gone_or_waited_for",
@@ -1711,6 +1713,67 @@ MUTANTS: tuple[LineMutant, ...] = (
         "        if again == reads[0]:\n",
         "        if reads:\n",
         BETWEEN,
+    ),
+    LineMutant(
+        "create: who has the name of a replica whose drop was cut off is the rest of it",
+        "rmt_pipeline/replica/life/create.py",
+        "drop_replica(keeper, table, replica.name, made_in=root.created_zxid)",
+        "drop_replica(keeper, table, replica.name)",
+        DROP_RACES,
+    ),
+    LineMutant(
+        "drop: a dead replica is whoever has its name by then",
+        f"{REPLICA}/life/drop.py",
+        "made_in=0 if root is None else root.created_zxid)",
+        "made_in=None)",
+        DROP_RACES,
+    ),
+    LineMutant(
+        "drop: whoever has the name of a dead replica by then is lost",
+        f"{REPLICA}/life/drop.py",
+        "            keeper.multi([*meant, *absent(replica.is_active), SetData(replica.is_lost",
+        "            keeper.multi([*absent(replica.is_active), SetData(replica.is_lost",
+        DROP_RACES,
+    ),
+    LineMutant(
+        "store: what a sync has lost is published with the next one",
+        "rmt_pipeline/store/part_store.py",
+        "                with contextlib.suppress(OSError):\n"
+        "                    self.discard(staged)\n"
+        "            raise\n",
+        "                pass\n            raise\n",
+        "tests/unit/replica/test_publish_together.py"
+        "::test_parts_whose_bytes_the_disk_has_lost_are_fetched_once_more",
+    ),
+    LineMutant(
+        "attach: a worker that dies leaves the copy of its part to be attached once more",
+        f"{REPLICA}/partitions/attach.py",
+        "    name, lock = taken\n    try:\n        try:\n",
+        '    name, lock = store.detached_parts.rename(taken[0], ""), taken[1]\n'
+        "    try:\n        try:\n",
+        "tests/unit/replica/partitions/test_attach.py"
+        "::test_nor_with_what_another_replica_had_a_copy_of_and_died",
+    ),
+    LineMutant(
+        "strays: a lock is its session's, whoever asked for it",
+        f"{REPLICA}/life/drop.py",
+        "    return keeper.strays.marked(path, keeper.session_id)\n",
+        '    return Stray(path, mark=f"{keeper.session_id:#x}")\n',
+        "tests/unit/test_strays.py",
+    ),
+    LineMutant(
+        "strays: what was taken over goes too",
+        f"{ZOOKEEPER}/strays.py",
+        "Delete(path, read[1].version)",
+        "Delete(path)",
+        "tests/unit/test_strays.py",
+    ),
+    LineMutant(
+        "making: what is not known to be wanted stays on the disk",
+        f"{REPLICA}/work/making.py",
+        "    except RmtError as error:\n        staging.abandon()\n        suspect",
+        "    except RmtError as error:\n        suspect",
+        "tests/unit/replica/work/test_left_staging.py",
     ),
     LineMutant(
         "create: who joins does not assert that the table is the one that was read",

@@ -243,8 +243,8 @@ DATABASE_MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "statements: a begin without an answer stays",
         WORKER,
-        "            with seen_to(self.keeper, [Stray(ops[0].path)]):\n",
-        "            if seen_to is not None:\n",
+        "            with seen_to(self.keeper, [mine]):\n                self.keeper.multi([create",
+        "            if seen_to is not None:\n                self.keeper.multi([create",
         f"{STATEMENTS}::test_a_begin_that_lands_when_the_statement_is_done_does_not_stay",
     ),
     LineMutant(

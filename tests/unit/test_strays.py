@@ -1,15 +1,20 @@
 """What a session left behind without knowing it."""
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
+from typing import Any
 
 import pytest
 
 from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired, Unavailable
-from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, Refused, Stat
+from rmt_pipeline.replica.life import drop
+from rmt_pipeline.replica.life.drop import drop_replica
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, Refused, SetData, Stat
+from rmt_pipeline.zookeeper.paths import TablePaths
 from rmt_pipeline.zookeeper.strays import Stray, Strays, give_back, seen_to
 from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.local_replicas import StillClock
+from tests.support.lost_answers import before, faulty
 
 
 def test_a_request_that_is_still_on_its_way_is_waited_for_before_its_node_is_looked_for():
@@ -174,3 +179,48 @@ def test_what_is_deleted_one_by_one_and_has_no_answer_is_kept(
     strays.leave([Stray("/a")])
     strays.leave([Stray("/a"), Stray("/b")])
     assert told == [1, 2]
+
+
+def test_what_another_thread_makes_under_its_name_while_it_is_looked_for_stays():
+    """1. A lock is asked for; nobody answers, and it was not made. 2. A thread looks for it. 3. The
+    first thread asks for it again: it need not wait for the other one, and has it. 4. The other
+    thread finds a lock of its session, and must not take it for the lost one.
+    """
+    zookeeper = FakeZooKeeper(StillClock())
+    keeper, other, table = zookeeper.connect(), zookeeper.connect(), TablePaths("/t")
+    replica = table.replica("r1")
+    keeper.multi([Create("/t"), Create(table.replicas), Create(replica.root)])
+    with (
+        faulty(keeper, lambda op: op.path == replica.dropping, landed=False),
+        pytest.raises(OutcomeUnknown),
+    ):
+        drop_replica(keeper, table, "r1")
+    read = keeper.get_many
+    with ExitStack() as held:
+
+        def late(paths: Sequence[str]) -> Any:
+            keeper.get_many = read  # type: ignore[method-assign]
+            held.enter_context(drop._alone(keeper, replica, None))
+            return read(paths)
+
+        keeper.get_many = late  # type: ignore[method-assign]
+        keeper.strays.settle(keeper)
+        assert other.exists(replica.dropping) is not None
+
+
+def test_a_node_that_is_taken_over_is_no_stray_any_more():
+    """What makes it anew finds it there, and marks it as its own, just before it is deleted."""
+    zookeeper = FakeZooKeeper(StillClock())
+    keeper, other = zookeeper.connect(), zookeeper.connect()
+    lost = keeper.strays.marked("/lock", keeper.session_id)
+    keeper.multi([Create("/lock", lost.mark.encode(), ephemeral=True)])
+    keeper.strays.leave([lost])
+    mine = keeper.strays.marked("/lock", keeper.session_id)
+    with before(
+        keeper,
+        lambda op: isinstance(op, Delete),
+        lambda: keeper.multi([SetData("/lock", mine.mark.encode(), 0)]),
+    ):
+        keeper.strays.settle(keeper)
+    assert other.get("/lock")[0] == mine.mark.encode()
+    assert len(keeper.strays) == 0

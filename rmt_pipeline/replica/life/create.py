@@ -167,8 +167,10 @@ def _join(
         return None
     replica = table.replica(definition.engine.replica)
     if replica.name in names:
-        if keeper.exists(replica.host) is None:  # the process that dropped it died
-            drop_replica(keeper, table, replica.name)
+        root, host = keeper.exists_many([replica.root, replica.host])
+        if host is None:  # the process that dropped it died, or is still at it
+            if root is not None:
+                drop_replica(keeper, table, replica.name, made_in=root.created_zxid)
             return None
         if _is_pristine(keeper, table, definition.engine.replica, creator):
             return joined.with_creation(_creation_of(keeper, replica) or joined.creation)

@@ -30,6 +30,7 @@ from rmt_pipeline.zookeeper.keeper import (
     RefusalKind,
     Refused,
     SetData,
+    Stat,
     absent,
 )
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
@@ -123,8 +124,8 @@ def drop_replica(
     First comes `is_lost`, so that a half-removed replica is never cloned; then `host`, whose
     absence says "dropped"; then `creation`: from here on no process that takes the replica for its
     own writes below it. Repeated after any interruption, this finishes the removal. With `made_in`,
-    a replica that was made in another transaction is left alone. Raises Conflict while another
-    process removes it.
+    a replica that was made in another transaction is left alone (0: any replica). Raises Conflict
+    while another process removes it.
     """
     replica = table.replica(name)
     with _alone(keeper, replica, made_in) as is_there:
@@ -155,37 +156,59 @@ def drop_dead_replica(keeper: Keeper, table: TablePaths, name: str) -> bool:
     True if it was the last one and the table is gone too. A removal that was cut off is finished.
 
     The multi that marks the replica as lost asserts that it is not active: a replica that becomes
-    active after that finds the mark, and would have to clone another one first. Raises
-    NoSuchReplica; ReplicaIsActive; Conflict while another process removes it.
+    active after that finds the mark, and would have to clone another one first. It also asserts
+    which replica it is:
+
+    1. P and Q drop the dead R at once, and both have found it.
+    2. P removes R, and its user makes a new R.
+    3. Q is about to remove R.
+
+    Raises NoSuchReplica; ReplicaIsActive; Conflict while another process removes it.
     """
     replica = table.replica(name)
     # r1/parts is a node of r1, and '' stands for the parent of all
     if not name or "/" in name:
         raise _no_replica(keeper, table, name)
-    root, lost, dropped, awaited = keeper.exists_many(
-        [replica.root, replica.is_lost, table.dropped, table.restoring_replica(name)]
-    )
+    root, meant = _found(keeper, replica)
+    dropped, awaited = keeper.exists_many([table.dropped, table.restoring_replica(name)])
     # others are restoring the table, and this one will never announce its parts
     if awaited is not None:
         _quietly(keeper, Delete(table.restoring_replica(name)))
         # It may nevertheless have made its nodes until now. From now on it can't.
-        root, lost = keeper.exists_many([replica.root, replica.is_lost])
+        root, meant = _found(keeper, replica)
         if root is None:
             return False
     if root is None and dropped is None:
         raise _no_replica(keeper, table, name)
-    if lost is not None:
+    if root is not None:
         try:
-            keeper.multi([*absent(replica.is_active), SetData(replica.is_lost, b"1")])
+            keeper.multi([*meant, *absent(replica.is_active), SetData(replica.is_lost, b"1")])
         except Refused as refused:
             if refused.kind is RefusalKind.NODE_EXISTS:
                 raise ReplicaIsActive(
                     f"replica {name!r} of {table.root} is active: its server runs. DROP TABLE "
                     "there, or stop the server first"
                 ) from refused
+            if refused.path in {op.path for op in meant}:
+                raise Conflict(
+                    f"{replica.root} is being removed, or made again, by another process; look "
+                    "what is there, and try again"
+                ) from refused
             if refused.kind is not RefusalKind.NO_NODE:  # else another process is removing it
                 raise
-    return drop_replica(keeper, table, name)
+    # of a table whose removal was cut off, no replica is meant
+    return drop_replica(keeper, table, name, made_in=0 if root is None else root.created_zxid)
+
+
+def _found(keeper: Keeper, replica: ReplicaPaths) -> tuple[Stat | None, list[Op]]:
+    """Return the node of the replica that is there, and what asserts that it still is that one, if
+    its creation was noted.
+    """
+    while True:
+        root = keeper.exists(replica.root)
+        [creations] = keeper.children_many([replica.creations])
+        if keeper.exists(replica.root) == root:
+            return root, [Check(replica.creation(one)) for one in creations or ()]
 
 
 def drop_put_away(
@@ -202,17 +225,15 @@ def drop_put_away(
     UNDROP removes the note first. Raises ReplicaIsActive, Conflict while another process removes R.
     """
     replica = table.replica(name)
-    [creations] = keeper.children_many([replica.creations])
-    root, host = keeper.exists_many([replica.root, replica.host])
+    root, meant = _found(keeper, replica)
     if root is None:
         return
-    if host is not None:
+    if keeper.exists(replica.host) is not None:
         if note_version is None:
             return
-        ops: list[Op] = [Check(replica.creation(one)) for one in creations or ()]
-        ops += [Check(replica.detached, note_version), *absent(replica.is_active)]
+        meant += [Check(replica.detached, note_version), *absent(replica.is_active)]
         try:
-            keeper.multi([*ops, SetData(replica.is_lost, b"1")])
+            keeper.multi([*meant, SetData(replica.is_lost, b"1")])
         except Refused as refused:
             if refused.kind is RefusalKind.NODE_EXISTS:
                 raise ReplicaIsActive(
@@ -265,7 +286,7 @@ def _alone(keeper: Keeper, replica: ReplicaPaths, made_in: int | None) -> Iterat
 
 
 def _lock(keeper: Keeper, path: str) -> Stray:
-    return Stray(path, mark=f"{keeper.session_id:#x}")
+    return keeper.strays.marked(path, keeper.session_id)
 
 
 @contextmanager

@@ -88,7 +88,7 @@ from rmt_pipeline.zookeeper.keeper import (
 )
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths, ancestors, log_entry_name
 from rmt_pipeline.zookeeper.snapshot import living_replicas
-from rmt_pipeline.zookeeper.strays import Stray, seen_to
+from rmt_pipeline.zookeeper.strays import seen_to
 
 _OPS_TOGETHER = 1000
 _OPENINGS_MAX = 3  # tries of one call, if replicas are dropped meanwhile
@@ -317,7 +317,7 @@ def _alone(keeper: Keeper, table: TablePaths, asserted: Sequence[Op]) -> Iterato
     restore it. The last multi inside deletes the lock. Raises Conflict while another process has
     it, and Refused if what is `asserted` does not hold.
     """
-    lock = Stray(table.restoring_lock, mark=f"{keeper.session_id:#x}")
+    lock = keeper.strays.marked(table.restoring_lock, keeper.session_id)
     try:
         with seen_to(keeper, [lock]):
             keeper.multi([*asserted, Create(lock.path, lock.mark.encode(), ephemeral=True)])

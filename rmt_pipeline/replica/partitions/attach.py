@@ -10,8 +10,8 @@ last step and is repeated. Without deduplication the name of the ATTACH is in th
 noted beside the part first: so it is known what an ATTACH that died has attached.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError, UserError
@@ -321,13 +321,13 @@ class AttachHere:
 def own_copies(replica: Replica, entries: Sequence[AttachPart]) -> dict[PartName, AttachHere]:
     """Return those entries for which this replica has a detached part with the bytes that they
     bring (spec §16.5 D9), by their parts. Each manifest is read once, for all entries: there may be
-    hundreds of both.
+    hundreds of both. A part that a process had taken to attach it, and then died, is found as well.
     """
     detached = replica.store.detached_parts
     partitions = {entry.part.partition for entry in entries}
     found: dict[tuple[str, str], DetachedName] = {}
-    for one in detached.names() if entries else ():
-        if one.reason == "" and one.part.partition in partitions:
+    for one in sorted(detached.names(), key=lambda one: one.reason) if entries else ():
+        if one.reason in ("", "attaching") and one.part.partition in partitions:
             with suppress(Corruption):
                 checksum = detached.manifest(one).files_hash.hex().upper()
                 found.setdefault((one.part.partition, checksum), one)
@@ -335,12 +335,44 @@ def own_copies(replica: Replica, entries: Sequence[AttachPart]) -> dict[PartName
     return {entry.part: AttachHere(entry, name) for entry, name in named if name is not None}
 
 
-def attach_here(replica: Replica, attach: AttachHere) -> StagedPart:
-    """Stage the part of an entry from the detached copy here, after reading every byte of it.
-    Raises Corruption: then the part is fetched from another replica.
+@contextmanager
+def attach_here(replica: Replica, attach: AttachHere) -> Iterator[StagedPart | RmtError]:
+    """Stage the part of an entry from the detached copy here, after reading every byte of it; or
+    yield the error why the part has to be fetched. The caller publishes the part within the
+    context. At its end the copy is removed, or gets its name back if the part is not promised.
+
+    The copy is taken meanwhile, as by an ATTACH. If the process dies, the next clean-up or ATTACH
+    finds out whether the copy was attached. Otherwise:
+
+    1. A worker makes the part of a copy, and dies before it removes the copy.
+    2. The partition is detached once more, and with that the id of the block is forgotten.
+    3. The next ATTACH finds the old copy beside the new one, and the rows are there twice.
     """
     store = replica.store
-    manifest = store.detached_parts.verify(attach.name)
-    staging = store.begin("attach", str(attach.part))
-    sources = (str(attach.name.part),)
-    return store.detached_parts.stage(attach.name, staging, replace(manifest, sources=sources))
+    taken = store.detached_parts.take(attach.name)
+    if taken is None:
+        yield MissingPart(f"{replica}: the copy {attach.name} is gone, or is being attached")
+        return
+    name, lock = taken
+    try:
+        try:
+            made = _staged_here(store, attach.part, name)
+        except RmtError as error:
+            store.detached_parts.rename(name, "")
+            yield error
+            return
+        yield made
+        with suppress(RmtError, OSError):  # whoever comes next finds out
+            if replica.keeper.exists(replica.paths.part(attach.part)) is not None:
+                store.detached_parts.remove(name)
+            else:
+                store.detached_parts.rename(name, "")
+    finally:
+        lock.release()
+
+
+def _staged_here(store: PartStore, part: PartName, name: DetachedName) -> StagedPart:
+    manifest = store.detached_parts.verify(name)
+    staging = store.begin("attach", str(part))
+    told = replace(manifest, sources=(str(name.part),))
+    return store.detached_parts.stage(name, staging, told)

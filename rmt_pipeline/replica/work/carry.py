@@ -181,15 +181,11 @@ class BatchCarrier:
         replica = self._replica
         for task in batch.tasks:
             assert isinstance(task.how, AttachHere)
-            made: StagedPart | RmtError
-            try:
-                made = attach_here(replica, task.how)
-            except RmtError as error:
-                replica.memory.fetch_instead.learn({task.part: None})
-                made = error
-            done = self._arrived(batch, task, made, replica.clock.monotonic_s() - started_s)
-            if not done.error:
-                replica.store.detached_parts.remove(task.how.name)
+            with attach_here(replica, task.how) as made:
+                if isinstance(made, RmtError):
+                    replica.memory.fetch_instead.learn({task.part: None})
+                seconds = replica.clock.monotonic_s() - started_s
+                done = self._arrived(batch, task, made, seconds)
             yield done
 
     def _put_back(self, batch: Batch, started_s: float) -> Iterator[PartDone]:

@@ -10,7 +10,7 @@ from rmt_pipeline.compute.merge.job import MergeFailure, MergeJob, MergeOutcome
 from rmt_pipeline.compute.mutate.job import MutateFailure, MutateJob, MutateOutcome
 from rmt_pipeline.compute.stop import forget_stop
 from rmt_pipeline.protocol.background import Background, first_stopped
-from rmt_pipeline.protocol.errors import Conflict, Corruption, DiskFull, RmtError
+from rmt_pipeline.protocol.errors import Conflict, DiskFull, RmtError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import check_part, suspect
@@ -57,7 +57,7 @@ def make_here(
     not made again; a clean-up removes those that are no longer wanted.
 
     `run` yields the outcome of each job when it ends; `staged` turns an outcome into the staged
-    part, or the error; it may raise Corruption or DiskFull.
+    part, or the error, which it may also raise.
 
     SYSTEM STOP may come between the look at the queue and this. It sets its mark first, then asks
     the jobs whose directories it finds to stop; we make the directory first, then look at the mark.
@@ -108,14 +108,18 @@ def _result(
     replica: Replica, staging: Staging, staged: Callable[[], StagedPart | RmtError]
 ) -> StagedPart | RmtError:
     """The staged part, or the error. Only this part fails when a clean-up has removed its
-    directory, its source has lost a file, or the disk is full.
+    directory, its source has lost a file, the disk is full, or ZooKeeper does not say whether it is
+    still wanted.
     """
     try:
         return staged()
-    except (Corruption, DiskFull) as error:
+    except RmtError as error:
         staging.abandon()
         suspect(replica, error)
         return error
+    except BaseException:
+        staging.abandon()
+        raise
 
 
 def _require_not_stopped(replica: Replica, making: Making[JobT], staging: Staging) -> None:

@@ -70,7 +70,7 @@ from rmt_pipeline.syntax.statements.parse import parse
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.keeper import Create, LivingKeeper, RefusalKind, Refused, SetData
 from rmt_pipeline.zookeeper.paths import TablePaths
-from rmt_pipeline.zookeeper.strays import Stray, give_back, seen_to
+from rmt_pipeline.zookeeper.strays import give_back, seen_to
 from rmt_pipeline.zookeeper.through import CarriedOut, MarkedKeeper
 
 TRIES = 3  # as in the original
@@ -483,7 +483,7 @@ class StatementCarrier:
         """Take the lock of the table for this task. False while another replica has it, whose end
         wakes.
         """
-        lock = Stray(begun.paths.lock(table), mark=begun.host)
+        lock = keeper.strays.marked(begun.paths.lock(table), keeper.session_id)
         try:
             with seen_to(keeper, [lock]):
                 keeper.multi([Create(lock.path, lock.mark.encode(), ephemeral=True)])

@@ -2,6 +2,7 @@
 wrong with one of them is its own affair.
 """
 
+import errno
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.work import carry
 from rmt_pipeline.replica.work.step import PartDone
+from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, SetData
 from tests.support.local_replicas import DirectPeers, Replicas, by_tens
@@ -175,6 +177,40 @@ def test_a_disk_that_fails_for_one_fails_for_it_alone(
     assert "Input/output error" in done["all_7_7_0"].error
     assert [name for name, one in done.items() if one.error] == ["all_7_7_0"]
     assert len(replicas.parts("r2")) == PARTS - 1
+
+
+def test_parts_whose_bytes_the_disk_has_lost_are_fetched_once_more(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sync tells only once that bytes were lost. So what it was about is not published one by one
+    after that, nor by the next try: it would be promised, and gone with the next loss of power.
+    """
+    store, asked = replicas.stores["r2"], list[str]()
+    monkeypatch.setattr(store, "_durable", True)
+
+    def note(together: Sequence[Fetched]) -> Sequence[Fetched]:
+        asked.extend(str(request.part) for request, _ in together)
+        return together
+
+    when_fetched(monkeypatch, note)
+
+    def tells(*_: object) -> None:
+        raise OSError(errno.EIO, "input/output error")
+
+    right = LocalDisk.fsync_trees
+    with monkeypatch.context() as patch:
+
+        def once(disk: LocalDisk, trees: Sequence[tuple[str, Sequence[str]]]) -> None:
+            patch.setattr(LocalDisk, "fsync_trees", right)
+            tells()
+
+        patch.setattr(LocalDisk, "fsync_trees", once)
+        fetch_all(replicas)
+    assert replicas.parts("r2") == []
+    replicas.clock.passed_s += 60
+    fetch_all(replicas)
+    assert replicas.parts("r2") == replicas.parts("r1")
+    assert sorted(asked) == sorted(2 * replicas.parts("r1"))
 
 
 # --- merges ---

@@ -105,6 +105,28 @@ def test_what_was_destroyed_does_not_come_back_with_a_power_loss() -> None:
         assert store.parts() == []
 
 
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "lost"), DiskFull("lost")])
+def test_a_part_whose_bytes_the_disk_has_lost_is_not_published_later(
+    store: PartStore, disk: Disk, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """A sync tells only once that bytes were lost: the next one finds nothing left to write."""
+    staged = [stage_bytes(store, b"one"), stage_bytes(store, b"other")]
+    pairs = list(zip(staged, (PART, PartName.parse("all_2_2_0")), strict=True))
+
+    def tells(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(disk), "fsync_trees", tells)
+        with pytest.raises(type(error)):
+            store.publish_all(pairs)
+    for pair in pairs:
+        with pytest.raises(MissingPart, match="can't be published"):
+            store.publish(*pair)
+    assert store.parts() == []
+    assert store.staged() == []
+
+
 def test_publishing_what_was_swept_is_missing(store: PartStore) -> None:
     staged = stage_bytes(store)
     store.discard(staged)

@@ -60,7 +60,7 @@ def test_each_copy_is_read_once_to_choose_and_once_whole(replicas, monkeypatch):
     reads, read = [], DetachedParts.manifest
 
     def seen(detached, name):
-        reads.append(str(name))
+        reads.append(str(name).removeprefix("attaching_"))
         return read(detached, name)
 
     monkeypatch.setattr(DetachedParts, "manifest", seen)
@@ -161,6 +161,24 @@ def test_rows_that_were_dropped_since_do_not_come_back_with_what_died(replicas, 
     replicas.work_off()
     assert table.attach("1", settings=NOW).parts == ()
     assert rows(replicas) == [(2, 7)]
+
+
+def test_nor_with_what_another_replica_had_a_copy_of_and_died(replicas, monkeypatch):
+    """1. r1 attaches. 2. r2 makes its parts of copies of its own, and dies before it removes these.
+    3. The partition is detached once more, and attached on r2: the old copies have no id any more.
+    """
+    replicas.table("r1").attach("1", settings=NOW)
+    with monkeypatch.context() as dying:
+        dying.setattr(DetachedParts, "remove", Mock(side_effect=Died))
+        with pytest.raises(Died):
+            replicas.work_off("r2")
+    replicas.work_off()
+    clean_up(replicas)
+    replicas.table("r1").drop_partitions(["1"], detach=True, settings=NOW)
+    replicas.work_off()
+    assert len(replicas.table("r2").attach("1", settings=NOW).parts) == 2
+    replicas.work_off()
+    assert rows(replicas, "r1") == rows(replicas, "r2") == ALL
 
 
 @pytest.mark.parametrize("fails", ["remove", "manifest", "died"])
