@@ -21,7 +21,7 @@ SERVERS := $(filter-out $(INSIDE) browser,$(LANES))
 export DAGSTER_DISABLE_TELEMETRY := yes
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo dev test lint format crash simulate mutants machine-mutants fuzz soak soak-jvm soak-partitions quickstart coverage bench lock clean $(LANES:%=test-%)
+.PHONY: help venv demo dev test classes lint format crash simulate mutants machine-mutants fuzz soak soak-jvm soak-partitions quickstart coverage bench lock clean $(LANES:%=test-%)
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,13 +52,17 @@ demo: $(READY) ## a year of flights through Dagster onto two replicas, checked; 
 dev: $(READY) ## ZooKeeper, two servers, Spark and Dagster's UI, until Ctrl-C
 	$(BIN)/rmt up
 
-test: lint ## everything that must hold before a change lands
+test: lint classes ## everything that must hold before a change lands
 	@said=$$(mktemp); trap 'kill -INT $$! 2>/dev/null; wait; rm -f "$$said"' EXIT; trap 'exit 130' INT TERM; \
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(SERVERS:%=tests/%) >"$$said" 2>&1 & \
 	nice -n 10 $(BIN)/python -m pytest -n auto --dist worksteal $(INSIDE:%=tests/%); inside=$$?; \
 	wait $$!; servers=$$?; cat "$$said"; \
 	test $$inside = 0 || echo "Tests in $(INSIDE:%=tests/%) failed: see above" >&2; \
 	test $$inside = 0 && test $$servers = 0
+
+# Half of what a JVM of Spark costs to start is reading its classes: the first run keeps them in .venv.
+classes: $(READY)
+	@$(BIN)/python -m tests.support.spark_classes
 
 $(LANES:%=test-%): test-%: $(READY)
 	$(BIN)/python -m pytest tests/$*

@@ -20,6 +20,7 @@ from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from rmt_pipeline.system import SystemClock
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
 from rmt_pipeline.zookeeper.keeper import Keeper
+from tests.support import spark_classes
 from tests.support.fake_keeper import FakeKeeper, FakeZooKeeper
 from tests.support.lasting import lasting
 from tests.support.time_limit import time_limit
@@ -31,8 +32,9 @@ settings.register_profile(
 settings.load_profile("any machine")
 
 # Tests ask little of the many JVMs that they start: the second compiler would take a third of all
-# processor time for what ends before it pays.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+# processor time for what ends before it pays, and a collector with threads some of it.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+spark_classes.use()
 
 # Nor compile, in each of the hundreds of Pythons that they start, all that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -43,7 +45,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What is imported never becomes garbage: the collector need not look at it all the time.
-gc.set_threshold(20_000, 20, 10)
+gc.set_threshold(100_000, 20, 10)
 
 _chroots = itertools.count()
 
@@ -167,6 +169,8 @@ SHARED = {"site": "tests/dagster/", "two_servers": "tests/", "connect": "tests/s
 """Fixtures that start a great deal once for all tests, and where each is one: whoever needs it runs
 in one process.
 """
+ALONE = ("tests/dagster/test_restarts.py",)
+"""Files that need such a fixture, and take minutes in which they wait: beside the others."""
 
 
 class _ByServers(LoadFileScheduling):
@@ -174,6 +178,8 @@ class _ByServers(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
+        if file in ALONE:
+            return file
         text = (self.config.rootpath / file).read_text()
         return next((name for name in SHARED if _shares(file, text, name)), file)
 
@@ -201,9 +207,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One lane after the other; within a lane the order is random.
 
     Lanes that hold ZooKeeper sessions between tests come last: kazoo's threads draw random numbers,
-    and hypothesis takes these for a test's own. Of these the longest begins, so that the others
-    fill what time it leaves when several processes run them.
+    and hypothesis takes these for a test's own. Of these the longest begins, with its longest file,
+    so that the others fill what time it leaves when several processes run them.
     """
     tests = Path(__file__).parent
     lanes = (*INSIDE, *SERVERS)
-    items.sort(key=lambda item: lanes.index(item.path.relative_to(tests).parts[0]))
+
+    def place(item: pytest.Item) -> tuple[int, bool]:
+        file = item.path.relative_to(tests)
+        return lanes.index(file.parts[0]), f"tests/{file}" not in ALONE
+
+    items.sort(key=place)

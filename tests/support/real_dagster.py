@@ -44,7 +44,9 @@ class RealDagster:
         settings = self.home / "dagster.yaml"
         shipped = settings.read_text()
         settings.write_text(
-            shipped.replace("poll_interval_seconds: 15", "poll_interval_seconds: 1")
+            shipped.replace("poll_interval_seconds: 15", "poll_interval_seconds: 1").replace(
+                "start_timeout_seconds: 180", "start_timeout_seconds: 60"
+            )
         )
         self.instance = dg.DagsterInstance.from_config(str(self.home))
         self._directory = directory
