@@ -31,6 +31,7 @@ from rmt_pipeline.protocol.errors import (
     UserError,
     ZooKeeperUnreachable,
 )
+from rmt_pipeline.protocol.nodes.formats import number_of
 from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.protocol.text import require_node, require_path
@@ -508,7 +509,7 @@ class ServerContext:
                 f"there is no replica {engine.replica} at {engine.zookeeper_path} to attach, or "
                 "only what an interrupted DROP has left of it: CREATE TABLE makes one"
             )
-        applied = int(version[0] or b"0")
+        applied = number_of(version[0])
         for name in creations or ():  # the catalog finds the table's directory by it
             definition = definition.with_creation(name)
         self.catalog.add(at_version(self.keeper(), table, definition, applied))

@@ -644,10 +644,31 @@ class Table(Partitions):
         self, settings: Mapping[str, Any] | QuerySettings | None = None
     ) -> "pyarrow.dataset.Dataset":
         """The active parts as a pyarrow Dataset with the table's schema. Raises as `snapshot`."""
-        from rmt_pipeline.compute.read.parts import dataset_of  # noqa: PLC0415
+        with self.snapshot(settings) as snapshot:
+            return self._dataset_of(snapshot)
+
+    @contextmanager
+    def reading(
+        self, settings: Mapping[str, Any] | QuerySettings | None = None
+    ) -> Iterator["pyarrow.dataset.Dataset"]:
+        """The same, to be read within the block: its files stay as long, and an error by bytes that
+        went bad since they were looked at is Corruption, and they are fetched again. So is, at the
+        end of the block, what was read of a file that was written to meanwhile.
+        """
+        import pyarrow as pa  # noqa: PLC0415
 
         with self.snapshot(settings) as snapshot:
-            return dataset_of(self.store, snapshot.parts, self.definition)
+            try:
+                yield self._dataset_of(snapshot)
+            except (OSError, pa.ArrowException) as error:
+                self.require_whole(snapshot, str(error))
+                raise
+            self.require_whole(snapshot)
+
+    def _dataset_of(self, snapshot: Snapshot) -> "pyarrow.dataset.Dataset":
+        from rmt_pipeline.compute.read.parts import dataset_of  # noqa: PLC0415
+
+        return dataset_of(self.store, snapshot.parts, self.definition)
 
     def spark(
         self, session: Any, settings: Mapping[str, Any] | QuerySettings | None = None

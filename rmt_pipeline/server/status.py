@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 from rmt_pipeline.exchange.guard import Admits, guarded
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.events import ProfileEvent
+from rmt_pipeline.protocol.nodes.formats import number_of
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.readable import readable_parts
 from rmt_pipeline.replica.replica import Replica
@@ -207,13 +208,13 @@ def _asked(keeper: Keeper, replicas: Sequence[Replica]) -> list[_Sizes]:
             parts=None if part is None else part.children_count,
             log_lag=None
             if log is None or pointer is None
-            else max(0, log.next_sequence - int(pointer[0] or b"0")),
+            else max(0, log.next_sequence - number_of(pointer[0])),
             oldest_entry_s=max(
                 0.0,
                 replica.clock.now_s()
                 - born_ms.get(replica.paths.queue, replica.clock.now_s() * 1000) / 1000,
             ),
-            lost_parts=None if count is None else int(count[0] or b"0"),
+            lost_parts=None if count is None else number_of(count[0]),
             awaiting_quorum=None
             if beside is None
             else beside.children_count + (one is not None),

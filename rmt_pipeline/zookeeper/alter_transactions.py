@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.alter.history import AlterRecord
+from rmt_pipeline.protocol.nodes.formats import number_of
 from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Keeper, Op, SetData, Stat
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths, log_entry_name
 from rmt_pipeline.zookeeper.snapshot import gone
@@ -54,7 +55,7 @@ def alter_versions(keeper: Keeper, table: TablePaths, replica: ReplicaPaths) -> 
         columns=columns[1].version,
         alters=None if alters is None else alters[1].version,
         mutations=mutations[1].version,
-        applied=int(applied[0] or b"0"),
+        applied=number_of(applied[0]),
     )
 
 

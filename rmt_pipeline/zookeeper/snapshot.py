@@ -13,7 +13,7 @@ from rmt_pipeline.protocol.errors import Corruption, ReplicaDropped
 from rmt_pipeline.protocol.log.codec import decode
 from rmt_pipeline.protocol.log.entry import LogEntry
 from rmt_pipeline.protocol.mutations import FinishedMutations
-from rmt_pipeline.protocol.nodes.formats import QuorumStatus
+from rmt_pipeline.protocol.nodes.formats import QuorumStatus, number_of
 from rmt_pipeline.protocol.nodes.records import Claim
 from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.name import PartName
@@ -418,7 +418,7 @@ def entries_to_come(
     twice, but never not at all.
     """
     pointer, _ = keeper.get(replica.log_pointer)
-    first = log_entry_name(int(pointer or b"0"))
+    first = log_entry_name(number_of(pointer))
     names = [table.log_entry(name) for name in keeper.children(table.log) if name >= first]
     logged = [decode(read[0]) for read in keeper.get_many(names) if read is not None]
     return [*logged, *queued_entries(keeper, replica, known).values()]

@@ -26,6 +26,11 @@ VARINT_BYTES_MAX = 9
 PART_HEADER = b"part header format version: 1\n"
 
 
+def number_of(data: bytes) -> int:
+    """The number in a node such as `log_pointer`: 0 in one that is empty, as it was created."""
+    return int(data or b"0")
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaAddress:
     """The address of a replica (`R/host`, §0.4.8). `port` is that of the part exchange."""

@@ -18,6 +18,7 @@ from rmt_pipeline.protocol.alter.texts import definition_of_texts
 from rmt_pipeline.protocol.errors import Corruption, OutcomeUnknown, ReplicaRetired, RmtError
 from rmt_pipeline.protocol.log.entry import AlterMetadata, LogEntry, MutatePart, sources_of
 from rmt_pipeline.protocol.mutations import Mutations
+from rmt_pipeline.protocol.nodes.formats import number_of
 from rmt_pipeline.protocol.queue.state import Lane
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.protocol.table import TableDefinition
@@ -73,7 +74,7 @@ def apply_alter_metadata(replica: Replica, node: str, entry: AlterMetadata) -> N
     Raises MetadataMismatch if the entry changes what can't be altered, DiskFull.
     """
     [read] = replica.keeper.get_many([replica.paths.metadata_version])
-    applied = 0 if read is None else int(read[0] or b"0")
+    applied = 0 if read is None else number_of(read[0])
     if entry.alter_version < applied:  # a clone jumped over it
         finish_entries(replica, {node: entry})
         return

@@ -18,6 +18,7 @@ from rmt_pipeline.protocol.log.entry import (
     drop_range_of,
     parts_brought,
 )
+from rmt_pipeline.protocol.nodes.formats import number_of
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet, contained_in
 from rmt_pipeline.replica.quorum import read_quorums
@@ -159,7 +160,7 @@ def _choose_source(replica: Replica) -> _Source:
         lost, pointer = keeper.get_many([paths.is_lost, paths.log_pointer])
         if lost is None or pointer is None or queue is None or lost[0] == b"1":
             continue
-        lag = log.next_sequence - int(pointer[0] or b"0") + len(queue)
+        lag = log.next_sequence - number_of(pointer[0]) + len(queue)
         sources.append(_Source(paths, lost[1].version, lag, tuple(creations or ())))
     if not sources:
         raise AllReplicasLost(
@@ -240,7 +241,7 @@ def _copy_pointer(replica: Replica, source: _Source) -> tuple[list[str], int]:
             ):
                 continue
             raise _changed(source) from refused
-        return nodes, int(pointer or b"0")
+        return nodes, number_of(pointer)
     raise _changed(source)
 
 

@@ -50,7 +50,7 @@ from rmt_pipeline.protocol.inserts.ids import block_id
 from rmt_pipeline.protocol.inserts.rows import Moved
 from rmt_pipeline.protocol.log.codec import decode, encode
 from rmt_pipeline.protocol.log.entry import AlterMetadata, GetPart
-from rmt_pipeline.protocol.nodes.formats import PartHeader
+from rmt_pipeline.protocol.nodes.formats import PartHeader, number_of
 from rmt_pipeline.protocol.nodes.records import UNKNOWN_BLOCK, Announced, Restoring
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
@@ -643,7 +643,7 @@ class _Structure(NamedTuple):
 def _applied(keeper: Keeper, paths: ReplicaPaths) -> _Structure:
     reads = keeper.get_many([paths.metadata_version, paths.metadata, paths.columns])
     version, metadata, columns = [b"" if read is None else read[0] for read in reads]
-    return _Structure(int(version or b"0"), metadata, columns)
+    return _Structure(number_of(version), metadata, columns)
 
 
 def _log_parts(

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from rmt_pipeline.protocol.errors import ReplicaDropped, ReplicaIsAlreadyActive
-from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
+from rmt_pipeline.protocol.nodes.formats import ReplicaAddress, number_of
 from rmt_pipeline.replica.alter.apply import take_up
 from rmt_pipeline.replica.life.clone import (
     Cloned,
@@ -92,7 +92,7 @@ def _check_exists(replica: Replica) -> None:
         )
     _adopt_creation(replica, host[1].version)
     # older versions of the product had none
-    applied = 0 if version is None else int(version[0] or b"0")
+    applied = 0 if version is None else number_of(version[0])
     known = replica.definition.metadata_version
     if known < applied:  # the catalog is older: it is from a backup
         replica.definition = take_up(

@@ -33,7 +33,7 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.log.entry import LogEntry, describe_entry, drop_range_of
 from rmt_pipeline.protocol.nodes.columns import parse_columns
-from rmt_pipeline.protocol.nodes.formats import PartHeader, ReplicaAddress
+from rmt_pipeline.protocol.nodes.formats import PartHeader, ReplicaAddress, number_of
 from rmt_pipeline.protocol.nodes.metadata import (
     metadata_differences,
     metadata_of,
@@ -340,7 +340,7 @@ class _Work:
         pointers = keeper.get_many([one.log_pointer for one in paths])
         queues = keeper.children_many([one.queue for one in paths])
         known = [
-            (int(pointer[0] or b"0"), -len(queue), one)
+            (number_of(pointer[0]), -len(queue), one)
             for one, pointer, queue in zip(paths, pointers, queues, strict=True)
             if pointer is not None and queue is not None
         ]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import Unavailable
-from rmt_pipeline.protocol.nodes.formats import PartHeader
+from rmt_pipeline.protocol.nodes.formats import PartHeader, number_of
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.replica import Replica
@@ -69,7 +69,7 @@ def _behind(replica: Replica, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(
         name
         for name, pointer, queue in zip(names, pointers, queues, strict=True)
-        if queue or pointer is None or int(pointer[0] or b"0") < log.next_sequence
+        if queue or pointer is None or number_of(pointer[0]) < log.next_sequence
     )
 
 

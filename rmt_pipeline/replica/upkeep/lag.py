@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from rmt_pipeline.protocol.log.entry import AttachPart, GetPart
+from rmt_pipeline.protocol.nodes.formats import number_of
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.keeper import Refused
 from rmt_pipeline.zookeeper.paths import sequence_number
@@ -24,7 +25,7 @@ def lag_of(replica: Replica) -> Lag:
     """Return how far this replica is behind now, which takes a few reads. Raises ReplicaDropped."""
     keeper, now_s = replica.keeper, replica.clock.now_s()
     try:
-        pointer = int(keeper.get(replica.paths.log_pointer)[0] or b"0")
+        pointer = number_of(keeper.get(replica.paths.log_pointer)[0])
         names = keeper.children(replica.table.log)
     except Refused as refused:
         raise gone(replica.paths) from refused

@@ -34,6 +34,7 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import GetPart, LogEntry, ReplaceRange, sources_of
+from rmt_pipeline.protocol.nodes.formats import number_of
 from rmt_pipeline.protocol.nodes.records import Claim, LostPart
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.queue.facts import Facts, Run
@@ -261,7 +262,7 @@ def _ops(replica: Replica, part: PartName, seen: _Seen) -> Sequence[Op]:
     forgotten = what_to_forget(replica, [part], are_lost=True)
     return [
         *seen.guards,
-        SetData(table.lost_part_count, str(int(count or b"0") + 1).encode(), stat.version),
+        SetData(table.lost_part_count, str(number_of(count) + 1).encode(), stat.version),
         *parent,
         noted,
         *(op for some in forgotten for op in some),

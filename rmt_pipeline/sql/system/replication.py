@@ -21,6 +21,7 @@ from rmt_pipeline.protocol.log.entry import (
     result_of,
     sources_of,
 )
+from rmt_pipeline.protocol.nodes.formats import number_of
 from rmt_pipeline.protocol.nodes.records import Attempts
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
@@ -133,7 +134,7 @@ def _replica_row(replica: Replica) -> tuple[object, ...]:
         table.lost_part_count,
     ]
     reads = keeper.get_many(nodes)
-    version, pointer, lost = (int(read[0] or b"0") if read is not None else 0 for read in reads)
+    version, pointer, lost = (number_of(read[0]) if read is not None else 0 for read in reads)
     pulled_ms = 0 if reads[1] is None else reads[1][1].modified_ms
     log = keeper.children(table.log)
     is_active = living.get(replica.name, False)

@@ -88,6 +88,31 @@ def test_no_flipped_byte_is_answered_and_each_is_healed(replicas):
         assert read(replicas) == list(VALUES)
 
 
+@pytest.mark.parametrize(
+    "is_late", [False, True], ids=["before it is read", "while it is read"]
+)
+def test_what_goes_bad_within_a_block_that_reads_is_told_and_healed(replicas, is_late):
+    table, found = replicas.table("r2"), list[int]()
+
+    def read_in_a_block(at: int) -> None:
+        with table.reading(AT_ONCE) as dataset:
+            if not is_late:
+                flip(data_file(replicas), at)
+            found.extend(dataset.to_table().column("n").to_pylist())
+            if is_late:
+                flip(data_file(replicas), at)
+
+    for at in positions(data_file(replicas))[::8]:
+        settle()
+        with pytest.raises(Corruption, match="it is fetched again from another replica"):
+            read_in_a_block(at)
+        replicas.work_off()
+    with table.reading() as dataset:
+        assert sorted(dataset.to_table().column("n").to_pylist()) == [*VALUES]
+    with pytest.raises(OSError, match="of the block itself"), table.reading():
+        raise OSError("of the block itself")
+
+
 def test_who_waits_gets_the_answer_once_the_part_is_here(replicas, monkeypatch):
     def sleep_s(clock: StillClock, seconds: float) -> None:
         clock.passed_s += seconds
