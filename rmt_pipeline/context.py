@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from rmt_pipeline.exchange.connections import Connections
     from rmt_pipeline.exchange.slots import FetchSlots
     from rmt_pipeline.protocol.refusal import ReadOnlyReason
-    from rmt_pipeline.replica.life.restore import Restored
+    from rmt_pipeline.replica.life.restoring import Restored
     from rmt_pipeline.replica.replica import Replica
     from rmt_pipeline.store.frozen import FrozenParts, Shadow
     from rmt_pipeline.store.part_store import PartStore

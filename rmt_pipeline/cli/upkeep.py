@@ -11,7 +11,7 @@ from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import RmtError, UserError, ZooKeeperUnreachable
 from rmt_pipeline.protocol.retention import HYSTERESIS
 from rmt_pipeline.replica.assign.explain import ExplainedRange, explain_merges
-from rmt_pipeline.replica.life.restore import NothingToRestore
+from rmt_pipeline.replica.life.restoring import NothingToRestore
 from rmt_pipeline.replica.upkeep.clean_up import CleanUpPlan, carry_out, plan_clean_up
 from rmt_pipeline.sql.run.databases import restore_lost
 from rmt_pipeline.table import Table

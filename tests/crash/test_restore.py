@@ -18,8 +18,10 @@ import pytest
 from rmt_pipeline.protocol.errors import Conflict, OutcomeUnknown, ReplicaRetired, RmtError
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.life import announce as announce_module
+from rmt_pipeline.replica.life import latecomer, opening, restoring
 from rmt_pipeline.replica.life import restore as restore_module
-from rmt_pipeline.replica.life.restore import NothingToRestore, restore
+from rmt_pipeline.replica.life.restore import restore
+from rmt_pipeline.replica.life.restoring import NothingToRestore
 from rmt_pipeline.store.marks import Marks
 from rmt_pipeline.zookeeper.keeper import Check, Op, Refused
 from tests.support.fake_keeper import FakeKeeper
@@ -27,6 +29,7 @@ from tests.support.interleave import interleave
 from tests.support.mortal_disk import Died
 from tests.support.restoring import Disaster, restore_until_open
 
+STEPS = [restore_module, announce_module, opening, latecomer, restoring]
 EFFECTS_MAX = 200
 EVERY_PAIR = 1 if os.environ.get("RMT_CRASH_EVERY") == "1" else 5
 ROWS = Counter([1, 2, 3, 4, 5, 5])
@@ -211,7 +214,7 @@ def test_two_or_three_at_once(tmp_path, seed):
 
         return action
 
-    interleave(seed, [restore_module, announce_module], *map(doing, names))
+    interleave(seed, STEPS, *map(doing, names))
     all_is_well(disaster, names, f"seed {seed}")
 
 
@@ -229,7 +232,7 @@ def test_two_processes_restore_one_replica(tmp_path, seed):
 
         return action
 
-    interleave(seed, [restore_module, announce_module], doing(first), doing(second))
+    interleave(seed, STEPS, doing(first), doing(second))
     all_is_well(disaster, names, f"seed {seed}")
 
 
@@ -258,7 +261,7 @@ def test_a_late_request_of_a_dead_process_changes_nothing_of_the_open_table(tmp_
 
 
 def without_waiting(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(restore_module, "_awaited", lambda *_: ())
+    patch.setattr(restore_module, "awaited", lambda *_: ())
 
 
 def numbers_from_zero(patch: pytest.MonkeyPatch) -> None:
@@ -267,13 +270,13 @@ def numbers_from_zero(patch: pytest.MonkeyPatch) -> None:
 
 def parts_of_one_disk(patch: pytest.MonkeyPatch) -> None:
     """What is in the log is what the first replica has."""
-    right = restore_module.unite
+    right = opening.unite
     wrong = lambda held, *more: right({"r1": held["r1"]}, *more)  # noqa: E731
-    patch.setattr(restore_module, "unite", wrong)
+    patch.setattr(opening, "unite", wrong)
 
 
 def nothing_in_the_log(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(restore_module, "_log_parts", lambda *_: 0)
+    patch.setattr(opening, "_log_parts", lambda *_: 0)
 
 
 def unguarded(patch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from rmt_pipeline.catalog.replicated import replicated_database
-from rmt_pipeline.replica.life.restore import NothingToRestore
+from rmt_pipeline.replica.life.restoring import NothingToRestore
 from rmt_pipeline.sql.run.databases import restore_lost
 from rmt_pipeline.zookeeper.keeper import Refused
 from tests.crash.test_replicated_database import OTHER, TABLE, columns, everywhere, with_both

@@ -551,7 +551,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "restore: who joins does not ask again whether the table is being restored",
-        f"{REPLICA}/life/restore.py",
+        f"{REPLICA}/life/latecomer.py",
         "Check(table.replicas, stat.version), *absent(table.restoring)]",
         "Check(table.replicas, stat.version)]",
         "tests/unit/replica/life/test_restore_at_once.py"
@@ -575,7 +575,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "restore: ids name a block that went with a dropped replica",
-        f"{REPLICA}/life/restore.py",
+        f"{REPLICA}/life/opening.py",
         "    if moved:\n",
         "    if moved and False:\n",
         "tests/unit/replica/life/test_restore_dead_tries.py"
@@ -583,7 +583,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "restore: dead tries are given up before their records are mended",
-        f"{REPLICA}/life/restore.py",
+        f"{REPLICA}/life/opening.py",
         "    forget_tries(replica, united, inserts)  # after a crash the same is decided again\n"
         "    _give_up(keeper, table, united)\n",
         "    _give_up(keeper, table, united)\n    forget_tries(replica, united, inserts)\n",
@@ -592,7 +592,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "restore: the record of an insert has rows of tries that were given up",
-        f"{REPLICA}/life/restore.py",
+        f"{REPLICA}/life/opening.py",
         "    forget_tries(replica, united, inserts)  # after",
         "    # after",
         "tests/unit/replica/life/test_restore_dead_tries.py",
@@ -639,21 +639,21 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "restore: what was given up for a replica that is gone stays given up",
-        f"{REPLICA}/life/restore.py",
+        f"{REPLICA}/life/opening.py",
         "if said[name].given_up_among not in ((), among)]",
         "if said[name].given_up_among is None]",
         GIVEN_UP,
     ),
     LineMutant(
         "restore: what a dead process has logged for a replica that is gone is copied",
-        f"{REPLICA}/life/restore.py",
+        f"{REPLICA}/life/opening.py",
         "        part not in united.parts or entry.source_replica not in names\n",
         "        part in () and entry.source_replica not in names\n",
         GIVEN_UP,
     ),
     LineMutant(
         "restore: blocks that nobody has are known",
-        f"{REPLICA}/life/restore.py",
+        f"{REPLICA}/life/opening.py",
         "    _forget_unheld(replica, united, held)\n",
         "",
         GIVEN_UP,
@@ -729,14 +729,14 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "restore: who joins has the number of an ALTER that the table never had",
-        f"{REPLICA}/life/restore.py",
+        f"{REPLICA}/life/latecomer.py",
         "replace(now, metadata_version=there.metadata_version, history=there.history)",
         "now",
         "tests/unit/replica/life/test_restore_late.py",
     ),
     LineMutant(
         "restore: who joins sets aside what another one of its replica brought",
-        f"{REPLICA}/life/restore.py",
+        f"{REPLICA}/life/latecomer.py",
         "        replica.session.exists(replica.table.restoring_lock)\n",
         "        pass\n",
         "tests/unit/replica/life/test_restore_late.py"

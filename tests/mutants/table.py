@@ -6,7 +6,7 @@ from rmt_pipeline.protocol.inserts.interpret import Committed, NotCommitted
 from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.replica import publish, pull_log
 from rmt_pipeline.replica.insert import quorum as insert_quorum
-from rmt_pipeline.replica.life import restore
+from rmt_pipeline.replica.life import opening, restore
 from rmt_pipeline.replica.mutations import mutations
 from rmt_pipeline.replica.partitions import from_table, swap, undo
 from rmt_pipeline.replica.upkeep import clean_up
@@ -141,7 +141,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "restore: what one replica has mutated is given up",
-        plants.instead(restore, "unite", plants.unite_without_mutated_parts),
+        plants.instead(opening, "unite", plants.unite_without_mutated_parts),
         story="zookeeper_loses_a_table_that_one_replica_has_mutated",
         first_by="what_was_changed_stays_so",
     ),

@@ -13,7 +13,8 @@ from contextlib import suppress
 
 from rmt_pipeline.protocol.inserts import ids
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.replica.life.restore import NothingToRestore, restore
+from rmt_pipeline.replica.life.restore import restore
+from rmt_pipeline.replica.life.restoring import NothingToRestore
 from rmt_pipeline.replica.readable import note_active
 from rmt_pipeline.replica.replica import Memory, Replica
 from rmt_pipeline.replica.upkeep.rewound import remember_log, remember_replicas

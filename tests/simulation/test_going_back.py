@@ -7,7 +7,8 @@ import pytest
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import ReplicaDropped
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
-from rmt_pipeline.replica.life.restore import NothingToRestore, restore
+from rmt_pipeline.replica.life.restore import restore
+from rmt_pipeline.replica.life.restoring import NothingToRestore
 from rmt_pipeline.replica.life.start import start
 from rmt_pipeline.replica.readable import note_active
 from rmt_pipeline.replica.replica import Replica

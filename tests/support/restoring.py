@@ -11,7 +11,8 @@ from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.replica.life.restore import NothingToRestore, Restored, restore
+from rmt_pipeline.replica.life.restore import restore
+from rmt_pipeline.replica.life.restoring import NothingToRestore, Restored
 from rmt_pipeline.replica.life.start import Started, start
 from rmt_pipeline.replica.readable import note_active
 from rmt_pipeline.replica.replica import Memory, Replica

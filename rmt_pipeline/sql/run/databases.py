@@ -40,7 +40,7 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.nodes.tasks import TableRecord, Task
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.protocol.text import require_node, require_path
-from rmt_pipeline.replica.life.restore import NothingToRestore
+from rmt_pipeline.replica.life.restoring import NothingToRestore
 from rmt_pipeline.sql.define.show_create import create_query
 from rmt_pipeline.sql.formats.rows import Columns, Done, Result
 from rmt_pipeline.sql.run.context import SessionContext

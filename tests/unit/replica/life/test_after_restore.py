@@ -36,7 +36,8 @@ from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.life import announce
 from rmt_pipeline.replica.life.drop import delete_tree
-from rmt_pipeline.replica.life.restore import NothingToRestore, restore
+from rmt_pipeline.replica.life.restore import restore
+from rmt_pipeline.replica.life.restoring import NothingToRestore
 from rmt_pipeline.replica.life.start import activate, start
 from rmt_pipeline.replica.mutations.mutations import (
     create_mutation,

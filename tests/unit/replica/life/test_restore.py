@@ -22,10 +22,12 @@ from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.alter.request import request_alter
 from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.life import opening
 from rmt_pipeline.replica.life import restore as restore_module
 from rmt_pipeline.replica.life.create import create_replica
 from rmt_pipeline.replica.life.drop import drop_dead_replica, drop_replica
-from rmt_pipeline.replica.life.restore import NothingToRestore, restore
+from rmt_pipeline.replica.life.restore import restore
+from rmt_pipeline.replica.life.restoring import NothingToRestore
 from rmt_pipeline.replica.life.start import start
 from rmt_pipeline.replica.partitions.detached import why_kept
 from rmt_pipeline.replica.replica import Memory, Replica
@@ -392,7 +394,7 @@ def test_blocks_that_no_part_has_are_those_of_the_part_itself(
     """And none beside it: what is inserted again must not be what is there, nor be doubled."""
     parts = [PartName("all", first, last, 0) for first, last in others]
     parts.append(PartName("b", 0, 9, 0))
-    found = list(restore_module._not_in(parts, PartName("all", own[0], own[1], 0)))
+    found = list(opening._not_in(parts, PartName("all", own[0], own[1], 0)))
     blocks = [block for one in found for block in range(one.block_min, one.block_max + 1)]
     held = {block for first, last in others for block in range(first, last + 1)}
     assert blocks == [block for block in range(own[0], own[1] + 1) if block not in held]

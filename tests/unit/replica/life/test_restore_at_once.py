@@ -13,9 +13,10 @@ from rmt_pipeline.protocol.errors import Conflict, RmtError
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.replica.life import restore as restoring_module
+from rmt_pipeline.replica.life import opening
 from rmt_pipeline.replica.life.drop import drop_dead_replica
-from rmt_pipeline.replica.life.restore import NothingToRestore, restore
+from rmt_pipeline.replica.life.restore import restore
+from rmt_pipeline.replica.life.restoring import NothingToRestore
 from rmt_pipeline.replica.life.start import start
 from rmt_pipeline.replica.replica import Replica, UpdateDefinition
 from rmt_pipeline.replica.upkeep.rewound import BeingRestored, TableIsLost, require_promises
@@ -94,7 +95,7 @@ def test_a_table_is_not_opened_while_somebody_has_yet_to_say_what_he_has(
         two.wipe()
         assert two.restore("r1").waits_for == ("r2",)
         with pytest.raises(Conflict):
-            restoring_module._open_locked(two["r1"])
+            opening._open_locked(two["r1"])
         assert two["r1"].session.exists(TablePaths(ROOT).restoring) is not None
 
 

@@ -11,9 +11,9 @@ import pytest
 from rmt_pipeline.protocol.errors import MissingPart
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import optimize_partition
-from rmt_pipeline.replica.life import restore
+from rmt_pipeline.replica.life import opening
 from rmt_pipeline.replica.life.drop import drop_dead_replica
-from rmt_pipeline.replica.life.restore import NothingToRestore
+from rmt_pipeline.replica.life.restoring import NothingToRestore
 from rmt_pipeline.zookeeper.keeper import Create, Delete
 from tests.support.between_requests import BeforeRequest
 from tests.support.fake_keeper import FakeZooKeeper
@@ -298,14 +298,14 @@ def test_what_stays_of_two_tries_is_what_is_forgotten_when_it_is_dropped(
 
 def restore_until(two, name, step):
     """The process that restores this replica dies right after this step."""
-    done = getattr(restore, step)
+    done = getattr(opening, step)
 
     def dies(*args):
         done(*args)
         raise Dies
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(restore, step, dies)
+        patch.setattr(opening, step, dies)
         with pytest.raises(Dies):
             two.restore(name)
 
@@ -410,11 +410,11 @@ def test_an_id_that_goes_while_it_is_read_names_nothing(two):
     """The server of another replica forgets old ones at that moment."""
     two.insert("r1", 1)
     replica = two["r1"]
-    assert len(list(restore._named(replica, {}))) == 2, "its id, and its record"
+    assert len(list(opening._named(replica, {}))) == 2, "its id, and its record"
     [name] = replica.keeper.children(replica.table.blocks)
 
     def goes():
         two.zookeeper.connect().multi([Delete(replica.table.block(name))])
 
     replica.keeper.session = BeforeRequest(replica.keeper.session, 1, goes)
-    assert len(list(restore._named(replica, {}))) == 1
+    assert len(list(opening._named(replica, {}))) == 1

@@ -14,7 +14,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.alter.request import request_alter
-from rmt_pipeline.replica.life import restore as restore_module
+from rmt_pipeline.replica.life import latecomer
 from rmt_pipeline.replica.life.drop import drop_dead_replica
 from rmt_pipeline.replica.life.restore import restore
 from rmt_pipeline.system import EventWaker
@@ -86,7 +86,7 @@ def test_who_stood_still_while_another_one_joined_sets_nothing_aside(
     joins; its server clones, and takes an insert. 3. The first one goes on: of the parts that it
     finds now, nobody else may have the rows.
     """
-    first, set_aside = two.connect("r2"), restore_module._set_aside
+    first, set_aside = two.connect("r2"), latecomer._set_aside
 
     def late(*what: Any) -> Iterator[tuple[PartName, str]]:
         monkeypatch.undo()
@@ -96,7 +96,7 @@ def test_who_stood_still_while_another_one_joined_sets_nothing_aside(
         two.insert("r2", 3)
         return set_aside(*what)
 
-    monkeypatch.setattr(restore_module, "_set_aside", late)
+    monkeypatch.setattr(latecomer, "_set_aside", late)
     with pytest.raises(ReplicaRetired):
         restore(first, b"r2")
     two.work_off()

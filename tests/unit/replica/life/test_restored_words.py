@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from rmt_pipeline.replica.life.restore import Restored
+from rmt_pipeline.replica.life.restoring import Restored
 
 
 def test_who_restores_is_told_all_that_came_of_it():
