@@ -9,13 +9,12 @@ import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
-from rmt_pipeline.protocol.city_hash import city_hash_of, city_hash_of_two
 from rmt_pipeline.protocol.errors import BadValue, UserError
 from rmt_pipeline.system import uninterrupted
+from rmt_pipeline.translate import in_python
 from rmt_pipeline.types.escapes import duckdb_text
 
 with uninterrupted():  # a Ctrl-C during this import would end the process with a core dump
@@ -23,8 +22,6 @@ with uninterrupted():  # a Ctrl-C during this import would end the process with 
 
 MEMORY_BYTES = 512 * 1024 * 1024
 THREADS = 2
-CITY_HASH, CITY_HASH_OF_TWO = "rmt_city_hash", "rmt_city_hash_of_two"
-BITS_OF_DOUBLE, BITS_OF_FLOAT = "rmt_bits_of_double", "rmt_bits_of_float"
 SLEEP, SLEEP_EACH_ROW = "rmt_sleep", "rmt_sleep_each_row"
 SLEEP_MAX_S = 3  # per block of rows, as in the original
 
@@ -89,13 +86,7 @@ def open_connection(
     }
     for name, value in settings.items():
         connection.execute(f"SET {name} = {value}")
-    for name, function, types in (
-        (CITY_HASH, _city_hash, ["BLOB"]),
-        (CITY_HASH_OF_TWO, _city_hash_of_two, ["UBIGINT", "UBIGINT"]),
-        (BITS_OF_DOUBLE, _bits_of_float, ["DOUBLE"]),
-        (BITS_OF_FLOAT, _bits_of_float, ["FLOAT"]),
-    ):
-        connection.create_function(name, function, types, "UBIGINT", type="arrow")
+    in_python.register(connection)
     for name, sleep in ((SLEEP, _sleep), (SLEEP_EACH_ROW, _sleep_each_row)):
         connection.create_function(
             name, sleep, ["DOUBLE"], "UTINYINT", type="arrow", side_effects=True
@@ -118,44 +109,6 @@ def _sleep_each_row(seconds: pa.ChunkedArray) -> pa.Array:
         )
     time.sleep(whole)
     return pa.repeat(pa.scalar(0, pa.uint8()), len(seconds))
-
-
-def _city_hash(texts: pa.ChunkedArray) -> pa.Array:
-    """Hash texts of one length at once."""
-    import numpy as np  # noqa: PLC0415  start-up: most queries do without
-
-    array = pa.concat_arrays(texts.chunks).cast(pa.large_binary()) if texts.num_chunks else None
-    if array is None:
-        return pa.array([], pa.uint64())
-    offsets = np.frombuffer(array.buffers()[1], np.int64, len(array) + 1, array.offset * 8)
-    data = np.frombuffer(array.buffers()[2] or b"", np.uint8)
-    lengths = np.diff(offsets)
-    hashes = np.empty(len(array), np.uint64)
-    for size in np.unique(lengths).tolist():
-        rows = np.flatnonzero(lengths == size)
-        starts = offsets[rows]
-
-        def word(at: int, count: int, starts: Any = starts) -> Any:
-            found = np.zeros(len(starts), np.uint64)
-            for place in range(count):
-                found |= data[starts + (at + place)].astype(np.uint64) << np.uint64(8 * place)
-            return found
-
-        hashes[rows] = city_hash_of(word, size)
-    return pa.array(hashes, mask=np.asarray(array.is_null()) if array.null_count else None)
-
-
-def _city_hash_of_two(low: pa.ChunkedArray, high: pa.ChunkedArray) -> pa.Array:
-    import numpy as np  # noqa: PLC0415  start-up: as above
-
-    missing = np.asarray(low.is_null()) | np.asarray(high.is_null())
-    both = (np.asarray(each.fill_null(0)) for each in (low, high))
-    return pa.array(city_hash_of_two(*both), mask=missing)
-
-
-def _bits_of_float(numbers: pa.ChunkedArray) -> pa.Array:
-    kind = pa.uint64() if numbers.type == pa.float64() else pa.uint32()
-    return pa.concat_arrays([each.view(kind) for each in numbers.chunks]).cast(pa.uint64())
 
 
 def thread_connection() -> duckdb.DuckDBPyConnection:

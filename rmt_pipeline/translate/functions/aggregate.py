@@ -55,6 +55,7 @@ from rmt_pipeline.translate.functions.aggregate_call import (
 )
 from rmt_pipeline.translate.functions.arithmetic import as_number
 from rmt_pipeline.translate.functions.array import reduced
+from rmt_pipeline.translate.functions.chains import sequence, window_funnel
 from rmt_pipeline.translate.functions.collected import (
     for_each,
     group_array_insert_at,
@@ -445,6 +446,7 @@ def _aggregates() -> dict[str, Aggregate]:
         Aggregate("max", _extreme("max"), 1, 1),
         *(Aggregate(name, _any("first"), 1, 1) for name in ("any", "any_value", "first_value")),
         *(Aggregate(name, _any("last"), 1, 1) for name in ("anyLast", "last_value")),
+        Aggregate("anyHeavy", _any("mode"), 1, 1, differs="the most frequent value"),
         Aggregate("argMin", _arg_extreme("arg_min"), 2, 2),
         Aggregate("argMax", _arg_extreme("arg_max"), 2, 2),
         Aggregate("uniqExact", _uniq, 1, MANY),
@@ -458,6 +460,9 @@ def _aggregates() -> dict[str, Aggregate]:
         ),
         Aggregate("groupArrayInsertAt", group_array_insert_at, 2, 2),
         Aggregate("retention", retention, 1, MANY),
+        Aggregate("windowFunnel", window_funnel, 1, MANY),
+        Aggregate("sequenceMatch", sequence(count=False), 1, MANY),
+        Aggregate("sequenceCount", sequence(count=True), 1, MANY),
         Aggregate("uniqUpTo", _uniq_up_to, 1, MANY),
         Aggregate("topK", _top, 1, 1, differs="approximates too, in its own way"),
         Aggregate("quantile", _quantile, 1, 1, differs=approximate),
@@ -502,6 +507,20 @@ _BY_LOWER = {
     name.lower(): name
     for name in ("count", "sum", "avg", "min", "max", "any_value", "corr", "first_value")
 } | {"last_value": "last_value", "median": "median", "std": "stddevPop", "variance": "varSamp"}
+
+
+def running_accumulate(arguments: list[Typed]) -> Typed:
+    """`runningAccumulate(state)`: what the states of this row and of all before it make together.
+    Raises TypeProblem.
+    """
+    kind = arguments[0].type
+    if kind.family != "AggregateFunction":
+        raise TypeProblem(f"runningAccumulate takes a state, not {kind.text}")
+    over = " OVER (ROWS UNBOUNDED PRECEDING)"
+    call = AggregateCall("runningAccumulate", arguments, [], over=over)
+    return build_merge(kind.names[0], _BUILDS, call)
+
+
 _COMBINATORS = ("Distinct", "OrNull", "OrDefault", "If", "State", "Merge", "Array", "ForEach")
 
 

@@ -1,8 +1,10 @@
-"""Strings to digits and back: hex, bin, base64, codes of characters."""
+"""Strings to digits and back: hex, bin, base64, codes of characters; and values in JSON."""
 
 from rmt_pipeline.translate.base.casts import convert, nullable_like
 from rmt_pipeline.translate.base.function import MANY, blob, function, integer, template, text
 from rmt_pipeline.translate.base.typed import STRING, Typed, TypeProblem, let
+from rmt_pipeline.translate.in_python import SIMPLE_JSON
+from rmt_pipeline.translate.simple_json import BY_NAME
 from rmt_pipeline.types.data_type import DataType
 
 
@@ -52,4 +54,13 @@ FUNCTIONS = (
     function("bin", _bin, 1),
     function("base64Encode", template("to_base64({0})", STRING, blob), 1),
     function("char", _character_codes, 1, MANY, differs="codes above 127 are cut to 7 bits"),
+    *(
+        function(
+            f"{prefix}{name}",
+            template(f"{SIMPLE_JSON}{name}({{0}}, {{1}})", DataType(kind), text),
+            2,
+        )
+        for name, (_, kind) in BY_NAME.items()
+        for prefix in ("visitParam", "simpleJSON")
+    ),
 )

@@ -1,10 +1,11 @@
 """Hash functions with exactly the original's results. Others are not in the allow-list.
 
-sipHash64 and xxHash64 can't be computed in DuckDB. A hash that differs from the original's would
-put rows into other partitions than those that they are in.
+A hash that differs from the original's would put rows into other partitions than those that they
+are in. Texts are hashed in Python.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from rmt_pipeline.translate.base.casts import enum_number, nullable_like
 from rmt_pipeline.translate.base.function import MANY, Build, blob, function, template
@@ -18,11 +19,14 @@ from rmt_pipeline.translate.base.typed import (
     let,
     string_sql,
 )
-from rmt_pipeline.translate.connection import (
+from rmt_pipeline.translate.in_python import (
     BITS_OF_DOUBLE,
     BITS_OF_FLOAT,
     CITY_HASH,
     CITY_HASH_OF_TWO,
+    SIP_HASH,
+    SIP_HASH_OF_NUMBER,
+    SIP_HASH_OF_TWO,
 )
 from rmt_pipeline.types.data_type import DataType
 
@@ -122,19 +126,34 @@ def _int_hash_32(arguments: list[Typed]) -> Typed:
     return Typed(f"CAST({low} AS UINTEGER)", nullable_like(UINT32, arguments[0]))
 
 
-def _city_hash(arguments: list[Typed]) -> Typed:
-    """One hash goes into the next, as in the original; a Tuple stands for its elements, and an
-    Array for its length and its elements.
+@dataclass(frozen=True, slots=True)
+class _Combined:
+    """A hash of several values: `of_one` is SQL of one value's hash, `of_two` the name of the
+    function that makes one of two. One hash goes into the next, as in the original; a Tuple stands
+    for its elements, and an Array for its length and its elements.
     """
-    values = [part for each in arguments for part in _parts(each)]
-    sql = ""
-    for each in values:
-        if each.plain.family == "Array" and not each.plain.elements[0].nullable:
-            sql = _with_array(sql, each)
-        else:
-            one = _city_hash_of_one(each)
-            sql = f"{CITY_HASH_OF_TWO}({sql}, {one})" if sql else one
-    return Typed(sql, nullable_like(UINT64, *values))
+
+    of_one: Callable[[Typed], str]
+    of_two: str
+
+    def build(self, arguments: list[Typed]) -> Typed:
+        values = [part for each in arguments for part in _parts(each)]
+        sql = ""
+        for each in values:
+            if each.plain.family == "Array" and not each.plain.elements[0].nullable:
+                sql = self._with_array(sql, each)
+            else:
+                one = self.of_one(each)
+                sql = f"{self.of_two}({sql}, {one})" if sql else one
+        return Typed(sql, nullable_like(UINT64, *values))
+
+    def _with_array(self, before: str, value: Typed) -> str:
+        """Return SQL of the hash `before`, "" for none, and an array after it."""
+        length = let(f"len({value.sql})", "v", _finalised(value, "CAST(v AS UBIGINT)").sql)
+        first = f"{self.of_two}({before}, {length})" if before else length
+        element = self.build([from_stored("e", value.plain.elements[0])]).sql
+        hashes = f"list_prepend({first}, list_transform({value.sql}, lambda e: {element}))"
+        return f"list_reduce({hashes}, lambda a, e: {self.of_two}(a, e))"
 
 
 def _parts(value: Typed) -> Iterator[Typed]:
@@ -147,24 +166,35 @@ def _parts(value: Typed) -> Iterator[Typed]:
         yield from _parts(from_stored(element, kind))
 
 
+def _of_number(value: Typed) -> Typed:
+    """The number of an enum's element; another value as it is."""
+    if not value.plain.is_enum:
+        return value
+    kind = DataType("Int8" if value.plain.family == "Enum8" else "Int16")
+    return Typed(enum_number(value), nullable_like(kind, value))
+
+
 def _city_hash_of_one(value: Typed) -> str:
     if value.plain.is_string:
         return f"{CITY_HASH}({blob(value)})"
-    if value.plain.is_enum:
-        kind = DataType("Int8" if value.plain.family == "Enum8" else "Int16")
-        value = Typed(enum_number(value), nullable_like(kind, value))
+    value = _of_number(value)
     return _finalised(value, _key(value, own_width=True)).sql
 
 
-def _with_array(before: str, value: Typed) -> str:
-    """Return SQL of the hash `before`, "" for none, and an array after it."""
-    length = let(f"len({value.sql})", "v", _finalised(value, "CAST(v AS UBIGINT)").sql)
-    first = f"{CITY_HASH_OF_TWO}({before}, {length})" if before else length
-    element = _city_hash([from_stored("e", value.plain.elements[0])]).sql
-    hashes = f"list_prepend({first}, list_transform({value.sql}, lambda e: {element}))"
-    return f"list_reduce({hashes}, lambda a, e: {CITY_HASH_OF_TWO}(a, e))"
+_WIDTHS = {"Date": 2, "Date32": 4, "DateTime": 4, "Float32": 4, "Float64": 8, "Bool": 1}
 
 
+def _sip_hash_of_one(value: Typed) -> str:
+    if value.plain.is_string:
+        return f"{SIP_HASH}({blob(value)})"
+    value = _of_number(value)
+    key = _key(value, own_width=True)
+    width = _WIDTHS.get(value.plain.family) or value.plain.bits // 8
+    bits = f"({key} & CAST({(1 << 8 * width) - 1} AS UBIGINT))"
+    return f"{SIP_HASH_OF_NUMBER}({bits}, CAST({width} AS UTINYINT))"
+
+
+_REFUSED = "maps, Decimals, times with fractions, arrays with NULL and numbers above 64 bits "
 FUNCTIONS = (
     function("MD5", _digest("md5", 16), 1),
     function("SHA1", _digest("sha1", 20), 1),
@@ -172,12 +202,11 @@ FUNCTIONS = (
     function("halfMD5", _HALF_MD5, 1),
     function("intHash64", lambda it: _finalised(it[0], _key(it[0])), 1),
     function("intHash32", _int_hash_32, 1),
-    function(
-        "cityHash64",
-        _city_hash,
-        1,
-        MANY,
-        differs="maps, Decimals, times with fractions, arrays with NULL and numbers above 64 bits "
-        "are refused",
+    *(
+        function(name, combined.build, 1, MANY, differs=f"{_REFUSED}are refused")
+        for name, combined in (
+            ("cityHash64", _Combined(_city_hash_of_one, CITY_HASH_OF_TWO)),
+            ("sipHash64", _Combined(_sip_hash_of_one, SIP_HASH_OF_TWO)),
+        )
     ),
 )

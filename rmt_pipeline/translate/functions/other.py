@@ -9,6 +9,7 @@ from rmt_pipeline.translate.base.casts import convert, nullable_like
 from rmt_pipeline.translate.base.function import (
     MANY,
     Build,
+    Function,
     always,
     condition,
     constant_integer,
@@ -123,6 +124,20 @@ def _throw_if(arguments: list[Typed]) -> Typed:
     return Typed(sql, nullable_like(UINT8, arguments[0]))
 
 
+def windowed(name: str, build: Build, least: int, most: int | None = None) -> Function:
+    """Return a Function of a row and those beside it."""
+    return function(
+        name,
+        build,
+        least,
+        most,
+        deterministic=False,
+        windowed=True,
+        differs="of the rows in the order of FROM, as one block; not in WHERE, nor in "
+        "aggregate functions",
+    )
+
+
 _RANDOM = f"CAST(floor(random() * {2**32}) AS UBIGINT)"
 
 
@@ -158,16 +173,7 @@ FUNCTIONS = (
         for name in ("rowNumberInBlock", "rowNumberInAllBlocks")
     ),
     *(
-        function(
-            name,
-            build,
-            least,
-            most,
-            deterministic=False,
-            windowed=True,
-            differs="of the rows in the order of FROM, as one block; not in WHERE, nor in "
-            "aggregate functions",
-        )
+        windowed(name, build, least, most)
         for name, build, least, most in (
             ("runningDifference", _running_difference(first_is_value=False), 1, 1),
             (

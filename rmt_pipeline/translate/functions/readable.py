@@ -38,6 +38,31 @@ def _scaled(factor: int, words: tuple[str, ...]) -> Build:
     return build
 
 
+_EIGHTHS = "▏▎▍▌▋▊▉"
+BAR_MAX = 1000
+
+
+def _bar(arguments: list[Typed]) -> Typed:
+    """`bar(x, min, max[, width])`: a bar that is `width` characters long where x is `max`, and as
+    long as its share where it is between `min` and `max`. Raises UserError for the width.
+    """
+    width = 80.0
+    if len(arguments) > 3:
+        known = arguments[3].constant.value if arguments[3].constant else None
+        if not isinstance(known, int | float) or not 1 <= known <= BAR_MAX:
+            raise UserError(
+                f"the width of bar is a constant from 1 to {BAR_MAX}, not {known!r}"
+            )
+        width = float(known)
+    x, low, high = (floating(each) for each in arguments[:3])
+    share = f"({x} - {low}) / ({high} - {low}) * {width}"
+    long = f"CASE WHEN isnan({x}) OR {x} <= {low} THEN 0 WHEN {x} >= {high} THEN {width} "
+    eighths = f"CAST(floor(({long} ELSE {share} END) * 8) AS BIGINT)"
+    last = f"substr({string_sql(_EIGHTHS)}, v % 8, CAST(v % 8 > 0 AS BIGINT))"
+    drawn = let(eighths, "v", f"repeat('█', v // 8) || {last}")
+    return Typed(drawn, nullable_like(STRING, *arguments[:3]))
+
+
 _DAY_S = 86_400
 _SECONDS = {
     "years": 365 * _DAY_S,
@@ -117,6 +142,7 @@ def _piece(count: str, unit: str) -> str:
 
 
 FUNCTIONS = (
+    function("bar", _bar, 3, 4),
     function("formatReadableSize", _scaled(1024, _SIZES), 1),
     function("formatReadableQuantity", _scaled(1000, _QUANTITIES), 1),
     function("formatReadableTimeDelta", _time_delta, 1, 3),

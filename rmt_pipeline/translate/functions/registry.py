@@ -23,7 +23,11 @@ from rmt_pipeline.translate.functions import state as functions_state
 from rmt_pipeline.translate.functions import text as functions_text
 from rmt_pipeline.translate.functions import time as functions_time
 from rmt_pipeline.translate.functions import url as functions_url
-from rmt_pipeline.translate.functions.aggregate import AGGREGATES, find_aggregate
+from rmt_pipeline.translate.functions.aggregate import (
+    AGGREGATES,
+    find_aggregate,
+    running_accumulate,
+)
 from rmt_pipeline.translate.functions.lambdas import HIGHER_ORDER
 
 SCALARS: dict[str, Function] = named(
@@ -43,6 +47,7 @@ SCALARS: dict[str, Function] = named(
         *functions_state.FUNCTIONS,
         *functions_readable.FUNCTIONS,
         *functions_other.FUNCTIONS,
+        functions_other.windowed("runningAccumulate", running_accumulate, 1),
     ]
 )
 
