@@ -86,7 +86,7 @@ def open_connection(
     }
     for name, value in settings.items():
         connection.execute(f"SET {name} = {value}")
-    in_python.register(connection)
+    in_python.add_python_functions(connection)
     for name, sleep in ((SLEEP, _sleep), (SLEEP_EACH_ROW, _sleep_each_row)):
         connection.create_function(
             name, sleep, ["DOUBLE"], "UTINYINT", type="arrow", side_effects=True

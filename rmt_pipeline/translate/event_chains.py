@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from rmt_pipeline.protocol.errors import SyntaxProblem, UserError
 
-Event = tuple[int, int]
+TimedEvent = tuple[int, int]
 """Its time, and the conditions that it meets."""
 
 _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
@@ -24,7 +24,7 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 _STEP = re.compile(r"\(\?([0-9]+)\)|\(\?t(<=|>=|==|<|>)([0-9]+)\)|(\.\*)|(\.)")
 
 
-def longest_chain(events: Sequence[Event], window: int, conditions: int) -> int:
+def longest_chain(events: Sequence[TimedEvent], window: int, conditions: int) -> int:
     """How many of the conditions were met one after the other, from the first one on, within
     `window` of the time of the first.
     """
@@ -43,7 +43,7 @@ def longest_chain(events: Sequence[Event], window: int, conditions: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PatternPiece:
     """One piece of a pattern: an event that meets `condition` (0 is the first; -1 stands for any),
     or a wait, until a time that compares so to that of the piece before it, or for any time.
     """
@@ -55,11 +55,11 @@ class Step:
 
 
 @lru_cache(maxsize=64)
-def steps_of(pattern: str, conditions: int) -> tuple[Step, ...]:
+def pieces_of(pattern: str, conditions: int) -> tuple[PatternPiece, ...]:
     """Read a pattern: `(?1)(?t<=10).*(?2)`. Raises SyntaxProblem, UserError for a condition that is
     not there.
     """
-    steps: list[Step] = []
+    steps: list[PatternPiece] = []
     place = 0
     while place < len(pattern):
         found = _STEP.match(pattern, place)
@@ -72,20 +72,22 @@ def steps_of(pattern: str, conditions: int) -> tuple[Step, ...]:
             number = int(found[1])
             if not 1 <= number <= conditions:
                 raise UserError(f"(?{number}): there are {conditions} conditions")
-            steps.append(Step(number - 1))
+            steps.append(PatternPiece(number - 1))
         elif found[2]:
-            steps.append(Step(is_wait=True, compares=found[2], duration=int(found[3])))
+            steps.append(PatternPiece(is_wait=True, compares=found[2], duration=int(found[3])))
         else:
-            steps.append(Step(is_wait=bool(found[4])))
+            steps.append(PatternPiece(is_wait=bool(found[4])))
     return tuple(steps)
 
 
-def count_matches(events: Sequence[Event], steps: tuple[Step, ...], most: int) -> int:
+def count_matches(
+    events: Sequence[TimedEvent], steps: tuple[PatternPiece, ...], most: int
+) -> int:
     """How many times, `most` at most, the pattern is found, each time behind the time before.
     Events that meet no condition are not counted as events.
     """
     ordered = sorted((one for one in events if one[1]), key=lambda event: event[0])
-    matcher = _Matcher(ordered, (Step(is_wait=True), *steps))
+    matcher = _Matcher(ordered, (PatternPiece(is_wait=True), *steps))
     count, place = 0, 0
     while count < most and place < len(ordered):
         end = matcher.end_from(place)
@@ -99,7 +101,7 @@ def count_matches(events: Sequence[Event], steps: tuple[Step, ...], most: int) -
 class _Matcher:
     """Looks for a pattern. What has failed once from one place is not tried again."""
 
-    def __init__(self, events: Sequence[Event], steps: tuple[Step, ...]) -> None:
+    def __init__(self, events: Sequence[TimedEvent], steps: tuple[PatternPiece, ...]) -> None:
         self._events, self._steps = events, steps
         self._failed: set[tuple[int, int, int]] = set()
 

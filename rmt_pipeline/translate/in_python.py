@@ -11,7 +11,7 @@ import pyarrow as pa
 from rmt_pipeline.protocol.city_hash import city_hash_of, city_hash_of_two
 from rmt_pipeline.protocol.sip_hash import sip_hash_of, sip_hash_of_two
 from rmt_pipeline.translate import simple_json
-from rmt_pipeline.translate.event_chains import count_matches, longest_chain, steps_of
+from rmt_pipeline.translate.event_chains import count_matches, longest_chain, pieces_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -33,7 +33,7 @@ _JSON_TYPES = {
 }
 
 
-def register(connection: "duckdb.DuckDBPyConnection") -> None:
+def add_python_functions(connection: "duckdb.DuckDBPyConnection") -> None:
     """Let the connection's queries call these functions."""
     for name, of_texts, of_two in (
         ("city", city_hash_of, city_hash_of_two),
@@ -149,7 +149,7 @@ def _chain_count(
     )
     return pa.array(
         [
-            count_matches(events, steps_of(text, count), at_most)
+            count_matches(events, pieces_of(text, count), at_most)
             for events, text, count, at_most in given
         ],
         pa.uint64(),

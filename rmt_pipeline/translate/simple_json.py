@@ -13,7 +13,7 @@ _FLOAT = re.compile(r'"?([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)'
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
-def has(text: str, name: str) -> int:
+def has_field(text: str, name: str) -> int:
     """Whether the field is there."""
     return int(_found(text, name) is not None)
 
@@ -28,7 +28,7 @@ def signed(text: str, name: str) -> int:
     return _number(text, name, range(-(1 << 63), 1 << 63))
 
 
-def floating(text: str, name: str) -> float:
+def fractional(text: str, name: str) -> float:
     """The number at the start of the value; 0 without one."""
     found = _FLOAT.match(_found(text, name) or "")
     return float(found[1]) if found else 0.0
@@ -83,10 +83,10 @@ def _number(text: str, name: str, allowed: range) -> int:
 
 
 BY_NAME: dict[str, tuple[Callable[[str, str], object], str]] = {
-    "Has": (has, "UInt8"),
+    "Has": (has_field, "UInt8"),
     "ExtractUInt": (unsigned, "UInt64"),
     "ExtractInt": (signed, "Int64"),
-    "ExtractFloat": (floating, "Float64"),
+    "ExtractFloat": (fractional, "Float64"),
     "ExtractBool": (boolean, "UInt8"),
     "ExtractString": (string, "String"),
     "ExtractRaw": (raw, "String"),

@@ -17,7 +17,7 @@ from rmt_pipeline.translate.base.typed import (
     string_sql,
     struct_sql,
 )
-from rmt_pipeline.translate.event_chains import steps_of
+from rmt_pipeline.translate.event_chains import pieces_of
 from rmt_pipeline.translate.functions.aggregate_call import AggregateBuild, AggregateCall
 from rmt_pipeline.translate.in_python import CHAIN_COUNT, EVENTS, LONGEST_CHAIN
 
@@ -47,7 +47,7 @@ def sequence(*, count: bool) -> AggregateBuild:
             raise WrongArguments(f"{call.name} takes a pattern: {call.name}('(?1).*(?2)')(…)")
         pattern = constant_text(call.parameters[0], f"the pattern of {call.name}")
         conditions = len(call.arguments) - 1
-        steps_of(pattern, conditions)
+        pieces_of(pattern, conditions)
         most = 2**62 if count else 1
         given = f"{_events(call)}, {string_sql(pattern)}, {conditions}, {most}"
         found = f"{CHAIN_COUNT}({given})"
