@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from rmt_pipeline.compute.rows.ttl import RowTtl
 from rmt_pipeline.replica.work import merge
 from rmt_pipeline.sql.define import materialize
 from tests.mutants.plants import Plant
@@ -33,3 +34,7 @@ def what_expires_within_an_hour_is_taken(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         materialize, "_moment", lambda family, at_s: right(family, at_s + HOUR_S * bool(at_s))
     )
+
+
+def values_stay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RowTtl, "_emptied", lambda _, table, *rest: table)

@@ -747,6 +747,11 @@ MUTANTS: tuple[Mutant, ...] = (
         test="test_a_merge_takes_what_had_expired_when_it_was_decided",
     ),
     Mutant(
+        "ttl: values that have expired stay",
+        leaving.values_stay,
+        test="test_values_go_that_had_expired_when_a_merge_was_decided",
+    ),
+    Mutant(
         "ttl: what expires within an hour is materialized",
         leaving.what_expires_within_an_hour_is_taken,
         test="test_a_materialized_ttl_takes_what_had_expired",

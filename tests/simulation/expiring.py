@@ -50,6 +50,11 @@ class Ttl:
     def text(self) -> str:
         return _text(self)
 
+    @property
+    def expression(self) -> str:
+        """Of the time alone, as a column has it."""
+        return table_ttl(parse_ttl(self.text), COLUMNS)[0].expression
+
     def materialized(self, now_s: float) -> str:
         """The mutation that takes away what has expired."""
         definition = replace(definition_of("r1"), ttl=self.text)
@@ -70,6 +75,7 @@ def _text(ttl: Ttl) -> str:
 
 
 TTLS = (Ttl(1), Ttl(3), Ttl(1, spares="a"), Ttl(1000))
+VALUE_TTLS = (Ttl(1), Ttl(3))
 
 
 def expires(ttl: Ttl | None, row: str, at_s: float) -> bool:

@@ -13,6 +13,7 @@ from rmt_pipeline.protocol.nodes.formats import MutationEntry
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.insert.result import InsertResult
 from tests.simulation.expiring import Expiry, Ttl, expires
+from tests.support.sim_rows import GONE
 from tests.support.world import Process
 
 SUFFIX = "+"
@@ -200,6 +201,8 @@ class Ledger:
     """
     ttls: dict[int, Ttl | None] = field(default_factory=dict)
     """By the number of an ALTER, what the table's TTL was then; 0: that of CREATE TABLE."""
+    value_ttl: Ttl | None = None
+    """By which values expire, never rows."""
     undoing: dict[Process, ClientInsert] = field(default_factory=dict)
     """By process, the insert that it was to undo."""
     undone: list[ClientInsert] = field(default_factory=list)
@@ -469,6 +472,9 @@ class Ledger:
                 gone = {expires(ttl, row, entry.create_time) for ttl in self.ttls.values()}
                 forms = forms | {None} if True in gone else forms
                 forms = {None} if gone == {True} and len(self.ttls) == 1 else forms
+                if expires(self.value_ttl, row, entry.create_time):
+                    emptied = {form and form.removesuffix(GONE) + GONE for form in forms}
+                    forms = emptied if len(self.ttls) == 1 else forms | emptied
         return forms
 
     def forms_of(self, row: str, block: PartName, up_to: float = math.inf) -> set[str | None]:

@@ -103,6 +103,8 @@ def build(schedule: Schedule, size: Size | None = None) -> Run:
     cluster, ledger = Cluster(world, workers=size.workers, root=root), Ledger()
     ledger.ttls[0] = size.ttl
     cluster.ttl = "" if size.ttl is None else size.ttl.text
+    ledger.value_ttl = size.value_ttl
+    cluster.value_ttl = "" if size.value_ttl is None else size.value_ttl.expression
     for site in cluster.sites.values():
         site.form = schedule.rng.choice(FORMS)
     restarts = True

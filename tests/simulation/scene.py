@@ -48,6 +48,7 @@ class Scene:
     hosts: int = 2
     form: Form | None = None
     ttl: Ttl | None = None
+    value_ttl: Ttl | None = None
     results: dict[str, list[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -59,6 +60,7 @@ class Scene:
             rows_max=1,
             workers=0,
             ttl=self.ttl,
+            value_ttl=self.value_ttl,
         )
         self._forgetful = forgetful()
         self.run = build(Strike(Fault.KILL_BEFORE), size)

@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass, replace
 
 from rmt_pipeline.protocol import limits
-from tests.simulation.expiring import TTLS, Ttl
+from tests.simulation.expiring import TTLS, VALUE_TTLS, Ttl
 
 STORM_STEPS = 600
 LONG_STORM_STEPS = 1500
@@ -71,6 +71,8 @@ class Size:
     """How often the TTL is another one, or is materialized."""
     ttl: Ttl | None = None
     """With which the table is created."""
+    value_ttl: Ttl | None = None
+    """By which values expire."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> "Size":
@@ -109,14 +111,7 @@ class Size:
         if random.Random(f"{state} aside").random() < KEPT:
             return cls._with_keepings(rng)
         if random.Random(f"{state} rows are undone").random() > 1 - LEAVING:
-            if apart.random() < UNDONE_RESTORED:
-                return replace(
-                    cls._with_restores(rng),
-                    undos=apart.choice((3, 6)),
-                    drops=apart.choice((0, 0, 3)),
-                    some_live_on=apart.random() < LIVED_THROUGH,
-                )
-            return cls._with_leavings(rng)
+            return cls._with_leavings(rng, apart)
         hosts = rng.choice((2, 2, 3, 3, 4))
         if hosts == 4:
             hosts = rng.choice((4, 4, 5))
@@ -174,12 +169,19 @@ class Size:
         )
 
     @classmethod
-    def _with_leavings(cls, rng: random.Random) -> "Size":
+    def _with_leavings(cls, rng: random.Random, apart: random.Random) -> "Size":
         """Which of two equal rows a disk has lost, or a killed mutation has changed, nobody could
         say.
         """
+        if apart.random() < UNDONE_RESTORED:
+            return replace(
+                cls._with_restores(rng),
+                undos=apart.choice((3, 6)),
+                drops=apart.choice((0, 0, 3)),
+                some_live_on=apart.random() < LIVED_THROUGH,
+            )
         copies = rng.choice((0, 0, 3))
-        return cls(
+        drawn = cls(
             hosts=rng.choice((2, 2, 3)),
             partitions=rng.choice((1, 2)),
             clients=rng.choice((1, 2)),
@@ -199,6 +201,9 @@ class Size:
             ttl=rng.choice((None, None, *TTLS)),
             expiries=rng.choice((0, 2)),
         )
+        if drawn.ttl is None and not drawn.copies + drawn.expiries:
+            return replace(drawn, value_ttl=apart.choice((None, *VALUE_TTLS)))
+        return drawn
 
     @classmethod
     def _with_removals(cls, rng: random.Random) -> "Size":

@@ -2,15 +2,16 @@
 there, TTL takes what has expired; see `test_scenarios`.
 """
 
+from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.mutations.mutations import create_mutation
 from tests.simulation.altering import alter
 from tests.simulation.dropping import WAITS
 from tests.simulation.expiring import Expiry, Ttl, modify_ttl
-from tests.simulation.ledger import ClientInsert
+from tests.simulation.ledger import Change, ClientInsert
 from tests.simulation.scene import Scene
 from tests.simulation.undoing import undo
 from tests.support.cluster import TABLE, Context
-from tests.support.sim_rows import stage_rows
+from tests.support.sim_rows import GONE, stage_rows
 from tests.support.world import EPOCH_S
 
 SOON, LATE = Ttl(1), Ttl(1000)
@@ -86,6 +87,25 @@ def test_a_merge_takes_what_had_expired_when_it_was_decided() -> None:
         scene.work("r1")
         assert scene.rows("r1") == scene.rows("r2") == ["001.a.0", "001.a.1"]
         assert len(scene.parts("r1")) == 3, "the merge is carried out"
+        scene.live_on()
+
+
+def test_values_go_that_had_expired_when_a_merge_was_decided() -> None:
+    """Of rows that stay; also those that are mutated before and after."""
+    with Scene(form="runs", value_ttl=LATE) as scene:
+        for number in (0, 1):
+            insert(scene, number)
+        change = Change("00", "+1")
+        scene.run.ledger.changes[change.command()] = change
+        scene.do("r1", lambda context: create_mutation(context.replica(), change.command()))
+        scene.do("r1", lambda context: assign_mutations(context.replica()))
+        scene.work("r1", "r2")
+        scene.world.now_s = EPOCH_S + 50
+        scene.merge("r1")
+        scene.world.now_s = EPOCH_S + 900
+        scene.work("r2", "r1")
+        gone = [f"000.a.{row}+1{GONE}" for row in range(2)]
+        assert scene.rows("r1") == scene.rows("r2") == [*gone, "001.a.0+1", "001.a.1+1"]
         scene.live_on()
 
 

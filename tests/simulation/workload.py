@@ -409,7 +409,7 @@ class Workload:
         forms = ["replace", "replace", "attach"]
         size = self._size
         takes = size.mutations + size.losses + size.alters + size.copies + size.expiries
-        if not takes and size.ttl is None:
+        if not takes and size.ttl is size.value_ttl is None:
             forms.append("condition")
         for _ in range(self._size.swaps):
             self._world.sleep_s(self._rng.uniform(0.0, 1.0))
@@ -453,7 +453,7 @@ class Workload:
             process = self._cluster.spawn(self._somewhere(), "undo", action)
             while self._rng.random() < 0.9 and process.is_alive and not self._world.is_calm:
                 self._world.sleep_s(0.05)
-            if insert.is_over and self._rng.random() < 0.5:
+            if insert.is_over and insert.is_acknowledged and self._rng.random() < 0.5:
                 waker = SimWaker(self._world)
                 self._attempt(insert, self._somewhere(), waker)
                 waker.wait_s(PATIENCE_S)

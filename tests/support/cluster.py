@@ -49,7 +49,7 @@ from tests.support.schedule import Kind
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_keeper import SimKeeper
 from tests.support.sim_mutator import SimMutator
-from tests.support.sim_rows import COLUMNS, SimMerger, rows_on
+from tests.support.sim_rows import COLUMNS, VALUE, SimMerger, rows_on
 from tests.support.world import Host, Process, Sleep, World
 
 T = TypeVar("T")
@@ -333,6 +333,8 @@ class Cluster:
     """Another table of these hosts, whose parts are served, too."""
     ttl: str = ""
     """With which the table is created."""
+    value_ttl: str = ""
+    """With which its column of values is, which there is then."""
 
     def __post_init__(self) -> None:
         self.sites = {
@@ -569,6 +571,7 @@ class Cluster:
             uuid=uuid,
             directory=directory,
             ttl=self.ttl,
+            columns=(*COLUMNS, *[replace(VALUE, ttl=self.value_ttl)] * bool(self.value_ttl)),
         )
         nodes = self.world.zookeeper.nodes
         columns, metadata = nodes.get(self.table.columns), nodes.get(self.table.metadata)

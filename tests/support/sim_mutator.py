@@ -4,8 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-import pyarrow as pa
-
 from rmt_pipeline.compute.mutate.commands import CompiledCommands
 from rmt_pipeline.compute.mutate.job import (
     MutateDone,
@@ -17,7 +15,17 @@ from rmt_pipeline.compute.mutate.job import (
 )
 from rmt_pipeline.protocol.errors import Corruption
 from tests.support.sim_disk import SimDisk
-from tests.support.sim_rows import COLUMNS, FILE, encode_rows, manifest_of, read_rows, with_ttl
+from tests.support.sim_rows import (
+    COLUMNS,
+    FILE,
+    VALUE,
+    encode_rows,
+    manifest_of,
+    read_rows,
+    table_of,
+    texts_of,
+    with_ttl,
+)
 from tests.support.world import Process
 
 REMEMBERED_MAX = 10_000
@@ -25,7 +33,7 @@ REMEMBERED_MAX = 10_000
 
 @lru_cache(REMEMBERED_MAX)
 def _compiled(texts: tuple[str, ...], partition: str) -> CompiledCommands:
-    return CompiledCommands(texts, COLUMNS, partition)
+    return CompiledCommands(texts, (*COLUMNS, VALUE), partition)
 
 
 @lru_cache(REMEMBERED_MAX)
@@ -33,11 +41,11 @@ def _carried_out(
     texts: tuple[str, ...], partition: str, rows: tuple[str, ...]
 ) -> tuple[str, ...] | None:
     """The rows that are left, sorted; None when no command is for any of them."""
-    table = pa.table({"partition": [partition] * len(rows), "row": list(rows)})
+    table = table_of(partition, rows)
     commands = _compiled(texts, partition)
     if not commands.match(table):
         return None
-    return tuple(sorted(commands.apply(table).rows.column("row").to_pylist()))
+    return tuple(sorted(texts_of(commands.apply(table).rows)))
 
 
 class SimMutator:

@@ -27,6 +27,10 @@ from tests.support.sim_disk import SimDisk
 from tests.support.world import Process
 
 COLUMNS = (Column("partition", "String"), Column("row", "String"))
+VALUE = Column("value", "String")
+"""Of tables in which values expire, a column more."""
+GONE = "+-"
+"""What ends so is a row whose value has expired, in the text that stands for it."""
 FILE = layout.data_file(0)
 MASK_128 = 2**128 - 1
 UNREADABLE: tuple[int, ...] = (errno.EIO,)
@@ -74,22 +78,43 @@ def manifest_of(
 
 
 @lru_cache(REMEMBERED_MAX)
+def _compiled(rules: tuple[TtlRule, ...], expire_s: int) -> RowTtl:
+    return RowTtl(rules, (*COLUMNS, VALUE), expire_s)
+
+
 def aged(
     rules: tuple[TtlRule, ...], partition: str, rows: tuple[str, ...], expire_s: int
 ) -> tuple[tuple[str, ...], tuple[TtlTimes, ...]]:
-    """The rows that have not expired, and when these expire: by the real code."""
-    ttl = RowTtl(rules, COLUMNS, expire_s)
-    table = pa.table({"partition": [partition] * len(rows), "row": list(rows)})
-    left = ttl.expire(table.cast(pa.schema([("partition", pa.string()), ("row", pa.string())])))
-    return tuple(left.column("row").to_pylist()), ttl.measure(left)
+    """The rows that have not expired, without values that have, and when these expire: by the real
+    code.
+    """
+    ttl = _compiled(rules, expire_s)
+    left = ttl.expire(table_of(partition, rows))
+    return texts_of(left), ttl.measure(left)
 
 
-def with_ttl(manifest: Manifest, definition: TableDefinition, rows: Sequence[str]) -> Manifest:
-    """What it says of a table that has a TTL; of others nothing."""
+def table_of(partition: str, texts: Sequence[str]) -> pa.Table:
+    columns = {
+        "partition": [partition] * len(texts),
+        "row": [text.removesuffix(GONE) for text in texts],
+        VALUE.name: ["" if text.endswith(GONE) else "v" for text in texts],
+    }
+    return pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
+
+
+def texts_of(table: pa.Table) -> tuple[str, ...]:
+    rows, values = (table.column(name).to_pylist() for name in ("row", VALUE.name))
+    return tuple(row if value else row + GONE for row, value in zip(rows, values, strict=True))
+
+
+def with_ttl(
+    manifest: Manifest, definition: TableDefinition, rows: Sequence[str], expired_s: int = 0
+) -> Manifest:
+    """What it says of a table that has a TTL; of others nothing. `expired_s`: what has is gone."""
     rules = ttl_rules(definition)
     if not rules:
         return manifest
-    _, times = aged(rules, manifest.partition_id, tuple(rows), 0)
+    _, times = aged(rules, manifest.partition_id, tuple(rows), expired_s)
     return replace(
         manifest,
         metadata_version=definition.metadata_version,
@@ -164,8 +189,10 @@ class SimMerger:
             rows = list(dict.fromkeys(rows))
         partition = job.sources[0].manifest.partition_id
         known, rules = [one.manifest.ttl for one in job.sources], ttl_rules(job.definition)
-        if job.expires and something_expired(known, rules, job.create_time_s):
-            rows = list(aged(rules, partition, tuple(rows), job.create_time_s)[0])
+        looks = job.expires and something_expired(known, rules, job.create_time_s)
+        expire_s = job.create_time_s if looks else 0
+        if looks:
+            rows = list(aged(rules, partition, tuple(rows), expire_s)[0])
         if world.rng.random() < world.oddity:
             rows.reverse()
         names = tuple(source.name for source in job.sources)
@@ -173,7 +200,7 @@ class SimMerger:
         last_s = max(one.deleted_s for one in known)
         deletes = job.merge_type == MERGE_TTL_DELETE
         past = PartTtl(deleted_s=job.create_time_s if deletes else last_s)
-        manifest = with_ttl(replace(manifest, ttl=past), job.definition, rows)
+        manifest = with_ttl(replace(manifest, ttl=past), job.definition, rows, expire_s)
         if rows:
             self._disk.write(f"{self._path(job.staging)}/{FILE}", [encode_rows(rows)])
         return MergeDone(job, manifest, rows_in=len(rows), seconds=0.0)
