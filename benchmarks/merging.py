@@ -1,7 +1,7 @@
 """Small merges on two replicas: how many a second are assigned, made and published, and what a client
 that inserts meanwhile notices of them.
 
-    python -m benchmarks.merging [--merges 300] [--parts 10] [--rate 20] [--seconds 10] [--spy DIRECTORY]
+    python -m benchmarks.merging [--merges 300] [--parts 10] [--rate 20] [--seconds 10] [--spy DIRECTORY] [--who]
 
 Two `rmt serve --work` over one ZooKeeper, and one client, which inserts at a steady rate: first while
 merges are stopped by hand, then while both replicas merge what was inserted before. That is one
@@ -10,7 +10,8 @@ its result, by ZooKeeper's own clock; the rate is that from the first merge to t
 
 Processor time and requests are told per merge and for all processes of a server: they hardly depend
 on what else the machine does. Beside ClickHouse's server of Debian's package, when it is installed,
-in the same way and in the same run. `--spy` is as in `benchmarks.profile`.
+in the same way and in the same run. `--spy` is as in `benchmarks.profile`; `--who` tells what each of our
+servers asks of ZooKeeper.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import os
 import statistics
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,7 +30,7 @@ import pyarrow as pa
 from benchmarks.clickhouse import ClickHouse, clickhouse_directory, executable
 from benchmarks.cluster import Cluster
 from benchmarks.insert import definition, timed, wait_active
-from benchmarks.profile import show, spent, spied
+from benchmarks.profile import TICK_MS, show, spent, spied
 from benchmarks.replication import paced
 from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.parts.name import PartName
@@ -37,6 +39,7 @@ from rmt_pipeline.zookeeper.paths import TablePaths
 
 PARTITIONS_AT_ONCE = 100
 ROWS = 10
+SHOWN = 15
 SERVERS = ("r1", "r2")
 LOOK_EVERY_S = 0.5
 WARM_UP = 40
@@ -67,10 +70,9 @@ def merged_s(keeper: Keeper, table: TablePaths) -> dict[str, float]:
 
 
 def have_all(keeper: Keeper, table: TablePaths) -> bool:
-    """Whether both replicas have the same parts, and nothing left to do."""
-    queued = [keeper.children(table.replica(name).queue) for name in SERVERS]
-    parts = [keeper.children(table.replica(name).parts) for name in SERVERS]
-    return not any(queued) and parts[0] == parts[1]
+    """Whether both replicas have the same parts."""
+    one, other = (keeper.children(table.replica(name).parts) for name in SERVERS)
+    return one == other
 
 
 def until(what: Callable[[], bool]) -> bool:
@@ -118,61 +120,103 @@ class Table:
     pids: Mapping[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What so many inserts, and what else was done meanwhile, cost the servers and ZooKeeper."""
+
+    inserts_ms: list[float]
+    requests: int
+    times: Mapping[str, Counter[tuple[str, str]]]
+
+    def ms(self, name: str) -> float:
+        """Of the processor, in this process and all that it has begun."""
+        ticks = (number for (what, _), number in self.times[name].items() if what != "switches")
+        return sum(ticks) * TICK_MS
+
+
+@contextmanager
+def spending(
+    cluster: Cluster, bench: Table, rate: float, first: int
+) -> Iterator[Callable[[], Spent]]:
+    """One client at that rate; yields what tells the costs, once it has ended."""
+    before = {name: spent(pid) for name, pid in bench.pids.items()}
+    asked, apart = cluster.requests(), range(APART, APART + 1)
+
+    def so_far() -> Spent:
+        times = {name: spent(pid) for name, pid in bench.pids.items()}
+        for name, of_process in times.items():
+            of_process.subtract(before[name])
+        return Spent(inserts_ms, cluster.requests() - asked, times)
+
+    with inserting(
+        lambda number: bench.insert(rows_of(apart, first + number)), rate
+    ) as inserts_ms:
+        yield so_far
+
+
 def measure(
     options: argparse.Namespace,
     cluster: Cluster,
     keeper: Keeper,
     bench: Table,
-    spy: Path | None = None,
+    spy: Path | None,
 ) -> None:
     """Print what was measured."""
-    table, insert, pids = bench.paths, bench.insert, bench.pids
+    table = bench.paths
     for seed in range(options.parts):
         for first in range(0, options.merges, PARTITIONS_AT_ONCE):
             last = min(first + PARTITIONS_AT_ONCE, options.merges)
-            insert(rows_of(range(first, last), seed))
+            bench.insert(rows_of(range(first, last), seed))
     assert until(lambda: have_all(keeper, table)), "the follower never caught up"
-    one = range(APART, APART + 1)
-    with inserting(lambda number: insert(rows_of(one, number)), options.rate) as alone:
+    with spending(cluster, bench, options.rate, 0) as so_far:
         time.sleep(options.seconds)
+        alone = so_far()
     assert until(lambda: have_all(keeper, table)), "the follower never caught up"
     old = set(merged_s(keeper, table))
-    with spied(spy, pids):
-        before, asked = {name: spent(pid) for name, pid in pids.items()}, cluster.requests()
+
+    def are_merged() -> bool:
+        names = merged_s(keeper, table).keys() - old
+        counted = [name for name in names if not name.startswith(f"{APART}_")]
+        return len(counted) >= int(options.merges)
+
+    with spied(spy, bench.pids), spending(cluster, bench, options.rate, 10**6) as so_far:
+        for relay in cluster.asked.values():
+            relay.taken()
         bench.let_merge(True)
-        with inserting(
-            lambda number: insert(rows_of(one, 10**6 + number)), options.rate
-        ) as beside:
-
-            def are_merged() -> bool:
-                names = merged_s(keeper, table).keys() - old
-                counted = [name for name in names if not name.startswith(f"{APART}_")]
-                return len(counted) >= int(options.merges)
-
-            is_done = until(are_merged)
-        after = {name: spent(pid) for name, pid in pids.items()}
-        requests = cluster.requests() - asked
+        is_done = until(are_merged)
+        beside = so_far()
     times = sorted(
         published_s for name, published_s in merged_s(keeper, table).items() if name not in old
     )
-    count = len(times)
+    count, inserts = len(times), len(beside.inserts_ms)
     rate = (count - 1) / (times[-1] - times[0])
     print(
         f"  {count} merges of {options.parts} parts: {rate:.1f}/s{'' if is_done else ', not all'}"
     )
-    print(f"  inserts without merges: {p50_and_p99(alone)} ({len(alone)})")
-    print(f"  inserts beside merges:  {p50_and_p99(beside)} ({len(beside)})")
-    print(f"  {requests / count:.1f} requests per merge, those of the inserts among them")
-    print(f"  load {os.getloadavg()[0]:.1f}; milliseconds of the processor per merge:")
+    print(
+        f"  inserts without merges: {p50_and_p99(alone.inserts_ms)} ({len(alone.inserts_ms)})"
+    )
+    print(f"  inserts beside merges:  {p50_and_p99(beside.inserts_ms)} ({inserts})")
+    share = inserts / len(alone.inserts_ms)
+    requests = beside.requests - share * alone.requests
+    print(
+        f"  without what as many inserts cost alone, per merge: {requests / count:.1f} requests;"
+    )
+    net_ms = {name: beside.ms(name) - share * alone.ms(name) for name in bench.pids}
+    told = ", ".join(f"{name} {ms / count:.1f}" for name, ms in net_ms.items())
+    print(f"  milliseconds of the processor: {told}; load {os.getloadavg()[0]:.1f}")
+    for name, relay in cluster.asked.items():
+        for what, number in relay.taken().most_common(SHOWN):
+            print(f"    {name} {number / count:6.2f}  {what}")
+    print("  by thread, with the inserts:")
     print(f"{'':12} {'all':>8} {'user':>8} {'system':>8} {'switches':>9}")
-    for name, spent_now in after.items():
-        spent_now.subtract(before[name])
-        show(name, spent_now, count)
+    for name, of_process in beside.times.items():
+        show(name, of_process, count)
 
 
 def ours(options: argparse.Namespace) -> None:
     with (
-        Cluster(work=True) as cluster,
+        Cluster(work=True, relayed=options.who) as cluster,
         cluster.context("r1") as r1,
         cluster.context("r2") as r2,
     ):
@@ -227,7 +271,7 @@ def theirs(options: argparse.Namespace) -> None:
             pids = {f"server {server.name}": server.pid for server in (one, two)}
             pids["ZooKeeper"] = cluster.zookeeper_pid()
             bench = Table(TablePaths("/clickhouse/busy"), insert, let_merge, pids)
-            measure(options, cluster, context.keeper(), bench)
+            measure(options, cluster, context.keeper(), bench, None)
 
 
 def main() -> None:
@@ -239,6 +283,7 @@ def main() -> None:
     )
     parser.add_argument("--seconds", type=float, default=10.0, help="of inserts without merges")
     parser.add_argument("--spy", type=Path)
+    parser.add_argument("--who", action="store_true")
     parser.add_argument("--only", choices=["ours", "theirs"], help="beside nobody else")
     options = parser.parse_args()
     if options.only != "theirs":

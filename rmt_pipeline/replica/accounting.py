@@ -153,8 +153,11 @@ class Accounts:
     """
 
     replica: Replica
+    batch: Sequence[LogEntry] = ()
+    """The entries of the batch: the headers of all their sources are read at once."""
     _there: _There = field(default_factory=lambda: _There((), ()))
     _listed_s: float | None = None
+    _headers: dict[PartName, bytes] = field(default_factory=dict)
 
     def require(self, entry: LogEntry, staged: StagedPart) -> None:
         """Raises RowsDoNotAddUp if the result of a merge or mutation must not be published. Other
@@ -198,9 +201,8 @@ class Accounts:
         published then.
         """
         replica, made = self.replica, staged.manifest
-        paths = [replica.paths.part(source) for source in entry.sources]
-        headers = [read[0] for read in replica.keeper.get_many(paths) if read is not None]
-        if len(headers) < len(paths) or not all(headers):
+        headers = self._promised(entry.sources)
+        if len(headers) < len(entry.sources):
             return
         expected = sum(
             int.from_bytes(
@@ -213,10 +215,25 @@ class Accounts:
             where = self._set_aside(entry.result, staged)
             raise RowsDoNotAddUp(
                 f"{replica}: the rows of {entry.result} have the hash {made.row_hash:032x}, those "
-                f"of its {len(paths)} sources ({named}) add up to {expected:032x} in ZooKeeper. "
+                f"of its {len(headers)} sources ({named}) add up to {expected:032x} in ZooKeeper. "
                 f"Nothing was published; {where}. This is a bug, or bytes changed on a disk: "
                 "CHECK TABLE reads them all"
             )
+
+    def _promised(self, sources: Sequence[PartName]) -> list[bytes]:
+        """The headers with which this replica promises these parts, as far as there are any."""
+        unknown = [source for source in sources if source not in self._headers]
+        if unknown:
+            others = (part for entry in self.batch for part in sources_of(entry))
+            parts = list(dict.fromkeys([*unknown, *others]))
+            self.batch = ()
+            reads = self.replica.keeper.get_many(list(map(self.replica.paths.part, parts)))
+            self._headers |= {
+                part: read[0]
+                for part, read in zip(parts, reads, strict=True)
+                if read is not None and read[0]
+            }
+        return [self._headers[source] for source in sources if source in self._headers]
 
     def _set_aside(self, part: PartName, staged: StagedPart) -> str:
         """Move the result to `detached/` for people to look at, so that no other try takes it for a

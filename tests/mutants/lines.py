@@ -1540,6 +1540,27 @@ MUTANTS: tuple[LineMutant, ...] = (
         SEVERAL,
     ),
     LineMutant(
+        "looks: a fetch pool looks at the sources of merges",
+        "rmt_pipeline/replica/work/pools.py",
+        "        if merging and source in view.current\n",
+        "        if source in view.current\n",
+        LOOKS,
+    ),
+    LineMutant(
+        "accounting: what the sources promise is read merge by merge",
+        "rmt_pipeline/replica/accounting.py",
+        "            parts = list(dict.fromkeys([*unknown, *others]))\n",
+        "            parts = unknown\n",
+        TOGETHER,
+    ),
+    LineMutant(
+        "accounting: sources that promise nothing are added as nothing",
+        "rmt_pipeline/replica/accounting.py",
+        "        if len(headers) < len(entry.sources):\n",
+        "        if not headers:\n",
+        ACCOUNTING,
+    ),
+    LineMutant(
         "merges: a partition is at rest while a block is on its way",
         f"{PROTOCOL}/merges/predicate.py",
         "            self._numbers.get(partition) == []\n",

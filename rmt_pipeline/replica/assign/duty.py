@@ -24,7 +24,7 @@ from rmt_pipeline.zookeeper.snapshot import living_replicas, noted_mutations
 
 LOOK_EVERY_S = 1.0  # while a mutation is unfinished (spec §7.6)
 SEEN_MAX_S = 3600.0  # how long a view is trusted, in case a watch was missed
-MERGES_PER_LOOK_MAX = 16  # half of the slots: while these run, the next ones are chosen
+MERGES_PER_LOOK_MAX = 32  # as many as have slots: while these run, the next ones are chosen
 STAND_BACK_S = 2.0  # per replica that comes before, since assigning at once only collides
 
 

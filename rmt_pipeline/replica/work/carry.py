@@ -58,8 +58,8 @@ from rmt_pipeline.system import in_a_thread
 
 YOUNG_S = 5.0  # since an entry was written
 MADE_TOGETHER_MAX = 128  # they must not wait long for a large part that comes after them
-QUICK_S = 0.1  # for a part: several that are made in less are published together
-HELD_MAX_S = 0.25  # before such parts are published
+QUICK_S = 0.5  # for a part: several that are made in less are published together
+HELD_MAX_S = 1.0  # before such parts are published
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +298,7 @@ class BatchCarrier:
         clock = self._replica.clock
         tasks = {task.part: task for task in batch.tasks}
         ready: list[Ready] = []
-        accounts = Accounts(self._replica)
+        accounts = Accounts(self._replica, [task.entry for task in batch.tasks])
         held_s = started_s
         for count, (part, made) in enumerate(results, 1):
             task, outcome = tasks[part], self._checked(accounts, tasks[part], made)

@@ -51,9 +51,11 @@ def queue_facts(
     merges and mutations read, as far as they can be read, in the queue's order; the slots that
     claimed entries take; which merges other replicas make.
 
-    `manifest_here` is the usual `look`. With `merging=False` it is not asked which replica makes a
-    merge, since no merge will be planned.
+    `look` (usually `manifest_here`) is asked for sources of which this process has no manifest; a
+    worker looks for the others, too, before it takes up a merge. With `merging=False` sizes are
+    left out and it is not asked which replica makes a merge, since no merge will be planned.
     """
+    known = replica.store.manifest_read
     computed = dict(sorted(view.of_lanes(*COMPUTING).items()))
     claimed = [view.entries[node] for node in view.claims if node in view.entries]
     unclaimed = (entry for node, entry in computed.items() if node not in view.claims)
@@ -61,7 +63,7 @@ def queue_facts(
         source
         for entry in computed.values()
         for source in sources_of(entry)
-        if source in view.current
+        if merging and source in view.current
     )
     facts = Facts(
         ttl_merges_max=replica.settings.max_number_of_merges_with_ttl_in_pool,
@@ -69,7 +71,7 @@ def queue_facts(
         sizes={
             source: manifest.bytes_on_disk
             for source in sources
-            if (manifest := look(replica, source)) is not None
+            if (manifest := known(source) or look(replica, source)) is not None
         },
         merges_elsewhere=merges_awaited(replica, unclaimed) if merging else {},
         unfinished_alters=unfinished_alters(replica, view),

@@ -31,7 +31,7 @@ from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.check import check_part, refetch
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.keeper import Create
+from rmt_pipeline.zookeeper.keeper import Create, SetData
 from tests.support.executor import Executor
 from tests.support.local_replicas import Replicas
 
@@ -308,6 +308,15 @@ def test_a_mutation_over_a_part_that_it_does_not_read_is_not_decided(replicas, m
 
 def test_what_adds_up_is_published(replicas):
     write(replicas, merge_over(FIRST, SECOND, THIRD))
+    [made] = replicas.step("r1").done
+    assert (made.error, made.rows) == ("", 3)
+
+
+def test_of_sources_that_say_nothing_in_zookeeper_no_sum_is_made(replicas):
+    """The node of one was made by hand, for bytes that were brought back."""
+    replica = replicas["r1"]
+    write(replicas, merge_over(FIRST, SECOND, THIRD))
+    replica.keeper.multi([SetData(replica.paths.part(SECOND), b"")])
     [made] = replicas.step("r1").done
     assert (made.error, made.rows) == ("", 3)
 

@@ -681,8 +681,33 @@ def test_sources_are_looked_at_in_the_order_of_the_queue(replicas: Replicas) -> 
     def seen(_: Replica, part: PartName) -> None:
         asked.append(part)
 
-    queue_facts(replicas["r1"], QueueView(entries, {}, sources), seen, merging=False)
+    queue_facts(replicas["r1"], QueueView(entries, {}, sources), seen)
     assert asked == [*sources[6:], *sources[:6]]
+
+
+def test_for_fetches_nobody_looks_at_the_sources_of_merges(replicas: Replicas) -> None:
+    """A fetch pool looks whenever a merge is published, and each merge that is queued may have a
+    hundred sources.
+    """
+    parts = [PartName("all", number, number, 0) for number in (90, 91)]
+    entry = MergeParts(tuple(parts), merged(parts), create_time=1, source_replica="r1")
+    view = QueueView({"queue-0000000000": entry}, {}, parts)
+    asked: list[PartName] = []
+    for merging in (False, True):
+        queue_facts(replicas["r1"], view, lambda _, part: asked.append(part), merging=merging)
+        assert asked == (parts if merging else [])
+
+
+def test_sources_whose_manifests_are_known_are_not_looked_at_again(replicas: Replicas) -> None:
+    """Before they are merged they are: `fetch_or_merge`."""
+    part, replica = replicas.insert("r1", 3), replicas["r1"]
+    size = replica.store.manifest(part).bytes_on_disk
+    entry = MergeParts((part,), merged([part]), create_time=1, source_replica="r1")
+    view = QueueView({"queue-0000000000": entry}, {}, [part])
+    asked: list[PartName] = []
+    facts = queue_facts(replica, view, lambda _, part: asked.append(part))
+    assert asked == []
+    assert facts.sizes == {part: size}
 
 
 def test_a_reader_sees_what_another_process_was_told_before_it_began(

@@ -20,7 +20,7 @@ from rmt_pipeline.replica.work import carry
 from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.part_store import PartStore
-from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, SetData
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, SetData, Stat
 from tests.support.local_replicas import DirectPeers, Replicas, by_tens
 
 PARTS = 40
@@ -351,7 +351,7 @@ def test_a_merge_whose_entry_went_meanwhile_takes_no_other_with_it(merging: Repl
     assert not merging.stores["r1"].is_taken(MERGED[1])
 
 
-@pytest.mark.parametrize("pauses_s", [[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
+@pytest.mark.parametrize("pauses_s", [[3.0, 3.0, 3.0], [3.0, 0.0, 0.0]])
 def test_no_merge_that_is_ready_waits_for_a_slow_one(
     merging: Replicas, pauses_s: list[float]
 ) -> None:
@@ -371,3 +371,20 @@ def test_what_is_ready_waits_neither_for_too_many_nor_for_too_long(
     multis = before_it_publishes(merging["r1"])
     assert [one.error for one in merge_all(merging, "r1").values()] == [""] * 3
     assert len(multis) > 2
+
+
+def test_what_the_sources_of_all_promise_is_read_at_once(merging: Replicas) -> None:
+    replica = merging["r1"]
+    right, asked = replica.keeper.get_many, list[Sequence[str]]()
+    sources = {
+        replica.paths.part(PartName.parse(f"{partition}_0_0_0")) for partition in range(3)
+    }
+
+    def noted(paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        if sources & {*paths}:
+            asked.append(paths)
+        return right(paths)
+
+    replica.keeper.get_many = noted  # type: ignore[method-assign]
+    assert [one.error for one in merge_all(merging, "r1").values()] == [""] * 3
+    assert [len(paths) for paths in asked] == [6]
