@@ -86,8 +86,11 @@ def test_who_else_promises_a_part(keeper: FakeKeeper) -> None:
     made(keeper, replica_nodes("r2", host=b"h") | {TABLE.replica("r2").part(ONE): b"header"})
     made(keeper, replica_nodes("r3", host=b"h") | {TABLE.replica("r3").part(TWO): b"header"})
     made(keeper, replica_nodes("r4") | {TABLE.replica("r4").part(ONE): b"nobody can fetch it"})
-    found = snapshot.promised_elsewhere(keeper, TABLE, "r1", ONE)
-    assert found == {"r2": b"header", "r3": None}
+    found = snapshot.promised_elsewhere(keeper, TABLE, "r1", [ONE, TWO])
+    assert found == {
+        ONE: {"r2": b"header", "r3": None},
+        TWO: {"r2": None, "r3": b"header"},
+    }
 
 
 def test_which_parts_wait_for_their_quorum_or_lack_it(keeper: FakeKeeper) -> None:
@@ -336,3 +339,20 @@ def test_parts_that_are_known_are_not_listed_while_the_counts_prove_them(
     keeper.multi([Delete(REPLICA.part(one)) for one in (ONE, TWO)] + [Delete(REPLICA.parts)])
     with pytest.raises(ReplicaDropped):
         snapshot.parts_now(keeper, REPLICA, known)
+
+
+def test_entries_are_in_the_order_of_the_queue_whichever_were_read_before(
+    keeper: FakeKeeper,
+) -> None:
+    """One that another thread has pulled may be known while an earlier one is not."""
+    nodes = [f"queue-000000000{number}" for number in range(4)]
+    entries = {REPLICA.queue_entry(node): encode(dropped(1)) for node in nodes}
+    made(keeper, {REPLICA.is_lost: b"0", **CLAIMED, **entries})
+    known = KnownQueue()
+    before = snapshot.queue_snapshot(keeper, REPLICA, known, queue=[nodes[0], nodes[2]])
+    assert list(before.entries) == [nodes[0], nodes[2]]
+    look = partial(snapshot.queue_snapshot, keeper, REPLICA, known, before=before)
+    assert list(look(queue=nodes).entries) == nodes
+    assert list(look(queue=nodes[:3]).entries) == nodes[:3]
+    assert list(look(queue=nodes[1:]).entries) == nodes[1:], "one went, and one came before it"
+    assert list(look(queue=nodes[:1]).entries) == nodes[:1]

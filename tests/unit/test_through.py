@@ -1,9 +1,12 @@
-"""A statement that several replicas may try happens once, as its mark says."""
+"""A statement that several replicas may try happens once, as its mark says; and what is written for
+one creation of a replica.
+"""
 
 import pytest
 
-from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Refused
-from rmt_pipeline.zookeeper.through import CarriedOut, MarkedKeeper
+from rmt_pipeline.protocol.errors import ReplicaDropped, ReplicaRetired
+from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, RefusalKind, Refused
+from rmt_pipeline.zookeeper.through import BoundKeeper, CarriedOut, MarkedKeeper
 from tests.support.fake_keeper import FakeKeeper, FakeZooKeeper
 from tests.support.local_replicas import StillClock
 
@@ -66,3 +69,29 @@ def test_what_adds_to_the_log_or_the_mutations_makes_the_mark(
     keeper.multi([Create("/t/mutations")])
     MarkedKeeper(keeper, "/mark").multi([Check("/t"), op])
     assert (keeper.exists("/mark") is not None) is is_marked
+
+
+def test_multis_for_one_creation_are_told_of_by_the_operations_of_who_sends_them(
+    keeper: FakeKeeper,
+) -> None:
+    """The operation that asserts the creation is not one of his."""
+    keeper.multi([Create("/creation")])
+    bound = BoundKeeper(keeper, "/t/replicas/r1", "/creation")
+    for result in (
+        bound.multi([Check("/t"), Create("/t/a")]),
+        *bound.multi_many([[Check("/t"), Create("/t/b")]]),
+    ):
+        assert result in (["", "/t/a"], ["", "/t/b"])
+    [refused] = bound.multi_many([[Check("/t"), Create("/t/b")]])
+    assert isinstance(refused, Refused)
+    assert (refused.kind, refused.path, refused.index) == (RefusalKind.NODE_EXISTS, "/t/b", 1)
+    with pytest.raises(Refused, match="operation 0 on /t/a: node exists"):
+        bound.multi([Create("/t/a")])
+    keeper.multi([Delete("/creation")])
+    with pytest.raises(ReplicaDropped, match="/t/replicas/r1 is not the replica"):
+        bound.multi([Create("/t/c")])
+    [gone] = bound.multi_many([[Create("/t/c")]])
+    assert isinstance(gone, ReplicaDropped)
+    keeper.close()
+    [over] = bound.multi_many([[Create("/t/c")]])
+    assert isinstance(over, ReplicaRetired)

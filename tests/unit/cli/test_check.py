@@ -114,6 +114,11 @@ def test_requests_per_second_are_those_since_it_was_asked_before():
     assert second.requests_per_s(replace(second, asked_s=5.0)) == 0, "nobody asked for anything"
     assert first.requests_per_s(replace(second, asked_s=1.0)) == 25, "it was started again"
     assert (first.mode, first.outstanding, first.nodes) == ("standalone", 2, 77)
+    whole = SRVR.format(1).splitlines(keepends=True)
+    for told in ("Mode:", "Received:", "Outstanding:", "Node count:"):
+        rest = "".join(line for line in whole if not line.startswith(told))
+        assert len(rest) < len(SRVR.format(1))
+        assert ServerLoad.parsed(rest, 1) is None, f"it does not say {told}"
     assert (
         ServerLoad.parsed("srvr is not executed because it is not in the whitelist.", 1) is None
     )
