@@ -1797,6 +1797,22 @@ MUTANTS: tuple[LineMutant, ...] = (
         "tests/unit/replica/work/test_left_staging.py",
     ),
     LineMutant(
+        "upkeep: while a lost part can't be replaced nothing is removed",
+        f"{REPLICA}/upkeep/clean_up.py",
+        "_tried(words, partial(replace_lost_parts, replica)) or ()",
+        "replace_lost_parts(replica)",
+        "tests/unit/replica/test_clean_up_on_full_disk.py"
+        "::test_while_a_lost_part_can_not_be_replaced_what_is_old_goes_all_the_same",
+    ),
+    LineMutant(
+        "upkeep: while a part is lost and nothing is pulled nothing is removed",
+        f"{REPLICA}/upkeep/lost.py",
+        "suppress(Conflict, OutcomeUnknown, Corruption, PullingIsStopped)",
+        "suppress(Conflict, OutcomeUnknown, Corruption)",
+        "tests/unit/replica/test_clean_up_on_full_disk.py"
+        "::test_while_a_lost_part_can_not_be_replaced_what_is_old_goes_all_the_same",
+    ),
+    LineMutant(
         "create: who joins does not assert that the table is the one that was read",
         "rmt_pipeline/replica/life/create.py",
         "            *same_table,\n",

@@ -190,7 +190,7 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
     attempts = _remove_nodes(replica, map(replica.paths.attempts_of, plan.attempts))
     mutations = len(clean_mutations(replica))
     quorums = clean_quorums(replica)
-    lost_parts = replace_lost_parts(replica)
+    lost_parts = _tried(words, partial(replace_lost_parts, replica)) or ()
     removal = _tried(words, partial(_remove_parts, replica, plan))
     removed, pinned, kept = removal or ((), (), ())
     now_s = replica.clock.now_s()

@@ -44,7 +44,7 @@ from rmt_pipeline.replica.forget import what_to_forget
 from rmt_pipeline.replica.insert.report import insert_reports
 from rmt_pipeline.replica.missing import lost_of, yet_to_look
 from rmt_pipeline.replica.publish import EntryGone, publish
-from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.pull_log import PullingIsStopped, pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.commit_notes import settle_notes
 from rmt_pipeline.store.manifest import Manifest, PartColumn
@@ -88,14 +88,15 @@ def replace_lost_parts(replica: Replica) -> tuple[PartName, ...]:
     """Replace lost parts that this replica's queue has tried in vain to get or to make, and return
     them.
 
-    Raises what ends the session; what can't be done now is left to the next call.
+    Raises what ends the session, OSError, DiskFull; what else can't be done now is left to the next
+    call.
     """
     wanted = _wanted_in_vain(replica)
     if not wanted:
         return ()
     replaced: list[PartName] = []
     for part in sorted(wanted)[:AT_ONCE_MAX]:
-        with suppress(Conflict, OutcomeUnknown, Corruption):
+        with suppress(Conflict, OutcomeUnknown, Corruption, PullingIsStopped):
             if _replace(replica, part):
                 replaced.append(part)
     return tuple(replaced)
