@@ -216,6 +216,17 @@ INFORMATION = [
     "SELECT count() > 100 FROM system.settings",
     "SELECT name FROM system.settings WHERE name IN ('max_block_size', 'max_threads') ORDER BY 1",
     "SELECT count() > 100 FROM system.functions",
+    (
+        "SELECT name, is_input, is_output FROM system.formats WHERE name IN ('CSV', 'TSV', 'Null',"
+        " 'Pretty', 'JSONEachRow', 'Parquet', 'XML',"
+        " 'TabSeparatedWithNames', 'RowBinary', 'Values') ORDER BY name"
+    ),
+    (
+        "SELECT name, supports_settings, supports_sort_order, supports_ttl, supports_replication,"
+        " supports_deduplication FROM system.table_engines WHERE name LIKE '%MergeTree' AND name"
+        " NOT LIKE '%Graphite%' AND name NOT LIKE '%Coalescing%' AND name NOT LIKE 'Shared%'"
+        " ORDER BY name"
+    ),
 ]
 
 

@@ -134,6 +134,20 @@ _ROW_BINARY: dict[str, Head] = {
     "rowbinarywithnames": "names",
     "rowbinarywithnamesandtypes": "names and types",
 }
+INPUT_FORMATS = (
+    *("CSV", "CSVWithNames", "TSV", "TabSeparated", "TSVWithNames", "TabSeparatedWithNames"),
+    *("JSONEachRow", "JSONLines", "NDJSON", "JSONCompactEachRow", "JSONColumns"),
+    *(
+        "JSONCompactColumns",
+        "JSONColumnsWithMetadata",
+        "TSKV",
+        "LineAsString",
+        "Parquet",
+        "Arrow",
+    ),
+    *("ArrowStream", "RowBinary", "RowBinaryWithNames", "RowBinaryWithNamesAndTypes", "Values"),
+)
+"""All formats that an INSERT takes, with their other names. Values is read by the parser."""
 TextFile = CsvFile | TsvFile | JsonLinesFile | RowBinaryFile | OtherFile
 File = ParquetFile | ArrowFile | TextFile
 
@@ -164,10 +178,7 @@ def file_of_format(
             return JsonLinesFile(path, content, compression, compact=True)
         case _:
             raise UnknownFormat(
-                f"{name} is no format that can be inserted; there are CSV, CSVWithNames, "
-                "TabSeparated (TSV), TabSeparatedWithNames, JSONEachRow, JSONCompactEachRow, "
-                "JSONColumns, JSONCompactColumns, TSKV, LineAsString, Parquet, Arrow, "
-                "ArrowStream, RowBinary, RowBinaryWithNames, RowBinaryWithNamesAndTypes and Values"
+                f"{name} is no format that can be inserted; there are {', '.join(INPUT_FORMATS)}"
             )
 
 

@@ -32,6 +32,11 @@ use it.
 PRIVATE_REPLICA = "{server}"
 
 _KINDS: dict[str, EngineKind] = {f"Replicated{kind}": kind for kind in get_args(EngineKind)}
+ENGINES = {
+    **dict.fromkeys((str(kind) for kind in _KINDS.values()), False),
+    **dict.fromkeys(_KINDS, True),
+}
+"""The names of all engines, and whether they replicate."""
 _NOT_YET = re.compile(r"(Replicated)?(Graphite|Coalescing)MergeTree")
 # The arguments after path and replica: how many are required, and what they all are.
 _ARGUMENTS: dict[EngineKind, tuple[int, tuple[str, ...]]] = {

@@ -115,6 +115,18 @@ def write_rows(rows: Rows, format_name: str, out: BinaryIO) -> None:
     )
 
 
+def output_formats() -> list[str]:
+    """The names of all formats of answers, also their older ones."""
+    names = [*_TEXT_FORMATS, *_BINARY_FORMATS]
+    tsv = [name for name in names if name.startswith("TSV")]
+    return [
+        *names,
+        *(name.replace("TSV", "TabSeparated") for name in tsv),
+        "JSONLines",
+        "NDJSON",
+    ]
+
+
 def canonical_format(name: str) -> str:
     """Return the name of a format in its own spelling. Raises UnknownFormat, which
     suggests names.

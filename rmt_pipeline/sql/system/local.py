@@ -11,6 +11,7 @@ from uuid import UUID
 
 from rmt_pipeline import __version__
 from rmt_pipeline.catalog.replicated import replicated_database
+from rmt_pipeline.compute.inputs.conform import INPUT_FORMATS
 from rmt_pipeline.compute.merge.plan import sorting_key
 from rmt_pipeline.protocol.settings.neutral import (
     NEUTRAL_QUERY_SETTINGS,
@@ -20,8 +21,10 @@ from rmt_pipeline.protocol.settings.query import QUERY_SETTINGS
 from rmt_pipeline.protocol.settings.setting import Setting
 from rmt_pipeline.protocol.settings.table import TABLE_SETTINGS
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.sql.define.engine import ENGINES
 from rmt_pipeline.sql.define.show_create import clause_text, create_query, engine_text
 from rmt_pipeline.sql.formats.rows import Columns
+from rmt_pipeline.sql.formats.write import output_formats
 from rmt_pipeline.sql.system.parts import bytes_of_columns
 from rmt_pipeline.sql.system.scope import SystemScope
 from rmt_pipeline.syntax.expression import parse_expression
@@ -366,3 +369,33 @@ def functions(scope: SystemScope) -> Iterator[tuple[object, ...]]:
         yield name, 0, 1, ""
     for name, aggregate in sorted(AGGREGATES.items()):
         yield name, 1, None, aggregate.differs
+
+
+FORMATS: Columns = (("name", "String"), ("is_input", "UInt8"), ("is_output", "UInt8"))
+
+
+def formats(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+    """Rows of system.formats: what an INSERT takes, and what an answer is written in."""
+    del scope
+    written = output_formats()
+    for name in sorted({*INPUT_FORMATS, *written}):
+        yield name, int(name in INPUT_FORMATS), int(name in written)
+
+
+TABLE_ENGINES: Columns = (
+    ("name", "String"),
+    ("supports_settings", "UInt8"),
+    ("supports_sort_order", "UInt8"),
+    ("supports_ttl", "UInt8"),
+    ("supports_replication", "UInt8"),
+    ("supports_deduplication", "UInt8"),
+)
+
+
+def table_engines(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+    """Rows of system.table_engines. Only those that replicate know inserts again by
+    default.
+    """
+    del scope
+    for name, replicates in sorted(ENGINES.items()):
+        yield name, 1, 1, 1, int(replicates), int(replicates)

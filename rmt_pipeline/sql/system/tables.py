@@ -42,6 +42,7 @@ SYSTEM_TABLES: dict[str, SystemTable] = {
         system_clusters.DISTRIBUTED_DDL_QUEUE, system_clusters.distributed_ddl_queue
     ),
     "dropped_tables": SystemTable(local.DROPPED_TABLES, local.dropped_tables),
+    "formats": SystemTable(local.FORMATS, local.formats),
     "functions": SystemTable(local.FUNCTIONS, local.functions),
     "inserts": SystemTable(work.INSERTS, work.remembered_inserts),
     "lost_parts": SystemTable(system_parts.LOST_PARTS, system_parts.parts_lost),
@@ -60,6 +61,7 @@ SYSTEM_TABLES: dict[str, SystemTable] = {
         system_replication.REPLICATION_QUEUE, system_replication.replication_queue
     ),
     "settings": SystemTable(local.SETTINGS, local.settings),
+    "table_engines": SystemTable(local.TABLE_ENGINES, local.table_engines),
     "tables": SystemTable(local.TABLES, local.tables, (("table", "String", "name"),)),
     "zookeeper": SystemTable(system_zookeeper.ZOOKEEPER, system_zookeeper.zookeeper),
 }

@@ -83,6 +83,8 @@ def _of_system(cursor: Cursor) -> SelectStatement | None:
     """Return the query of system tables that answers SHOW; None if it is none of those."""
     if cursor.take_words("FUNCTIONS"):
         return _listed(cursor, "SELECT * FROM system.functions", "name")
+    if cursor.take_words("ENGINES"):
+        return _listed(cursor, "SELECT * FROM system.table_engines", "name")
     if cursor.take_words("CLUSTERS"):
         return _listed(cursor, "SELECT DISTINCT cluster AS name FROM system.clusters", "name")
     if cursor.take_words("MERGES"):

@@ -15,6 +15,7 @@ from rmt_pipeline.compute.inputs import csv as input_csv
 from rmt_pipeline.compute.inputs import json as input_json
 from rmt_pipeline.compute.inputs import tsv as input_tsv
 from rmt_pipeline.compute.inputs.conform import (
+    INPUT_FORMATS,
     ArrowFile,
     CsvFile,
     JsonLinesFile,
@@ -302,6 +303,11 @@ def test_compact_json_has_the_values_of_the_columns_in_their_order() -> None:
 def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UnknownFormat, match=r"XML is no format .* JSONEachRow"):
         file_of_format("XML", "x")
+
+
+@pytest.mark.parametrize("name", [name for name in INPUT_FORMATS if name != "Values"])
+def test_every_format_that_is_listed_can_be_read(name: str) -> None:
+    assert file_of_format(name, "x").path == "x"
 
 
 def test_a_compression_may_be_named(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
 from rmt_pipeline.sql.define.show_create import create_query, engine_text
 from rmt_pipeline.sql.run.show import _matching
 from rmt_pipeline.syntax.expression import parse_expression
-from rmt_pipeline.syntax.statements.nodes import CreateTable, Pattern
+from rmt_pipeline.syntax.statements.nodes import CreateTable, Pattern, SelectStatement
 from rmt_pipeline.syntax.statements.parse import parse
 
 TABLE = TableDefinition(
@@ -83,3 +83,12 @@ NAMES = ["a", "ab", "a_b", "A", "a%"]
 )
 def test_names_are_chosen_by_like(pattern, found):
     assert _matching(NAMES, pattern) == found
+
+
+def test_engines_are_those_of_the_system_table():
+    statement = parse("SHOW ENGINES LIKE 'Replicated%'")
+    assert isinstance(statement, SelectStatement)
+    assert statement.text == (
+        "SELECT * FROM (SELECT * FROM system.table_engines) WHERE name LIKE 'Replicated%'"
+        " ORDER BY name"
+    )
