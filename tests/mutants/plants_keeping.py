@@ -18,13 +18,13 @@ def a_new_id_each_time(patch: pytest.MonkeyPatch) -> None:
 def gone_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
     right = attach._commit
 
-    def wrong(replica: Any, commit: Any, some: Any, taken: Any, **options: Any) -> Any:
+    def wrong(replica: Any, commit: Any, some: Any, taken: Any, *rest: Any) -> Any:
         def late(insertion: Any) -> Any:
             for one in some:
                 replica.store.detached_parts.remove(one.name)
             return commit(insertion)
 
-        return right(replica, late, some, taken, **options)
+        return right(replica, late, some, taken, *rest)
 
     patch.setattr(attach, "_commit", wrong)
 

@@ -348,13 +348,19 @@ def names_are_not_synced(patch: pytest.MonkeyPatch) -> None:
 
 
 def merges_have_other_names_on_r2(otherwise: Callable[[PartName], PartName]) -> Plant:
-    right = carry.publish
+    right = carry.publish_batch
 
-    def wrong(replica: Any, node: str, part: PartName, staged: Any, **how: Any) -> Any:
-        name = otherwise(part) if replica.name == "r2" and part.level else part
-        return right(replica, node, name, staged, **how)
+    def wrong(replica: Any, ready: Any) -> Any:
+        is_other = replica.name == "r2"
+        return right(
+            replica,
+            [
+                replace(one, part=otherwise(one.part)) if is_other and one.part.level else one
+                for one in ready
+            ],
+        )
 
-    return lambda patch: patch.setattr(carry, "publish", wrong)
+    return lambda patch: patch.setattr(carry, "publish_batch", wrong)
 
 
 def one_level_more(part: PartName) -> PartName:
