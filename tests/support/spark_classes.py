@@ -37,8 +37,9 @@ def use() -> None:
     """Let the JVMs that this process and its children start read the archive, if there is one."""
     with suppress(RmtError, OSError):  # no Java, no Spark: the tests that need one say so
         file = archive(find_java())
-        if file.exists():
-            os.environ[OPTIONS] = f"-XX:SharedArchiveFile={file} {QUIET}"
+        given = os.environ.get(OPTIONS, "")
+        if file.exists() and str(file) not in given:
+            os.environ[OPTIONS] = f"{given} -XX:SharedArchiveFile={file} {QUIET}".lstrip()
 
 
 def make() -> None:
@@ -71,5 +72,5 @@ def make() -> None:
 if __name__ == "__main__":
     try:
         make()
-    except RmtError as error:  # the tests go on without
-        sys.stderr.write(f"{error}\n")
+    except Exception as error:  # noqa: BLE001  whatever it is, the tests go on without
+        sys.stderr.write(f"Spark's classes are read anew by each test: {error}\n")
