@@ -56,7 +56,8 @@ def measure(files: dict[Path, str]) -> dict[str, object]:
     importers = Counter(
         name
         for file, parsed in trees.items()
-        for name in set(tree.names_imported_by(parsed)) & modules - {tree.dotted(file)}
+        for name in set(tree.names_imported_by(ast.walk(parsed)))
+        & modules - {tree.dotted(file)}
     )
     defined = Counter(
         name

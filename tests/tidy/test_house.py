@@ -123,7 +123,7 @@ def test_no_folder_needs_itself() -> None:
 
 
 def _imports_in_functions(file: Path) -> Iterator[int]:
-    for node in ast.walk(tree.syntax(file)):
+    for node in tree.nodes(file):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             for inner in ast.walk(node):
                 if isinstance(inner, ast.Import | ast.ImportFrom):
@@ -204,7 +204,7 @@ def test_an_import_inside_a_function_is_of_what_is_not_there_yet() -> None:
     needless = [
         f"{file}:{node.lineno} {name}"
         for module, file in modules().items()
-        for function in ast.walk(tree.syntax(file))
+        for function in tree.nodes(file)
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         for node in ast.walk(function)
         if isinstance(node, ast.ImportFrom)
@@ -273,7 +273,7 @@ def test_every_function_that_the_walks_name_is_where_they_say() -> None:
         if name.rpartition(".")[2]
         not in {
             node.name
-            for node in ast.walk(tree.syntax(_place(path)))
+            for node in tree.nodes(_place(path))
             if isinstance(node, ast.FunctionDef | ast.ClassDef)
         }
     ]

@@ -60,7 +60,7 @@ def test_nothing_is_skipped_or_expected_to_fail_without_a_reason() -> None:
     bare = [
         f"{file}:{node.lineno}"
         for file in tree.modules("tests")
-        for node in ast.walk(tree.syntax(file))
+        for node in tree.nodes(file)
         if isinstance(node, ast.Attribute)
         and node.attr in {"skip", "xfail", "skipif"}
         and f"{node.attr}()" in ast.unparse(node)

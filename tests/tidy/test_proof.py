@@ -13,7 +13,7 @@ def test_every_test_that_the_proof_names_exists() -> None:
     known = {
         node.name
         for file in tree.modules("tests")
-        for node in ast.walk(tree.syntax(file))
+        for node in tree.nodes(file)
         if isinstance(node, ast.FunctionDef)
     }
     named = set(re.findall(r"`(test_\w+)`", tree.text(PROOF)))

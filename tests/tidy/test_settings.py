@@ -25,7 +25,7 @@ def _read() -> set[str]:
         node.attr
         for file in tree.modules(*tree.PACKAGES)
         if str(file) not in DEFINED_IN
-        for node in ast.walk(tree.syntax(file))
+        for node in tree.nodes(file)
         if isinstance(node, ast.Attribute) and _name(node.value) in HOLDERS
     }
 

@@ -78,7 +78,7 @@ def test_nobody_looks_twice_at_what_another_thread_may_replace() -> None:
     twice = [
         f"{file}:{function.lineno} {function.name} {name}"
         for file in tree.modules("rmt_pipeline")
-        for function in ast.walk(tree.syntax(file))
+        for function in tree.nodes(file)
         if isinstance(function, ast.FunctionDef)
         for name, count in looks(function).items()
         if count > 1 and name in replaced

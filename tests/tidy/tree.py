@@ -3,7 +3,7 @@
 import ast
 import functools
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,19 +37,26 @@ def syntax(file: Path) -> ast.Module:
     return ast.parse(text(file), str(file))
 
 
+@functools.cache
+def nodes(file: Path) -> tuple[ast.AST, ...]:
+    """All of its syntax: many rules look at each node, and finding these takes longest."""
+    return tuple(ast.walk(syntax(file)))
+
+
 def dotted(file: Path) -> str:
     """`rmt_pipeline/store/disk.py` is `rmt_pipeline.store.disk`; a package is its directory."""
     parts = file.with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported_names(file: Path) -> Iterator[str]:
+@functools.cache
+def imported_names(file: Path) -> tuple[str, ...]:
     """Every dotted name that the file imports, wherever in it."""
-    return names_imported_by(syntax(file))
+    return tuple(names_imported_by(nodes(file)))
 
 
-def names_imported_by(parsed: ast.Module) -> Iterator[str]:
-    for node in ast.walk(parsed):
+def names_imported_by(all_nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in all_nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
