@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import assert_never
 
-from rmt_pipeline.protocol.background import Background
+from rmt_pipeline.protocol.background import Background, first_stopped
 from rmt_pipeline.protocol.errors import (
     NoSuchColumn,
     NotImplementedStatement,
@@ -159,6 +159,9 @@ def _optimize(session: SessionContext, statement: Optimize) -> Done:
         deduplicate_by=columns,
         settings=session.query_settings(statement.settings),
     )
+    stopped = first_stopped(table.store.marks.stopped(), Background.MERGES)
+    if stopped is not None and not merged:
+        return Done(f"{definition.full_name}: nothing was merged: {stopped}")
     if partition is None or merged:
         return Done()
     return Done(

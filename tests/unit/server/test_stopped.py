@@ -43,6 +43,17 @@ def test_one_table_or_all_that_there_are(session):
         session.execute("SYSTEM STOP MERGES nowhere")
 
 
+@pytest.mark.parametrize("what", ["t", "t FINAL", "t PARTITION tuple() FINAL"])
+def test_an_optimize_meanwhile_says_that_it_has_merged_nothing(session, what):
+    assert not session.execute(f"OPTIMIZE TABLE {what.replace(' PARTITION tuple()', '')}").note
+    session.execute("SYSTEM STOP MERGES t")
+    done = session.execute(f"OPTIMIZE TABLE {what}")
+    assert done.note == (
+        "default.t: nothing was merged: MERGES are stopped by hand on this server (SYSTEM START "
+        "MERGES)"
+    )
+
+
 def test_what_one_table_cannot_be_asked_is_stopped_for_the_others_all_the_same(session):
     """Which of its merges are for TTL its queue would say, and that is gone."""
     delete_tree(session.context.server.keeper(), "/tables/t")
