@@ -99,9 +99,7 @@ class Holder:
 
     def give_back(self, nodes: Iterable[str]) -> None:
         """Delete the claims of these queue nodes, now or as soon as ZooKeeper answers."""
-        claims = [self.stray(node) for node in nodes]
-        if claims:
-            strays.give_back(self.replica.keeper, claims)
+        strays.give_back(self.replica.keeper, [self.stray(node) for node in nodes])
 
     def leave(self, nodes: Iterable[str]) -> None:
         """Like `give_back`, for claims that may be given back already: before it deletes a claim,

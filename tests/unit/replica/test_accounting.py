@@ -16,6 +16,7 @@ from rmt_pipeline.protocol.log.entry import MergeParts, MutatePart
 from rmt_pipeline.protocol.nodes.records import Attempts
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.protocol.table import Engine, TableDefinition
 from rmt_pipeline.replica import accounting
 from rmt_pipeline.replica.accounting import RowsDoNotAddUp
 from rmt_pipeline.replica.assign import mutations
@@ -25,6 +26,7 @@ from rmt_pipeline.replica.assign.merges import (
     Nothing,
     assign_merge,
     merge_view,
+    optimize_partition,
 )
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.pull_log import pull_log
@@ -33,7 +35,7 @@ from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Create, SetData
 from tests.support.executor import Executor
-from tests.support.local_replicas import Replicas
+from tests.support.local_replicas import ROOT, Replicas, definition_of
 
 FIRST, SECOND, THIRD = (PartName.parse(f"all_{number}_{number}_0") for number in range(3))
 
@@ -327,3 +329,18 @@ def test_where_rows_may_go_nothing_is_compared_with_what_they_were(replicas):
     [made] = replicas.step("r1", merger=Forgets(replicas)).done
     assert made.error == ""
     assert "all_0_2_1" in replicas.parts("r1")
+
+
+def test_nor_where_the_engine_leaves_rows_out(tmp_path):
+    """Of two rows with one key a ReplacingMergeTree keeps the later one."""
+
+    def replacing(replica: str) -> TableDefinition:
+        engine = Engine("ReplacingMergeTree", ROOT, replica)
+        return replace(definition_of(replica), engine=engine)
+
+    with Replicas(tmp_path, ["r1"], define=replacing) as replicas:
+        replicas.insert("r1", 1, 2)
+        replicas.insert("r1", 2, 3)
+        optimize_partition(replicas["r1"], "all", final=True, skip_merged=False)
+        [made] = replicas.step("r1").done
+        assert (made.error, made.rows) == ("", 3)

@@ -235,3 +235,20 @@ def test_what_a_statement_took_since_it_was_seen_is_mutated_by_nobody(replicas, 
     once_after(PartStore, "has", lambda: leave(replicas), monkeypatch)
     outcome = assign_mutations.assign_mutations(replicas["r1"])
     assert isinstance(outcome, Nothing)
+
+
+def test_a_run_is_weighed_once_as_long_as_its_parts_are_the_same(replicas, monkeypatch):
+    """Weighing one reads the manifests of its parts."""
+    weighed: list[int] = []
+    right = assign._known_manifests
+
+    def counted(replica, run):
+        weighed.append(len(run))
+        return right(replica, run)
+
+    monkeypatch.setattr(assign, "_known_manifests", counted)
+    for value in range(3):
+        replicas.insert("r1", value)
+        for _ in range(2):
+            choose_merge(replicas["r1"], merge_view(replicas["r1"]), aggressive=False)
+    assert weighed == [1, 2, 3]

@@ -1,5 +1,6 @@
 """What clean-up removes, and what it must leave alone although it meant to remove it."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from rmt_pipeline.replica.upkeep.clean_up import (
     carry_out,
     plan_clean_up,
 )
+from rmt_pipeline.store import layout
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.local_replicas import Replicas
 
@@ -228,3 +230,17 @@ def test_why_an_entry_failed_is_kept_as_long_as_it_waits(replicas):
     r2.keeper.multi([Delete(r2.paths.queue_entry(nodes[0]))])
     carry_out(r2, plan_clean_up(r2))
     assert sorted(r2.keeper.children(r2.paths.attempts)) == sorted(nodes[1:]) != []
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_what_was_dropped_is_known_as_long_as_a_slow_process_may_bring_it(replicas, is_old):
+    """One that does not know yet that its session is over."""
+    replica = replicas["r1"]
+    replicas.table("r1").drop_partitions(["all"], settings={"alter_sync": 0})
+    replicas.work_off()
+    [dropped] = replica.store.drops.ranges()
+    age_s = replica.settings.temporary_directories_lifetime + (10 if is_old else -10)
+    noted = Path(replica.store.disk.local_path(""), layout.dropped(dropped))
+    os.utime(noted, (replicas.clock.now_s() - age_s,) * 2)
+    carry_out(replica, plan_clean_up(replica))
+    assert replica.store.drops.ranges() == ([] if is_old else [dropped])

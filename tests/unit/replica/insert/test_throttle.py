@@ -4,13 +4,15 @@ from threading import get_ident
 
 import pytest
 
-from rmt_pipeline.protocol.errors import TooManyParts
+from rmt_pipeline.protocol.errors import MissingPart, TooManyParts
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.insert import throttle as throttle_module
 from rmt_pipeline.replica.insert.result import InsertResult
 from rmt_pipeline.replica.insert.throttle import throttle_insert
 from rmt_pipeline.replica.partitions.overwrite import ReplaceResult
+from rmt_pipeline.store.manifest import Manifest
 from tests.support.interleave import interleave
 from tests.support.local_replicas import Replicas
 
@@ -201,6 +203,21 @@ def test_large_parts_may_be_any_number(replicas):
         replicas.set(parts_to_throw_insert=3, max_avg_part_size_for_too_many_parts=limit)
         with pytest.raises(TooManyParts):
             throttle(replicas)
+
+
+def test_of_a_part_that_goes_while_it_is_measured_nothing_is_said(replicas, monkeypatch):
+    store = replicas["r1"].store
+    manifest, (gone, *_) = store.manifest, store.parts()
+    size = manifest(gone).bytes_on_disk
+
+    def read(part: PartName) -> Manifest:
+        if part == gone:
+            raise MissingPart(f"{part} was merged away")
+        return manifest(part)
+
+    monkeypatch.setattr(store, "manifest", read)
+    replicas.set(parts_to_throw_insert=3, max_avg_part_size_for_too_many_parts=size - 1)
+    assert throttle(replicas) == []
 
 
 def test_the_whole_table_has_a_limit_of_its_own(replicas):

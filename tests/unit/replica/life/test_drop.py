@@ -75,3 +75,16 @@ def test_what_one_process_removes_no_other_one_removes() -> None:
     zookeeper.expire(first.session_id)
     remove_leftovers(second, table)
     assert second.exists(table.root) is None
+
+
+def test_who_finds_another_replica_of_the_name_leaves_it_and_holds_nothing(
+    tmp_path: Path,
+) -> None:
+    """Else nobody could drop that one as long as his session lives."""
+    with Replicas(tmp_path) as replicas:
+        table = replicas["r1"].table
+        keeper = replicas.zookeeper.connect()
+        drop_replica(keeper, table, "r2", made_in=1)
+        assert keeper.children(table.replicas) == ["r1", "r2"]
+        drop_replica(replicas.zookeeper.connect(), table, "r2")
+        assert keeper.children(table.replicas) == ["r1"]

@@ -636,6 +636,11 @@ def test_rows_of_a_condition_that_a_mutation_has_yet_to_change_are_not_the_same(
     assert on_both(replicas) == [(1, 1), (1, 2), (2, 3), (3, 4)]
 
 
+def test_a_mutation_of_other_partitions_does_not_keep_rows_from_being_the_same(replicas):
+    replicas.table("r2").mutate("DELETE IN PARTITION ID '2' WHERE n = 3")
+    assert put(replicas, (1, 1), where="n = 1").is_duplicate
+
+
 def test_a_token_stands_that_brought_no_row(replicas):
     """Not even the entry that carries it out here forgets it: what others insert later stays."""
     put(replicas, partition="1", token="a", settings=EMPTY)

@@ -1,5 +1,6 @@
-"""When a merge's result is fetched instead of made (spec §5.3)."""
+"""When the result of a merge or a mutation is fetched instead of made (spec §5.3)."""
 
+import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,8 @@ from rmt_pipeline.replica.assign.merges import (
     merge_view,
     optimize_partition,
 )
+from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.mutations.mutations import create_mutation
 from rmt_pipeline.replica.work.merge import somebody_has
 from tests.support.local_replicas import Replicas
 
@@ -99,3 +102,32 @@ def test_after_a_while_everybody_recompresses(replicas):
 def test_what_only_this_replica_has_nobody_else_has(replicas):
     mine = replicas.insert("r1", 3)
     assert [somebody_has(replicas[name], mine) for name in ("r1", "r2")] == [False, True]
+
+
+def mutate(replicas: Replicas) -> None:
+    replica = replicas["r1"]
+    create_mutation(replica, "DELETE WHERE n = 1", ["all"])
+    assert isinstance(assign_mutations(replica), list)
+
+
+def test_what_was_made_of_a_part_that_is_not_here_is_fetched(replicas):
+    mutate(replicas)
+    replicas.work_off("r1")
+    for part in replicas.stores["r2"].parts():
+        shutil.rmtree(replicas.stores["r2"].directory(part))
+    assert {(one.kind, one.error) for one in replicas.work_off("r2")} == {("FETCH", "")}
+
+
+@pytest.mark.parametrize(
+    ("age_s", "limit_bytes", "expected"),
+    [(100, 1, "FETCH"), (99, 1, "MUTATE_PART"), (100, 1 << 30, "MUTATE_PART")],
+)
+def test_a_mutation_of_what_is_old_and_large_is_fetched(replicas, age_s, limit_bytes, expected):
+    replicas.set(
+        prefer_fetch_merged_part_time_threshold=100,
+        prefer_fetch_merged_part_size_threshold=limit_bytes,
+    )
+    mutate(replicas)
+    replicas.work_off("r1")
+    replicas.clock.passed_s += age_s
+    assert {kind for kind, _ in kinds(replicas, "r2")} == {expected}

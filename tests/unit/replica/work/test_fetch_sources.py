@@ -182,3 +182,19 @@ def test_who_has_failed_has_not_begun_all(replicas: Replicas) -> None:
     assert executor.has_begun_all
     assert any(done.error for done in executor.carry_out(batch))
     assert not executor.has_begun_all
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_part_of_which_only_the_name_was_promised_is_fetched_if_its_bytes_fit_together(
+    replicas: Replicas, broken: bool
+) -> None:
+    """Somebody made its node by hand, for bytes that were brought back."""
+    r1 = replicas["r1"]
+    [part] = r1.store.parts()
+    for name in ("r1", "r2"):
+        r1.keeper.multi([SetData(replicas[name].paths.part(part), b"")])
+        if broken:
+            [file] = (one.name for one in replicas.stores[name].manifest(part).files)
+            Path(replicas.stores[name].directory(part), file).write_bytes(b"no parquet")
+    replicas.step("r3", "fetch")
+    assert replicas.parts("r3") == ([] if broken else [str(part)])

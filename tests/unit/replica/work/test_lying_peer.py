@@ -1,5 +1,6 @@
 """A peer of ours that lies: what it says of its rows is what ZooKeeper has, and they are others."""
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -90,6 +91,20 @@ def test_other_rows_than_promised_are_never_visible(tmp_path, lie: Callable[[], 
         replicas.clock.sleep_s(120)
         replicas.work_off("r2")
         assert replicas.parts("r2") == replicas.parts("r1")
+
+
+def test_another_part_under_its_name_is_never_visible(tmp_path):
+    """It is whole, and all that its manifest says of it is true."""
+    with Replicas(tmp_path) as replicas, Replicas(tmp_path / "other") as others:
+        part = replicas.insert("r1", 1, 2, 3)
+        assert others.insert("r1", 1, 2, 4) == part
+        theirs = replicas.stores["r1"].directory(part)
+        shutil.rmtree(theirs)
+        shutil.copytree(others.stores["r1"].directory(part), theirs)
+        [done] = replicas.step("r2", "fetch").done
+        assert "is not what ZooKeeper has for it: their rows differ" in done.error
+        assert replicas.parts("r2") == []
+        assert replicas.stores["r2"].staged() == []
 
 
 def test_the_same_rows_stored_otherwise_are_taken(tmp_path):
