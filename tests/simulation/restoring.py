@@ -5,7 +5,7 @@ It happens while no client waits for an answer: what an insert of before is know
 parts, until they are merged. And while no part is on a disk that nobody has announced: with every
 process of the servers, as when all machines are switched off; or servers, workers and upkeep of
 some live on, in their sessions but for the one that kept the replica active, and with all that they
-remember of the nodes of before.
+remember of the nodes of before. (When ZooKeeper goes back, no session outlives that.)
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -18,6 +18,7 @@ from rmt_pipeline.replica.life.restoring import NothingToRestore
 from rmt_pipeline.replica.readable import note_active
 from rmt_pipeline.replica.replica import Memory, Replica
 from rmt_pipeline.replica.upkeep.rewound import remember_log, remember_replicas
+from rmt_pipeline.store import layout
 from rmt_pipeline.zookeeper.keeper import Delete
 from tests.simulation.checkers import outside_store
 from tests.simulation.ledger import Ledger, inserted_as, is_inside
@@ -115,9 +116,16 @@ def go_back(
     copy: Mapping[str, Node],
     living: Collection[Site] = (),
 ) -> None:
-    """`living`: what has a server there goes on, in new sessions."""
+    """`living`: what has a server there goes on, in new sessions. What it noted last of the log is
+    on its disk by then: servers do not sync it, and a host that loses its power within a moment of
+    it could not tell that ZooKeeper is older.
+    """
     world = cluster.world
     _end(cluster, ledger, living)
+    for site in living:
+        if site.host.disk.modified_s(site.path(layout.LOG_SEEN)) is not None:
+            site.host.disk.fsync(site.path(layout.LOG_SEEN))
+            site.host.disk.fsync_directory(site.root)
     for process in [one for host in world.everybody for one in host.processes]:
         for session in process.sessions:
             world.expire(session)
