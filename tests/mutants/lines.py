@@ -1542,8 +1542,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "looks: a fetch pool looks at the sources of merges",
         "rmt_pipeline/replica/work/pools.py",
-        "        if merging and source in view.current\n",
-        "        if source in view.current\n",
+        "        sizes=_Sizes(replica, view, look) if merging else {},\n",
+        "        sizes=_Sizes(replica, view, look),\n",
         LOOKS,
     ),
     LineMutant(

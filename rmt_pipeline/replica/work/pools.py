@@ -5,6 +5,7 @@ run now.
 from collections.abc import (
     Callable,
     Collection,
+    Iterator,
     Mapping,
 )
 from functools import reduce
@@ -15,7 +16,6 @@ from rmt_pipeline.protocol.log.entry import (
     LogEntry,
     MergeParts,
     MutatePart,
-    sources_of,
 )
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.queue.facts import Facts
@@ -40,6 +40,41 @@ def pool_of(entry: LogEntry) -> Pool:
     return "merge" if isinstance(entry, MergeParts | MutatePart) else "fetch"
 
 
+class _Sizes(Mapping[PartName, int]):
+    """The bytes on disk of this replica's parts, as far as they can be read. A part is looked at
+    when it is first asked for, since of hundreds of queued merges one look considers few.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        view: QueueView,
+        look: Callable[[Replica, PartName], Manifest | None],
+    ) -> None:
+        self._replica = replica
+        self._current = view.current
+        self._look = look
+        self._found: dict[PartName, int | None] = {}
+
+    def __getitem__(self, part: PartName) -> int:
+        if part not in self._found:
+            known = self._replica.store.manifest_read
+            manifest = None
+            if part in self._current:
+                manifest = known(part) or self._look(self._replica, part)
+            self._found[part] = None if manifest is None else manifest.bytes_on_disk
+        size = self._found[part]
+        if size is None:
+            raise KeyError(part)
+        return size
+
+    def __iter__(self) -> Iterator[PartName]:
+        return (part for part in self._current if part in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 def queue_facts(
     replica: Replica,
     view: QueueView,
@@ -48,31 +83,20 @@ def queue_facts(
     merging: bool = True,
 ) -> Facts:
     """What this replica knows that is not in the queue itself: the sizes of the parts that its
-    merges and mutations read, as far as they can be read, in the queue's order; the slots that
-    claimed entries take; which merges other replicas make.
+    merges and mutations read; the slots that claimed entries take; which merges other replicas
+    make.
 
-    `look` (usually `manifest_here`) is asked for sources of which this process has no manifest; a
+    `look` (usually `manifest_here`) is asked for parts of which this process has no manifest; a
     worker looks for the others, too, before it takes up a merge. With `merging=False` sizes are
     left out and it is not asked which replica makes a merge, since no merge will be planned.
     """
-    known = replica.store.manifest_read
-    computed = dict(sorted(view.of_lanes(*COMPUTING).items()))
     claimed = [view.entries[node] for node in view.claims if node in view.entries]
-    unclaimed = (entry for node, entry in computed.items() if node not in view.claims)
-    sources = dict.fromkeys(
-        source
-        for entry in computed.values()
-        for source in sources_of(entry)
-        if merging and source in view.current
-    )
+    computed = view.of_lanes(*COMPUTING) if merging else {}
+    unclaimed = (entry for node, entry in sorted(computed.items()) if node not in view.claims)
     facts = Facts(
         ttl_merges_max=replica.settings.max_number_of_merges_with_ttl_in_pool,
         size_limits=replica.size_limits(),
-        sizes={
-            source: manifest.bytes_on_disk
-            for source in sources
-            if (manifest := known(source) or look(replica, source)) is not None
-        },
+        sizes=_Sizes(replica, view, look) if merging else {},
         merges_elsewhere=merges_awaited(replica, unclaimed) if merging else {},
         unfinished_alters=unfinished_alters(replica, view),
         stopped=replica.store.marks.stopped(),

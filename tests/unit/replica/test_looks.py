@@ -664,50 +664,39 @@ def test_who_has_the_part_is_read_with_the_claims(
     assert again == [host]
 
 
-def test_sources_are_looked_at_in_the_order_of_the_queue(replicas: Replicas) -> None:
-    """Not in that of a set, which differs from one process to the next: then a seed of the
-    simulation would give another world each time, and what it found could not be told again.
-    """
-    sources = [PartName("a", number, number, 0) for number in range(12)]
-    halves = sources[6:], sources[:6]
-    entries = {
-        f"queue-{number:010d}": MergeParts(
-            tuple(half), merged(half), create_time=1, source_replica="r1"
-        )
-        for number, half in enumerate(halves)
-    }
-    asked: list[PartName] = []
-
-    def seen(_: Replica, part: PartName) -> None:
-        asked.append(part)
-
-    queue_facts(replicas["r1"], QueueView(entries, {}, sources), seen)
-    assert asked == [*sources[6:], *sources[:6]]
-
-
-def test_for_fetches_nobody_looks_at_the_sources_of_merges(replicas: Replicas) -> None:
-    """A fetch pool looks whenever a merge is published, and each merge that is queued may have a
-    hundred sources.
-    """
-    parts = [PartName("all", number, number, 0) for number in (90, 91)]
+def test_a_part_is_looked_at_when_its_size_is_asked_for_and_once(replicas: Replicas) -> None:
+    """Of hundreds of merges that are queued, with a hundred sources each, one look needs few."""
+    parts = [PartName("all", number, number, 0) for number in (90, 91, 92)]
     entry = MergeParts(tuple(parts), merged(parts), create_time=1, source_replica="r1")
     view = QueueView({"queue-0000000000": entry}, {}, parts)
     asked: list[PartName] = []
-    for merging in (False, True):
-        queue_facts(replicas["r1"], view, lambda _, part: asked.append(part), merging=merging)
-        assert asked == (parts if merging else [])
+    facts = queue_facts(replicas["r1"], view, lambda _, part: asked.append(part))
+    assert asked == []
+    assert facts.sizes.get(parts[1], 7) == facts.sizes.get(parts[1], 7) == 7
+    assert asked == [parts[1]]
+    assert facts.sizes.get(PartName("all", 95, 95, 0)) is None, "it is not this replica's"
+    assert asked == [parts[1]]
 
 
-def test_sources_whose_manifests_are_known_are_not_looked_at_again(replicas: Replicas) -> None:
-    """Before they are merged they are: `fetch_or_merge`."""
-    part, replica = replicas.insert("r1", 3), replicas["r1"]
-    size = replica.store.manifest(part).bytes_on_disk
+def test_for_fetches_nobody_looks_at_the_sources_of_merges(replicas: Replicas) -> None:
+    """A fetch pool looks whenever a merge is published, and needs no size."""
+    part = replicas.insert("r1", 3)
     entry = MergeParts((part,), merged([part]), create_time=1, source_replica="r1")
     view = QueueView({"queue-0000000000": entry}, {}, [part])
     asked: list[PartName] = []
+    facts = queue_facts(replicas["r1"], view, lambda _, part: asked.append(part), merging=False)
+    assert facts.sizes == {}
+
+
+def test_a_part_whose_manifest_is_known_is_not_looked_at_again(replicas: Replicas) -> None:
+    """Before it is merged it is: `fetch_or_merge`."""
+    part, replica = replicas.insert("r1", 3), replicas["r1"]
+    size = replica.store.manifest(part).bytes_on_disk
+    view = QueueView({}, {}, [part])
+    asked: list[PartName] = []
     facts = queue_facts(replica, view, lambda _, part: asked.append(part))
+    assert dict(facts.sizes) == {part: size}
     assert asked == []
-    assert facts.sizes == {part: size}
 
 
 def test_a_reader_sees_what_another_process_was_told_before_it_began(
