@@ -24,11 +24,6 @@ def sip_hash_of(word: Word, size: int) -> Any:
     return _finished(_taken_in(state, last | (size & 0xFF) << 56))
 
 
-def sip_hash_of_two(left: Any, right: Any) -> Any:
-    """The hash of two hashes, which is how the original goes from one column to the next."""
-    return _finished(_taken_in(_taken_in(_taken_in(_START, left), right), 16 << 56))
-
-
 def _taken_in(state: _State, message: Any) -> _State:
     a, b, c, d = state
     a, b, c, d = _round(*_round(a, b, c, d ^ message))

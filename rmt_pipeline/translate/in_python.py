@@ -2,66 +2,46 @@
 itself.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from rmt_pipeline.protocol.city_hash import city_hash_of, city_hash_of_two
-from rmt_pipeline.protocol.sip_hash import sip_hash_of, sip_hash_of_two
-from rmt_pipeline.translate import simple_json
+from rmt_pipeline.protocol.sip_hash import sip_hash_of
 from rmt_pipeline.translate.event_chains import count_matches, longest_chain, pieces_of
+from rmt_pipeline.translate.simple_json import BY_NAME
 
 if TYPE_CHECKING:
     import duckdb
 
 CITY_HASH, CITY_HASH_OF_TWO = "rmt_city_hash", "rmt_city_hash_of_two"
-SIP_HASH, SIP_HASH_OF_TWO = "rmt_sip_hash", "rmt_sip_hash_of_two"
-SIP_HASH_OF_NUMBER = "rmt_sip_hash_of_number"
+SIP_HASH, SIP_HASH_OF_NUMBERS = "rmt_sip_hash", "rmt_sip_hash_of_numbers"
 BITS_OF_DOUBLE, BITS_OF_FLOAT = "rmt_bits_of_double", "rmt_bits_of_float"
-LONGEST_CHAIN, CHAIN_COUNT = "rmt_longest_chain", "rmt_chain_count"
-SIMPLE_JSON = "rmt_simple_json_"  # and the name of what it does, one function for each
+CHAINS = "rmt_chains"
+SIMPLE_JSON = "rmt_simple_json"
 EVENTS = "STRUCT(t BIGINT, met UBIGINT)[]"
-
-_JSON_TYPES = {
-    "UInt8": ("UTINYINT", pa.uint8()),
-    "UInt64": ("UBIGINT", pa.uint64()),
-    "Int64": ("BIGINT", pa.int64()),
-    "Float64": ("DOUBLE", pa.float64()),
-    "String": ("VARCHAR", pa.string()),
-}
+TWO_HASHES = 16
+"""The bytes of two numbers of 64 bits."""
 
 
 def add_python_functions(connection: "duckdb.DuckDBPyConnection") -> None:
-    """Let the connection's queries call these functions."""
-    for name, of_texts, of_two in (
-        ("city", city_hash_of, city_hash_of_two),
-        ("sip", sip_hash_of, sip_hash_of_two),
-    ):
-        for ending, function, types in (
-            ("", partial(_hash_of_texts, of_texts), ["BLOB"]),
-            ("_of_two", partial(_hash_of_two, of_two), ["UBIGINT", "UBIGINT"]),
-        ):
-            full = f"rmt_{name}_hash{ending}"
-            connection.create_function(full, function, types, "UBIGINT", type="arrow")
-    others: tuple[tuple[str, list[str], Callable[..., pa.Array], str], ...] = (
-        (SIP_HASH_OF_NUMBER, ["UBIGINT", "UTINYINT"], _sip_hash_of_number, "UBIGINT"),
+    """Let the connection's queries call these functions. Each costs a fraction of a millisecond
+    whenever a connection is opened, so there are few.
+    """
+    two, events = ["UBIGINT", "UBIGINT"], [EVENTS, "VARCHAR", "INTEGER", "BIGINT"]
+    functions: tuple[tuple[str, list[str], Callable[..., pa.Array], str], ...] = (
+        (CITY_HASH, ["BLOB"], partial(_hash_of_texts, city_hash_of), "UBIGINT"),
+        (CITY_HASH_OF_TWO, two, _city_hash_of_two, "UBIGINT"),
+        (SIP_HASH, ["BLOB"], partial(_hash_of_texts, sip_hash_of), "UBIGINT"),
+        (SIP_HASH_OF_NUMBERS, [*two, "UTINYINT"], _sip_hash_of_numbers, "UBIGINT"),
         (BITS_OF_DOUBLE, ["DOUBLE"], _bits_of_float, "UBIGINT"),
         (BITS_OF_FLOAT, ["FLOAT"], _bits_of_float, "UBIGINT"),
-        (LONGEST_CHAIN, [EVENTS, "BIGINT", "INTEGER"], _longest_chain, "UTINYINT"),
-        (CHAIN_COUNT, [EVENTS, "VARCHAR", "INTEGER", "BIGINT"], _chain_count, "UBIGINT"),
-        *(
-            (
-                f"{SIMPLE_JSON}{name}",
-                ["VARCHAR", "VARCHAR"],
-                partial(_of_pairs, function, _JSON_TYPES[kind][1]),
-                _JSON_TYPES[kind][0],
-            )
-            for name, (function, kind) in simple_json.BY_NAME.items()
-        ),
+        (CHAINS, events, _chains, "UBIGINT"),
+        (SIMPLE_JSON, ["VARCHAR", "VARCHAR", "VARCHAR"], _simple_json, "VARCHAR"),
     )
-    for name, given, compute, result in others:
+    for name, given, compute, result in functions:
         connection.create_function(name, compute, given, result, type="arrow")
 
 
@@ -90,23 +70,32 @@ def _hash_of_texts(of: Callable[[Any, int], Any], texts: pa.ChunkedArray) -> pa.
     return pa.array(hashes, mask=np.asarray(array.is_null()) if array.null_count else None)
 
 
-def _hash_of_two(
-    of: Callable[[Any, Any], Any], low: pa.ChunkedArray, high: pa.ChunkedArray
-) -> pa.Array:
+def _missing(*columns: pa.ChunkedArray) -> Any:
     import numpy as np  # noqa: PLC0415  start-up: as above
 
-    missing = np.asarray(low.is_null()) | np.asarray(high.is_null())
+    return np.logical_or.reduce([np.asarray(each.is_null()) for each in columns])
+
+
+def _city_hash_of_two(low: pa.ChunkedArray, high: pa.ChunkedArray) -> pa.Array:
+    import numpy as np  # noqa: PLC0415  start-up: as above
+
     both = (np.asarray(each.fill_null(0)) for each in (low, high))
-    return pa.array(of(*both), mask=missing)
+    return pa.array(city_hash_of_two(*both), mask=_missing(low, high))
 
 
-def _sip_hash_of_number(bits: pa.ChunkedArray, width: pa.ChunkedArray) -> pa.Array:
-    """Hash the lowest bytes of numbers, `width` of them, which is one constant."""
+def _sip_hash_of_numbers(
+    first: pa.ChunkedArray, second: pa.ChunkedArray, width: pa.ChunkedArray
+) -> pa.Array:
+    """Hash as many of the numbers' bytes as `width` says, which is one constant: TWO_HASHES of
+    both, or fewer of the first one.
+    """
     import numpy as np  # noqa: PLC0415  start-up: as above
 
-    numbers = np.asarray(bits.fill_null(0))
-    found = sip_hash_of(lambda *_: numbers, width[0].as_py()) if len(bits) else numbers
-    return pa.array(found, mask=np.asarray(bits.is_null()))
+    words = [np.asarray(each.fill_null(0)) for each in (first, second)]
+    found = words[0]
+    if len(found):
+        found = sip_hash_of(lambda at, _: words[at // 8], width[0].as_py())
+    return pa.array(found, mask=_missing(first, second))
 
 
 def _bits_of_float(numbers: pa.ChunkedArray) -> pa.Array:
@@ -114,43 +103,33 @@ def _bits_of_float(numbers: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays([each.view(kind) for each in numbers.chunks]).cast(pa.uint64())
 
 
-def _of_pairs(
-    function: Callable[[str, str], object],
-    kind: pa.DataType,
-    left: pa.ChunkedArray,
-    right: pa.ChunkedArray,
+def _simple_json(
+    texts: pa.ChunkedArray, names: pa.ChunkedArray, what: pa.ChunkedArray
 ) -> pa.Array:
-    pairs = zip(left.to_pylist(), right.to_pylist(), strict=True)
-    return pa.array([None if None in pair else function(*pair) for pair in pairs], kind)
+    """The fields' values, as text. `what` is one constant, how the function's name ends."""
+    if not len(texts):
+        return pa.array([], pa.string())
+    function, _ = BY_NAME[what[0].as_py()]
+    pairs = zip(texts.to_pylist(), names.to_pylist(), strict=True)
+    found = (None if None in pair else str(function(*pair)) for pair in pairs)
+    return pa.array(list(found), pa.string())
 
 
-def _events(lists: pa.ChunkedArray) -> Iterator[list[tuple[int, int]]]:
-    for events in lists.to_pylist():
-        yield [(event["t"], event["met"]) for event in events]
-
-
-def _longest_chain(
-    lists: pa.ChunkedArray, window: pa.ChunkedArray, conditions: pa.ChunkedArray
-) -> pa.Array:
-    given = zip(_events(lists), window.to_pylist(), conditions.to_pylist(), strict=True)
-    return pa.array([longest_chain(*each) for each in given], pa.uint8())
-
-
-def _chain_count(
+def _chains(
     lists: pa.ChunkedArray,
     patterns: pa.ChunkedArray,
     conditions: pa.ChunkedArray,
-    most: pa.ChunkedArray,
+    numbers: pa.ChunkedArray,
 ) -> pa.Array:
-    given = zip(
-        _events(lists),
-        *(each.to_pylist() for each in (patterns, conditions, most)),
-        strict=True,
-    )
-    return pa.array(
-        [
-            count_matches(events, pieces_of(text, count), at_most)
-            for events, text, count, at_most in given
-        ],
-        pa.uint64(),
-    )
+    """How many times the pattern is found, the number at most; without a pattern, how long the
+    longest chain is in the time that the number says.
+    """
+    found: list[int] = []
+    given = (each.to_pylist() for each in (lists, patterns, conditions, numbers))
+    for events, pattern, count, number in zip(*given, strict=True):
+        met = [(event["t"], event["met"]) for event in events]
+        if pattern:
+            found.append(count_matches(met, pieces_of(pattern, count), number))
+        else:
+            found.append(longest_chain(met, number, count))
+    return pa.array(found, pa.uint64())

@@ -19,7 +19,7 @@ from rmt_pipeline.translate.base.typed import (
 )
 from rmt_pipeline.translate.event_chains import pieces_of
 from rmt_pipeline.translate.functions.aggregate_call import AggregateBuild, AggregateCall
-from rmt_pipeline.translate.in_python import CHAIN_COUNT, EVENTS, LONGEST_CHAIN
+from rmt_pipeline.translate.in_python import CHAINS, EVENTS
 
 CONDITIONS_MAX = 32
 
@@ -33,8 +33,8 @@ def window_funnel(call: AggregateCall) -> Typed:
     if not call.parameters:
         raise WrongArguments(f"{call.name} takes a window, as in {call.name}(60)(time, c1, c2)")
     window = constant_integer(call.parameters[0], f"the window of {call.name}")
-    sql = f"{LONGEST_CHAIN}({_events(call)}, {window}, {len(call.arguments) - 1})"
-    return Typed(sql, UINT8)
+    found = f"{CHAINS}({_events(call)}, '', {len(call.arguments) - 1}, {window})"
+    return Typed(f"CAST({found} AS UTINYINT)", UINT8)
 
 
 def sequence(*, count: bool) -> AggregateBuild:
@@ -47,10 +47,11 @@ def sequence(*, count: bool) -> AggregateBuild:
             raise WrongArguments(f"{call.name} takes a pattern: {call.name}('(?1).*(?2)')(…)")
         pattern = constant_text(call.parameters[0], f"the pattern of {call.name}")
         conditions = len(call.arguments) - 1
-        pieces_of(pattern, conditions)
+        if not pieces_of(pattern, conditions):
+            raise WrongArguments(f"the pattern of {call.name} is empty")
         most = 2**62 if count else 1
         given = f"{_events(call)}, {string_sql(pattern)}, {conditions}, {most}"
-        found = f"{CHAIN_COUNT}({given})"
+        found = f"{CHAINS}({given})"
         return Typed(found, UINT64) if count else Typed(f"CAST({found} AS UTINYINT)", UINT8)
 
     return build

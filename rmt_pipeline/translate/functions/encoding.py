@@ -1,7 +1,15 @@
 """Strings to digits and back: hex, bin, base64, codes of characters; and values in JSON."""
 
 from rmt_pipeline.translate.base.casts import convert, nullable_like
-from rmt_pipeline.translate.base.function import MANY, blob, function, integer, template, text
+from rmt_pipeline.translate.base.function import (
+    MANY,
+    Build,
+    blob,
+    function,
+    integer,
+    template,
+    text,
+)
 from rmt_pipeline.translate.base.typed import STRING, Typed, TypeProblem, let
 from rmt_pipeline.translate.in_python import SIMPLE_JSON
 from rmt_pipeline.translate.simple_json import BY_NAME
@@ -43,6 +51,11 @@ def _character_codes(arguments: list[Typed]) -> Typed:
     return Typed(f"({' || '.join(pieces)})", nullable_like(STRING, *arguments))
 
 
+def _simple_json(name: str, kind: DataType) -> Build:
+    found = f"{SIMPLE_JSON}({{0}}, {{1}}, '{name}')"
+    return template(f"CAST({found} AS {kind.duckdb})", kind, text)
+
+
 FUNCTIONS = (
     function("hex", _hex, 1),
     function(
@@ -55,11 +68,7 @@ FUNCTIONS = (
     function("base64Encode", template("to_base64({0})", STRING, blob), 1),
     function("char", _character_codes, 1, MANY, differs="codes above 127 are cut to 7 bits"),
     *(
-        function(
-            f"{prefix}{name}",
-            template(f"{SIMPLE_JSON}{name}({{0}}, {{1}})", DataType(kind), text),
-            2,
-        )
+        function(f"{prefix}{name}", _simple_json(name, DataType(kind)), 2)
         for name, (_, kind) in BY_NAME.items()
         for prefix in ("visitParam", "simpleJSON")
     ),

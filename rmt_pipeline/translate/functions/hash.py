@@ -25,8 +25,8 @@ from rmt_pipeline.translate.in_python import (
     CITY_HASH,
     CITY_HASH_OF_TWO,
     SIP_HASH,
-    SIP_HASH_OF_NUMBER,
-    SIP_HASH_OF_TWO,
+    SIP_HASH_OF_NUMBERS,
+    TWO_HASHES,
 )
 from rmt_pipeline.types.data_type import DataType
 
@@ -128,13 +128,14 @@ def _int_hash_32(arguments: list[Typed]) -> Typed:
 
 @dataclass(frozen=True, slots=True)
 class _Combined:
-    """A hash of several values: `of_one` is SQL of one value's hash, `of_two` the name of the
-    function that makes one of two. One hash goes into the next, as in the original; a Tuple stands
-    for its elements, and an Array for its length and its elements.
+    """A hash of several values: `of_one` is SQL of one value's hash, `of_two` that of two hashes.
+
+    One hash goes into the next, as in the original; a Tuple stands for its elements, and an Array
+    for its length and its elements.
     """
 
     of_one: Callable[[Typed], str]
-    of_two: str
+    of_two: Callable[[str, str], str]
 
     def build(self, arguments: list[Typed]) -> Typed:
         values = [part for each in arguments for part in _parts(each)]
@@ -144,16 +145,16 @@ class _Combined:
                 sql = self._with_array(sql, each)
             else:
                 one = self.of_one(each)
-                sql = f"{self.of_two}({sql}, {one})" if sql else one
+                sql = self.of_two(sql, one) if sql else one
         return Typed(sql, nullable_like(UINT64, *values))
 
     def _with_array(self, before: str, value: Typed) -> str:
         """Return SQL of the hash `before`, "" for none, and an array after it."""
         length = let(f"len({value.sql})", "v", _finalised(value, "CAST(v AS UBIGINT)").sql)
-        first = f"{self.of_two}({before}, {length})" if before else length
+        first = self.of_two(before, length) if before else length
         element = self.build([from_stored("e", value.plain.elements[0])]).sql
         hashes = f"list_prepend({first}, list_transform({value.sql}, lambda e: {element}))"
-        return f"list_reduce({hashes}, lambda a, e: {self.of_two}(a, e))"
+        return f"list_reduce({hashes}, lambda a, e: {self.of_two('a', 'e')})"
 
 
 def _parts(value: Typed) -> Iterator[Typed]:
@@ -191,7 +192,15 @@ def _sip_hash_of_one(value: Typed) -> str:
     key = _key(value, own_width=True)
     width = _WIDTHS.get(value.plain.family) or value.plain.bits // 8
     bits = f"({key} & CAST({(1 << 8 * width) - 1} AS UBIGINT))"
-    return f"{SIP_HASH_OF_NUMBER}({bits}, CAST({width} AS UTINYINT))"
+    return f"{SIP_HASH_OF_NUMBERS}({bits}, CAST(0 AS UBIGINT), CAST({width} AS UTINYINT))"
+
+
+def _city_hash_of_two(low: str, high: str) -> str:
+    return f"{CITY_HASH_OF_TWO}({low}, {high})"
+
+
+def _sip_hash_of_two(left: str, right: str) -> str:
+    return f"{SIP_HASH_OF_NUMBERS}({left}, {right}, CAST({TWO_HASHES} AS UTINYINT))"
 
 
 _REFUSED = "maps, Decimals, times with fractions, arrays with NULL and numbers above 64 bits "
@@ -205,8 +214,8 @@ FUNCTIONS = (
     *(
         function(name, combined.build, 1, MANY, differs=f"{_REFUSED}are refused")
         for name, combined in (
-            ("cityHash64", _Combined(_city_hash_of_one, CITY_HASH_OF_TWO)),
-            ("sipHash64", _Combined(_sip_hash_of_one, SIP_HASH_OF_TWO)),
+            ("cityHash64", _Combined(_city_hash_of_one, _city_hash_of_two)),
+            ("sipHash64", _Combined(_sip_hash_of_one, _sip_hash_of_two)),
         )
     ),
 )
