@@ -182,13 +182,11 @@ class Accounts:
         published anyway, and theirs are fetched.
         """
         replica = self.replica
-        [promised] = promised_elsewhere(
-            replica.keeper, replica.table, replica.name, [result]
-        ).values()
+        _, found = promised_elsewhere(replica.keeper, replica.table, replica.name, [result])
         ours = made.header().uncompressed_hash_of_compressed_files
         return any(
             PartHeader.decode(header).uncompressed_hash_of_compressed_files != ours
-            for header in promised.values()
+            for header in found[result].values()
             if header
         )
 

@@ -16,7 +16,7 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store import layout
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.keeper import Op, Refused
+from rmt_pipeline.zookeeper.keeper import Check, Op, Refused, absent
 from rmt_pipeline.zookeeper.snapshot import promised_elsewhere
 
 _NOT_IDENTICAL: dict[layout.StageKind, layout.DetachReason] = {
@@ -110,7 +110,8 @@ def publish(
             with _on_disk(replica, node, part, staged):
                 answered(replica, ops)
         except Refused as refused:
-            if refused.path in nobody_has or counted.is_about(refused.path):
+            is_others = refused.path in {op.path for op in nobody_has}
+            if is_others or counted.is_about(refused.path):
                 take_back(replica, node, part, staged)
                 continue  # another replica published or went meanwhile: compare, or count anew
             entry_gone = refused.path in (paths.queue_entry(node), paths.claim(node))
@@ -142,9 +143,9 @@ def _quorum_failed(replica: Replica, node: str, failed: Collection[PartName]) ->
 
 def _compare_with_others(
     replica: Replica, part: PartName, header: PartHeader, staged: StagedPart
-) -> list[str]:
-    """The other replicas' nodes of the part if none of them exists; an empty list if one exists and
-    promises the same bytes. Raises PartDiffers if it promises others.
+) -> list[Op]:
+    """What asserts that no other replica has the part, if none has it; nothing if one promises the
+    same bytes. Raises PartDiffers if it promises others.
     """
     [compared] = compared_elsewhere(replica, {part: header}).values()
     if isinstance(compared, Difference):
@@ -172,22 +173,25 @@ class Difference:
 
 def compared_elsewhere(
     replica: Replica, headers: Mapping[PartName, PartHeader]
-) -> dict[PartName, list[str] | Difference]:
-    """For each part how ours compares with what other replicas promise: their nodes of the part if
-    none of them exists; an empty list if one exists and promises the same bytes; or the difference.
-    A node without a header, made by hand for bytes that were brought back, says nothing and is
-    skipped.
+) -> dict[PartName, list[Op] | Difference]:
+    """For each part how ours compares with what other replicas promise: what asserts that none has
+    it, if that is so; nothing if one promises the same bytes; or the difference. A node without a
+    header, made by hand for bytes that were brought back, says nothing and is skipped.
+
+    It is also asserted that no replica has joined. Otherwise:
+
+    1. We mutate a part, and nobody has it.
+    2. The mutation is killed. A replica joins, and makes the part without it.
+    3. We promise ours, which has other rows.
     """
-    table, found = replica.table, dict[PartName, list[str] | Difference]()
-    promised = promised_elsewhere(replica.keeper, table, replica.name, list(headers))
+    table, found = replica.table, dict[PartName, list[Op] | Difference]()
+    version, promised = promised_elsewhere(replica.keeper, table, replica.name, list(headers))
     for part, header in headers.items():
-        absent = [
-            table.replica(name).part(part)
-            for name, data in promised[part].items()
-            if data is None
-        ]
+        nobody_has: list[Op] = [Check(table.replicas, version)]
+        for name, data in promised[part].items():
+            nobody_has += absent(table.replica(name).part(part)) if data is None else []
         theirs = {name: data for name, data in promised[part].items() if data}
-        found[part] = [] if theirs else absent
+        found[part] = [] if theirs else nobody_has
         for name, data in [*theirs.items()][:1]:
             what = header.difference(PartHeader.decode(data))
             if what is not None:

@@ -87,7 +87,7 @@ def _with_ops(replica: Replica, ready: Sequence[Ready]) -> list[tuple[Ready, lis
     ]
 
 
-def _ops(replica: Replica, one: Ready, nobody_has: Sequence[str]) -> list[Op]:
+def _ops(replica: Replica, one: Ready, nobody_has: Sequence[Op]) -> list[Op]:
     header = one.staged.manifest.header().encode()
     return transactions.publish_part(
         replica.paths, one.node, one.part, header, nobody_has=nobody_has

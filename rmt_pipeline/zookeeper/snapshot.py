@@ -588,12 +588,14 @@ def staying_replicas(keeper: Keeper, table: TablePaths) -> dict[str, bool]:
 
 def promised_elsewhere(
     keeper: Keeper, table: TablePaths, but: str, parts: Sequence[PartName]
-) -> dict[PartName, dict[str, bytes | None]]:
+) -> tuple[int, dict[PartName, dict[str, bytes | None]]]:
     """For each of the parts the header with which each replica except `but` promises it, by name;
     None for one that does not promise it. What is left of a replica whose drop has begun
-    (`staying_replicas`) promises nothing: nobody can fetch its bytes.
+    (`staying_replicas`) promises nothing: nobody can fetch its bytes. And the version of
+    `replicas`, which changes when another replica joins.
     """
-    names = [name for name in keeper.children(table.replicas) if name != but]
+    listed, stat = keeper.children_stat(table.replicas)
+    names = [name for name in listed if name != but]
     others = [table.replica(name) for name in names]
     reads = keeper.get_many(
         [path for one in others for path in (*map(one.part, parts), one.host)]
@@ -604,4 +606,4 @@ def promised_elsewhere(
         if host is not None:
             for part, read in zip(parts, promises, strict=True):
                 found[part][name] = None if read is None else read[0]
-    return found
+    return stat.version, found

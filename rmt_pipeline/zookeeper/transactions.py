@@ -350,21 +350,21 @@ def publish_part(
     part: PartName,
     header: bytes,
     *,
-    nobody_has: Sequence[str],
+    nobody_has: Sequence[Op],
     counted: Sequence[Op] = (),
 ) -> list[Op]:
     """Promise `part`, remove its queue entry and claim, and count this replica for the part's
     quorum (`counted`).
 
-    `nobody_has` are the paths of the part in the other replicas, if none of them had it when we
-    looked. The multi asserts that they are still absent, which keeps two replicas from publishing
-    different bytes under one name (spec §5.4). If a DROP has removed the entry meanwhile, its
-    deletion, which comes first, is refused, and with it everything.
+    `nobody_has` asserts that no other replica has the part, if none had it when we looked, which
+    keeps two replicas from publishing different bytes under one name (spec §5.4). If a DROP has
+    removed the entry meanwhile, its deletion, which comes first, is refused, and with it
+    everything.
     """
     return [
         Delete(replica.queue_entry(node)),
         Delete(replica.claim(node)),
-        *(op for path in nobody_has for op in absent(path)),
+        *nobody_has,
         Create(replica.part(part), header),
         *counted,
     ]

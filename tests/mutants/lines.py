@@ -69,11 +69,11 @@ UNANSWERED = "tests/unit/replica/test_unanswered_changes.py"
 PUBLISH = """\
         Delete(replica.queue_entry(node)),
         Delete(replica.claim(node)),
-        *(op for path in nobody_has
+        *nobody_has,
 """[:-1]
 PUBLISH_ALL_THE_SAME = """\
         Delete(replica.claim(node)),
-        *(op for path in nobody_has
+        *nobody_has,
 """[:-1]
 TAKE_UP = """\
     take_up(replica, entry.metadata_text, entry.columns_text, entry.alter_version)
@@ -1811,6 +1811,13 @@ MUTANTS: tuple[LineMutant, ...] = (
         "suppress(Conflict, OutcomeUnknown, Corruption)",
         "tests/unit/replica/test_clean_up_on_full_disk.py"
         "::test_while_a_lost_part_can_not_be_replaced_what_is_old_goes_all_the_same",
+    ),
+    LineMutant(
+        "publish: a replica that has joined since may have it otherwise",
+        f"{REPLICA}/publish.py",
+        "[Check(table.replicas, version)]",
+        "[Check(table.replicas)]",
+        "tests/unit/replica/work/test_joined.py",
     ),
     LineMutant(
         "create: who joins does not assert that the table is the one that was read",

@@ -20,7 +20,7 @@ from rmt_pipeline.zookeeper import partition_transactions as partitions
 from rmt_pipeline.zookeeper import restore_transactions as restoring
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.batches import op_bytes
-from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, Refused, SetData
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, Refused, SetData, absent
 from rmt_pipeline.zookeeper.paths import TablePaths
 from rmt_pipeline.zookeeper.snapshot import NotedMutations
 from tests.support.fake_keeper import FakeZooKeeper, Node
@@ -253,7 +253,7 @@ MULTIS = [
             QUEUED,
             part("all_2_2_0"),
             b"header",
-            nobody_has=[OTHER.part("all_2_2_0")],
+            nobody_has=absent(OTHER.part("all_2_2_0")),
             counted=[SetData(f"{T.quorum_parallel}/all_2_2_0", b"two", 0)],
         ),
         unchanged="quorum/parallel/all_2_2_0",

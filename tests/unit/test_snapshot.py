@@ -86,7 +86,8 @@ def test_who_else_promises_a_part(keeper: FakeKeeper) -> None:
     made(keeper, replica_nodes("r2", host=b"h") | {TABLE.replica("r2").part(ONE): b"header"})
     made(keeper, replica_nodes("r3", host=b"h") | {TABLE.replica("r3").part(TWO): b"header"})
     made(keeper, replica_nodes("r4") | {TABLE.replica("r4").part(ONE): b"nobody can fetch it"})
-    found = snapshot.promised_elsewhere(keeper, TABLE, "r1", [ONE, TWO])
+    version, found = snapshot.promised_elsewhere(keeper, TABLE, "r1", [ONE, TWO])
+    assert version == 0
     assert found == {
         ONE: {"r2": b"header", "r3": None},
         TWO: {"r2": None, "r3": b"header"},
