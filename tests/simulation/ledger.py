@@ -205,6 +205,8 @@ class Ledger:
     """By which values expire, never rows."""
     undoing: dict[Process, ClientInsert] = field(default_factory=dict)
     """By process, the insert that it was to undo."""
+    unanswered: dict[PartName, Process] = field(default_factory=dict)
+    """Parts that an undo has dropped which was not answered: perhaps it has left their ids."""
     undone: list[ClientInsert] = field(default_factory=list)
     """Those of which an undo has taken something."""
     taken_out: set[str] = field(default_factory=set)

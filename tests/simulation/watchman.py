@@ -581,9 +581,10 @@ class Watchman:
         world, ledger = self.cluster.world, self.ledger
         process = world.connected.get(world.zookeeper.writer)
         insert = None if process is None else ledger.undoing.get(process)
-        if insert is None:
+        if process is None or insert is None:
             return
         ledger.undone.append(insert)
+        ledger.unanswered[part] = process
         mine, answers = set(insert.all_rows()), (*insert.answers, *insert.answers_before)
         made = {block for answer in answers for block in answer.parts}
         found = {name for answer in answers for _, name in answer.duplicates}

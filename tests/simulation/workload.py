@@ -200,7 +200,12 @@ class Workload:
         def run(context: Context) -> None:
             ledger = self._ledger
             age, removed, dropped = ledger.age, ledger.removed, set(ledger.dropped_by)
-            restored = ledger.restored
+            restored, by, unanswered = (
+                ledger.restored,
+                ledger.dropped_by,
+                set(ledger.unanswered),
+            )
+            gone = {block for block in dropped if by[block] not in unanswered}
             staged: list[StagedPart] = []
             created_s = int(context.clock.now_s())
             insert_id = insert_id_of_parts(insert.token, deduplicate=True)
@@ -229,7 +234,7 @@ class Workload:
                 self._require_on_enough(insert, result, dropped)
             if (age, restored) == (ledger.age, ledger.restored):
                 for row in insert.all_rows():
-                    assert not dropped.issuperset(ledger.blocks[row]), (
+                    assert not gone.issuperset(ledger.blocks[row]), (
                         f"{insert} is answered, and {row} was dropped before it was asked for"
                     )
             (insert.answers if age == ledger.age else insert.answers_before).append(result)
