@@ -11,7 +11,6 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
 
-from rmt_pipeline.compute.rows.computed import ttl_rules
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.alter.history import history_of
 from rmt_pipeline.protocol.alter.texts import definition_of_texts
@@ -130,6 +129,8 @@ def knows_its_ttl(replica: Replica) -> bool:
     """Whether the table's TTL is the one that this process knows, or there is none. By an older one
     rows could expire that are to stay: then a merge takes none, and a later one does (P20).
     """
+    from rmt_pipeline.compute.rows.computed import ttl_rules  # noqa: PLC0415  start-up
+
     if not ttl_rules(replica.definition):
         return True
     newest = replica.keeper.exists(replica.table.metadata)
