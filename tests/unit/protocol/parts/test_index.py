@@ -44,7 +44,20 @@ def test_an_index_and_its_copies_answer_as_plain_lists_would(steps, asked: PartN
             index.add(part, node)
             pairs.add((part, node))
         else:
+            if pairs and number % 2:  # else it is seldom one that is there
+                part, node = sorted(pairs)[number % len(pairs)]
             index.remove(part, node)
             pairs.discard((part, node))
     for index, pairs in kept:
         agrees(index, pairs, asked)
+
+
+def test_a_partition_of_which_all_has_gone_is_forgotten_and_may_come_again() -> None:
+    index, part = PartIndex(), PartName("p", 1, 1, 0)
+    for _ in range(2):
+        index.add(part, "a")
+        assert index.has_any_in("p")
+        index.remove(part, "a")
+        assert not index.has_any_in("p")
+    assert not index._classes, "an index lives for as long as its table"
+    assert not index._own
