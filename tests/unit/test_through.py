@@ -95,3 +95,23 @@ def test_multis_for_one_creation_are_told_of_by_the_operations_of_who_sends_them
     keeper.close()
     [over] = bound.multi_many([[Create("/t/c")]])
     assert isinstance(over, ReplicaRetired)
+
+
+def test_what_is_not_written_goes_to_the_session_as_it_is() -> None:
+    zookeeper = FakeZooKeeper(StillClock())
+    other, behind = zookeeper.connect(), zookeeper.connect(lambda behind: behind)
+    bound = BoundKeeper(behind, "/t/replicas/r1", "/creation")
+    other.multi([Create("/a", b"x"), Create("/a/b")])
+    assert bound.exists("/a") is None
+    bound.sync("/")
+    assert bound.get("/a")[0] == b"x"
+    assert (bound.children("/a"), bound.children_stat("/a")[0]) == (["b"], ["b"])
+    assert bound.children_many(["/a", "/c"]) == [["b"], None]
+    assert [stat is None for stat in bound.exists_many(["/a", "/c"])] == [False, True]
+    assert [read and read[0] for read in bound.get_many(["/a", "/c"])] == [b"x", None]
+    assert (bound.session_id, bound.strays) == (behind.session_id, behind.strays)
+    told: list[str] = []
+    assert bound.await_children("/a", lambda: told.append("children"))
+    bound.close()
+    assert told == ["children"]
+    assert behind.is_retired

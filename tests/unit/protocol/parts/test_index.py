@@ -44,10 +44,11 @@ def test_an_index_and_its_copies_answer_as_plain_lists_would(steps, asked: PartN
             index.add(part, node)
             pairs.add((part, node))
         else:
+            gone = (part, node)
             if pairs and number % 2:  # else it is seldom one that is there
-                part, node = sorted(pairs)[number % len(pairs)]
-            index.remove(part, node)
-            pairs.discard((part, node))
+                gone = sorted(pairs)[number % len(pairs)]
+            index.remove(*gone)
+            pairs.discard(gone)
     for index, pairs in kept:
         agrees(index, pairs, asked)
 
