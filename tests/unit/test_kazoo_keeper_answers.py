@@ -200,3 +200,8 @@ def test_of_many_requests_some_are_on_their_way_at_once_and_all_are_answered_in_
     assert list(_pipelined(numbers, send, outcome)) == [10 * number for number in numbers]
     assert most == IN_FLIGHT_MAX
     assert under_way == []
+
+
+def test_children_of_many_nodes_are_sorted_and_those_of_no_node_are_none() -> None:
+    keeper = keeper_that_is_answered(lambda: [["b", "a"], NoNodeError(), []])
+    assert keeper.children_many(["/a", "/b", "/c"]) == [["a", "b"], None, []]

@@ -181,3 +181,13 @@ def test_the_counts_of_a_node_tell_its_creation_its_data_and_its_children() -> N
     assert node_counts(None) is None
     found = replace(stat(7, 10), version=3)
     assert node_counts((b"", found)) == (7, 3, 10)
+
+
+def test_what_another_session_has_noted_is_not_added_to() -> None:
+    """As when this one has begun anew: the counts do not tell whose changes it has seen."""
+    known = KnownQueue()
+    known.parts.learn({REPLICA.parts: LISTED.changed(ANOTHERS, came=[FOUR], went=[])})
+    known.published(REPLICA, LISTED, [THREE], MINE)
+    noted = known.listed(REPLICA)
+    assert noted is not None
+    assert (noted.came, noted.session) == ({THREE}, MINE)
