@@ -90,10 +90,12 @@ def publish(
     header, paths = staged.manifest.header(), replica.paths
     done = Published(part, staged.manifest.rows, staged.manifest.bytes_on_disk)
     for _ in range(limits.PUBLISH_ROUNDS_MAX):
-        nobody_has = [] if is_theirs else _compare_with_others(replica, part, header, staged)
+        nobody_has = (
+            [] if is_theirs else _compare_with_others(replica, node, part, header, staged)
+        )
         counted = count_us(replica, awaited)
         if counted.failed:
-            _discard(replica, staged)
+            _throw_away(replica, node, part, staged)
             raise _quorum_failed(replica, node, counted.failed)
         ops = transactions.publish_part(
             paths,
@@ -142,7 +144,7 @@ def _quorum_failed(replica: Replica, node: str, failed: Collection[PartName]) ->
 
 
 def _compare_with_others(
-    replica: Replica, part: PartName, header: PartHeader, staged: StagedPart
+    replica: Replica, node: str, part: PartName, header: PartHeader, staged: StagedPart
 ) -> list[Op]:
     """What asserts that no other replica has the part, if none has it; nothing if one promises the
     same bytes. Raises PartDiffers if it promises others.
@@ -153,7 +155,7 @@ def _compare_with_others(
         raise PartDiffers(
             f"{replica}: our {part} differs from replica {compared.replica}'s in its "
             f"{compared.what}: ours is {hashes[0]}, theirs {hashes[1]}; "
-            f"{_away(replica, part, staged)}, theirs is fetched",
+            f"{_away(replica, node, part, staged)}, theirs is fetched",
             ours=hashes[0],
             theirs=hashes[1],
         )
@@ -199,10 +201,11 @@ def compared_elsewhere(
     return found
 
 
-def _away(replica: Replica, part: PartName, staged: StagedPart) -> str:
-    """Discard our differing result, or set it aside for people to look at. Returns which, in
-    words.
+def _away(replica: Replica, node: str, part: PartName, staged: StagedPart) -> str:
+    """Discard our differing result, or set it aside for people to look at. Returns which, in words.
+    It has the part's name if it was to be published together with others.
     """
+    take_back(replica, node, part, staged)
     name = layout.parse_staged(staged.directory)
     reason = None if name is None else _NOT_IDENTICAL.get(name.kind)
     if reason is None or not replica.settings.detach_not_byte_identical_parts:

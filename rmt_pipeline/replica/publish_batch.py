@@ -18,7 +18,6 @@ from rmt_pipeline.replica.publish import (
     Published,
     compared_elsewhere,
     publish,
-    take_back,
 )
 from rmt_pipeline.replica.quorum import count_us
 from rmt_pipeline.replica.replica import Replica
@@ -129,19 +128,13 @@ def _again(
     replica: Replica, with_ops: Sequence[tuple[Ready, list[Op]]], refused: Refused
 ) -> list[tuple[Ready, list[Op]]]:
     """The parts, which are on the disk under their names, compared once more with what other
-    replicas have; none if the refusal is about anything else. Those that differ are left out and
-    lose their names.
+    replicas have; none if the refusal is about anything else. Those that differ are left out, and
+    `publish` takes their names away.
     """
     paths = {op.path for _, ops in with_ops for op in ops}
     if refused.path not in paths or refused.path.startswith(f"{replica.paths.root}/"):
         return []
-    plain = [one for one, _ in with_ops]
-    same = _with_ops(replica, plain)
-    left = {one.part for one, _ in same}
-    for one in plain:
-        if one.part not in left:
-            take_back(replica, one.node, one.part, one.staged)
-    return same
+    return _with_ops(replica, [one for one, _ in with_ops])
 
 
 def _announce(

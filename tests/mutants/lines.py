@@ -1485,9 +1485,9 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "publish together: what differs keeps its name on the disk",
-        "rmt_pipeline/replica/publish_batch.py",
-        "            take_back(replica, one.node, one.part, one.staged)\n",
-        "            pass\n",
+        "rmt_pipeline/replica/publish.py",
+        "    take_back(replica, node, part, staged)\n    name =",
+        "    name =",
         TOGETHER,
     ),
     LineMutant(

@@ -351,6 +351,39 @@ def test_a_merge_whose_entry_went_meanwhile_takes_no_other_with_it(merging: Repl
     assert not merging.stores["r1"].is_taken(MERGED[1])
 
 
+@pytest.mark.parametrize("is_set_aside", [False, True])
+def test_one_that_is_published_alone_after_all_and_differs_does_not_keep_its_name(
+    merging: Replicas, is_set_aside: bool
+) -> None:
+    """All have their names when their multi is refused, because the entry of one of them is gone.
+    By then another replica has published other bytes for the next one.
+    """
+    replica, theirs, store = merging["r1"], merging["r2"], merging.stores["r1"]
+    merging.set(detach_not_byte_identical_parts=int(is_set_aside))
+    replica = merging["r1"]
+    other, _ = theirs.keeper.get(theirs.paths.part(PartName.parse("0_0_0_0")))
+    [node] = [
+        one
+        for one in replica.keeper.children(replica.paths.queue)
+        if b"\n0_0_1_1\n" in replica.keeper.get(replica.paths.queue_entry(one))[0]
+    ]
+    right = replica.keeper.multi
+
+    def happens() -> None:
+        right([Delete(replica.paths.queue_entry(node))])
+        theirs.keeper.multi([Create(theirs.paths.part(MERGED[1]), other)])
+
+    before_it_publishes(replica, happens)
+    done = merge_all(merging, "r1")
+    assert {name for name, one in done.items() if one.error} == {"0_0_1_1", "1_0_1_1"}
+    assert done["1_0_1_1"].differs
+    assert "2_0_1_1" in merging.parts("r1")
+    assert [store.is_taken(part) for part in MERGED] == [False, False, True]
+    assert store.staged() == []
+    aside = [str(one) for one in store.detached()]
+    assert len(aside) == is_set_aside, aside
+
+
 @pytest.mark.parametrize("pauses_s", [[3.0, 3.0, 3.0], [3.0, 0.0, 0.0]])
 def test_no_merge_that_is_ready_waits_for_a_slow_one(
     merging: Replicas, pauses_s: list[float]
