@@ -170,14 +170,13 @@ INSERT_MUTANTS = (
     LineMutant(
         "ids: an insert is filtered by those that it remembers",
         f"{REPLICA}/insert/insert.py",
-        "        ensure_partitions(replica, partitions)\n        holder =",
-        "        ensure_partitions(replica, partitions)\n"
+        "        holder = replica.new_holder()\n        tagged",
         "        known = replica.memory.partitions.of([block.block_id for block in blocks])\n"
         "        replica.memory.partitions.learn({block.block_id: None for block in blocks})\n"
         "        if known:\n"
         "            self._is_there(replica, self._todo.pop(partitions.pop()))\n"
-        "            return None\n"
-        "        holder =",
+        "            return lambda: None\n"
+        "        holder = replica.new_holder()\n        tagged",
         f"{IDS}::test_what_another_replica_has_dropped_is_inserted",
     ),
     LineMutant(
@@ -224,6 +223,22 @@ INSERT_MUTANTS = (
         "            steps.throw(interrupted)\n",
         "            pass\n",
         f"{STEPS}::test_who_is_interrupted_leaves_the_others_to_themselves",
+    ),
+    LineMutant(
+        "group commit: all wait while one reads why it may not allocate",
+        f"{REPLICA}/insert/insert.py",
+        "            return partial(self._explain_allocation, replica, blocks, tagged, refused)\n",
+        "            self._explain_allocation(replica, blocks, tagged, refused)\n"
+        "            return lambda: None\n",
+        f"{STEPS}::test_what_a_refused_one_reads_keeps_nobody_waiting",
+    ),
+    LineMutant(
+        "group commit: all wait while one reads why it may not commit",
+        f"{REPLICA}/insert/insert.py",
+        "            return partial(self._explain_commit, replica, batch, tagged, refused)\n",
+        "            self._explain_commit(replica, batch, tagged, refused)\n"
+        "            return None\n",
+        f"{STEPS}::test_what_a_refused_one_reads_keeps_nobody_waiting",
     ),
     LineMutant(
         "group commit: each is told what became of the first",

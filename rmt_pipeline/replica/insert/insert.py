@@ -11,8 +11,9 @@ it meanwhile. A commit that got no answer is settled by a write that excludes it
 alone (spec §2.6, §16.2 I3, I4).
 """
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from rmt_pipeline.protocol import limits
@@ -270,6 +271,9 @@ class Insertion:
         """Allocate block numbers for these partitions and commit them. Return without a commit if
         ZooKeeper refused it for a reason that another round can deal with, such as a block that is
         in the table already.
+
+        What is read before the first step, or after a refusal, is read here, in the insert's own
+        thread: none of those that are committed in step with it waits for that.
         """
         blocks = [block for group in batch for block in group.blocks]
         is_small = (
@@ -278,15 +282,23 @@ class Insertion:
             <= _IN_STEP_BYTES_MAX
         )
         waker = self.waker if is_small and not self._is_alone else None
-        in_step(replica, self._steps(replica, batch, blocks), waker)
+        insertable = _not_lost(replica)
+        if blocks:
+            ensure_partitions(replica, {block.staged.manifest.partition_id for block in blocks})
+        explain = in_step(replica, self._steps(replica, insertable, batch, blocks), waker)
+        if explain is not None:
+            explain()
 
     def _steps(
-        self, replica: Replica, batch: list[PartitionBlocks], blocks: list[StagedBlock]
+        self,
+        replica: Replica,
+        insertable: Insertable,
+        batch: list[PartitionBlocks],
+        blocks: list[StagedBlock],
     ) -> Steps:
-        insertable = _not_lost(replica)
-        locks = (yield from self._allocate(replica, blocks)) if blocks else []
-        if locks is None:
-            return
+        locks = (yield from self._allocate(replica, insertable, blocks)) if blocks else []
+        if callable(locks):
+            return locks
         insert_id = self.identity.insert_id
         step = self._progress(batch, locks) if insert_id else None
         note = None if step is None else commit_note(replica, insert_id, step, self._known)
@@ -321,7 +333,7 @@ class Insertion:
         except Refused as refused:
             self._withdraw(replica)
             give_back(replica.keeper, [Stray(lock) for lock in locks])
-            self._explain_commit(replica, batch, tagged, refused)
+            return partial(self._explain_commit, replica, batch, tagged, refused)
         except ReplicaDropped:
             # Nothing was written. Do not withdraw: the parts' names and the locks may by now be
             # those of a new table of the same name.
@@ -335,6 +347,7 @@ class Insertion:
                 replica.memory.insertable = replace(insertable, log_begin=end, seen_s=now_s)
             self._committing = sent
             yield Note(self._committed(replica))
+            return None
 
     def _fence(
         self, replica: Replica, batch: Sequence[PartitionBlocks], locks: Sequence[str]
@@ -384,13 +397,12 @@ class Insertion:
         )
 
     def _allocate(
-        self, replica: Replica, blocks: Sequence[StagedBlock]
-    ) -> Generator[InsertStep, Any, list[str] | None]:
-        """Allocate a block number for each block and return their locks' paths; None if ZooKeeper
-        refused and another round can succeed.
+        self, replica: Replica, insertable: Insertable, blocks: Sequence[StagedBlock]
+    ) -> Generator[InsertStep, Any, list[str] | Callable[[], None]]:
+        """Allocate a block number for each block and return their locks' paths; or what explains
+        that ZooKeeper refused.
         """
         partitions = {block.staged.manifest.partition_id for block in blocks}
-        ensure_partitions(replica, partitions)
         holder = replica.new_holder()
         tagged = transactions.allocate_blocks(
             replica.table,
@@ -399,7 +411,7 @@ class Insertion:
             self.identity.insert_id,
             record_version=None if self._known is None else self._known.version,
             holder=holder,
-            is_lost_version=_not_lost(replica).is_lost_version,
+            is_lost_version=insertable.is_lost_version,
             is_alone=self._is_alone,
         )
         strays = [
@@ -410,8 +422,7 @@ class Insertion:
             with seen_to(replica.keeper, strays):
                 results: list[str] = yield Send(tagged.ops)
         except Refused as refused:
-            self._explain_allocation(replica, blocks, tagged, refused)
-            return None
+            return partial(self._explain_allocation, replica, blocks, tagged, refused)
         return [
             path
             for path, (purpose, _) in zip(results, tagged.tags, strict=True)

@@ -16,7 +16,7 @@ them, a step at a time: one request, one write of ZooKeeper's log, one sync of t
    sync would not tell it again.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,8 +57,10 @@ class Note:
 
 
 InsertStep = Send | Publish | Note
-Steps = Generator[InsertStep, Any, None]
-"""Yields one step after the other, and is sent the result of each, or has its error thrown in."""
+Steps = Generator[InsertStep, Any, Callable[[], None] | None]
+"""Yields one step after the other, and is sent the result of each, or has its error thrown in.
+Returns what its insert has still to do, in its own thread: others may be waiting for the steps.
+"""
 
 
 @dataclass(slots=True, eq=False)
@@ -71,6 +73,7 @@ class Walk:
     """The one that is to be done next; None before the first one and when all are done."""
     error: Exception | None = field(default=None, init=False)
     """The error with which the steps ended."""
+    returned: Callable[[], None] | None = field(default=None, init=False)
 
     def go_on(self, result: Any = None) -> None:
         """Go on with the result of the step, or with its error."""
@@ -79,15 +82,15 @@ class Walk:
                 self.step = self.steps.throw(result)
             else:
                 self.step = self.steps.send(result)
-        except StopIteration:
-            self.step = None
+        except StopIteration as ended:
+            self.step, self.returned = None, ended.value
         except Exception as error:  # noqa: BLE001  raised in the thread of its insert
             self.step, self.error = None, error
 
 
-def in_step(replica: Replica, steps: Steps, waker: Waker | None) -> None:
+def in_step(replica: Replica, steps: Steps, waker: Waker | None) -> Callable[[], None] | None:
     """Do all steps, alone, or with those of other inserts if the `waker` of the calling thread is
-    given. Raises what the steps raise.
+    given. Returns what the steps return; raises what they raise.
     """
     walk = Walk(replica, steps)
     if waker is None:
@@ -102,6 +105,7 @@ def in_step(replica: Replica, steps: Steps, waker: Waker | None) -> None:
             raise
     if walk.error is not None:
         raise walk.error
+    return walk.returned
 
 
 def _walk_together(walks: Sequence[Walk]) -> Sequence[None]:

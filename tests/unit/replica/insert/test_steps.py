@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from rmt_pipeline.protocol.errors import MissingPart
+from rmt_pipeline.replica.insert import insert
 from rmt_pipeline.replica.insert.result import InsertCancelled, InsertResult, Outcome
 from rmt_pipeline.replica.insert.steps import Send, Steps, Walk, _walk_together
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.together import _leading
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
 from rmt_pipeline.zookeeper.through import ThroughKeeper
@@ -219,6 +221,48 @@ def test_a_large_one_waits_for_nobody_and_nobody_for_it(
     assert [one.result(LIMIT_S).rows for one in (*small, large)] == [1, 990]
 
 
+@pytest.mark.parametrize(("values", "new"), [([[2], [1]], 1), ([[2], [2], [3]], 2)])
+def test_what_a_refused_one_reads_keeps_nobody_waiting(
+    together, replicas, monkeypatch, values, new
+) -> None:
+    """Refused when it allocates, or when it commits: it reads why in its own thread."""
+    read, may_read = insert.read_record, threading.Event()
+
+    def slow(*args: Any) -> Any:
+        assert not _leading.get(), "who does the steps of all of them reads for one"
+        assert may_read.wait(LIMIT_S)
+        return read(*args)
+
+    monkeypatch.setattr(insert, "read_record", slow)
+    together.commit()
+    inserts = together.insert(*values, publishing=len(values) - (new == 1))
+    until(lambda: sum(one.done() for one in inserts) == new)
+    may_read.set()
+    outcomes = sorted(one.result(LIMIT_S).outcome for one in inserts)
+    assert outcomes == [Outcome.DUPLICATE, *[Outcome.INSERTED] * new]
+
+
+def test_what_one_prepares_keeps_nobody_waiting(together, replicas, monkeypatch) -> None:
+    """It creates the node of its partition before its first step."""
+    create, is_slow, may_create = insert.ensure_partitions, [True], threading.Event()
+    has_begun = threading.Event()
+
+    def slow(*args: Any) -> None:
+        assert not _leading.get(), "as above"
+        if is_slow and is_slow.pop():
+            has_begun.set()
+            assert may_create.wait(LIMIT_S)
+        create(*args)
+
+    monkeypatch.setattr(insert, "ensure_partitions", slow)
+    together.commit()
+    late = together.begin([{"n": 2}])
+    assert has_begun.wait(LIMIT_S)
+    assert [one.result(LIMIT_S).rows for one in together.insert([3], publishing=1)] == [1]
+    may_create.set()
+    assert late.result(LIMIT_S).rows == 1
+
+
 def test_each_multi_is_sent_in_the_session_of_its_insert(replicas) -> None:
     """One that began with the session of before must learn that this session is over."""
     now = replicas["r1"]
@@ -227,6 +271,7 @@ def test_each_multi_is_sent_in_the_session_of_its_insert(replicas) -> None:
 
     def steps(replica: Replica, path: str) -> Steps:
         sent.append((replica, (yield Send([Create(path, b"")]))))
+        return None
 
     walks = [Walk(one, steps(one, f"/{number}")) for number, one in enumerate((now, before))]
     asked = []
