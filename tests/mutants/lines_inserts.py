@@ -241,6 +241,13 @@ INSERT_MUTANTS = (
         f"{STEPS}::test_what_a_refused_one_reads_keeps_nobody_waiting",
     ),
     LineMutant(
+        "group commit: whose steps are interrupted when it has its numbers keeps their locks",
+        f"{REPLICA}/insert/insert.py",
+        "        try:\n            step = self._progress(batch, locks) if insert_id else None\n",
+        "        step = self._progress(batch, locks) if insert_id else None\n        try:\n",
+        f"{STEPS}::test_who_is_interrupted_between_two_steps_of_another_one_leaves_no_lock",
+    ),
+    LineMutant(
         "group commit: each is told what became of the first",
         "rmt_pipeline/replica/together.py",
         "() if results is None else results[number : number + 1]\n",

@@ -300,9 +300,10 @@ class Insertion:
         if callable(locks):
             return locks
         insert_id = self.identity.insert_id
-        step = self._progress(batch, locks) if insert_id else None
-        note = None if step is None else commit_note(replica, insert_id, step, self._known)
+        note = None
         try:
+            step = self._progress(batch, locks) if insert_id else None
+            note = None if step is None else commit_note(replica, insert_id, step, self._known)
             if note is not None:
                 replica.store.marks.note_commit(insert_id, note)
             commits = yield from self._publish(replica, blocks, locks)

@@ -210,6 +210,30 @@ def test_who_is_interrupted_leaves_the_others_to_themselves(
     assert together.replica.session.children(together.replica.table.partition("all")) == []
 
 
+def test_who_is_interrupted_between_two_steps_of_another_one_leaves_no_lock(
+    together, replicas, monkeypatch
+) -> None:
+    """It has the numbers, and publishes nothing. Its locks would be there as long as the session,
+    and no merge goes across them.
+    """
+    right, calls = insert.progress, []
+
+    def interrupted(*args: Any, **more: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return right(*args, **more)
+
+    monkeypatch.setattr(insert, "progress", interrupted)
+    together.commit()
+    with together._held(3):
+        inserts = [together.begin([{"n": value}]) for value in (2, 3, 4)]
+    found = [one.exception(LIMIT_S) for one in inserts]
+    assert [type(one) for one in found if one] == [KeyboardInterrupt]
+    assert len(rows(replicas)) == 3
+    assert together.replica.session.children(together.replica.table.partition("all")) == []
+
+
 def test_a_large_one_waits_for_nobody_and_nobody_for_it(
     together, replicas, monkeypatch
 ) -> None:
