@@ -19,6 +19,7 @@ LEAVING = 0.05  # of the others have rows that expire, inserts that are undone, 
 UNDONE_RESTORED = (
     0.25  # of these have inserts that are undone, and a ZooKeeper that loses the table
 )
+CROWDED = 0.05  # of the others have many inserts at once in one process
 LIVED_THROUGH = 0.6  # of these have processes that live on meanwhile
 LIVED_BACK = 0.4  # of those in which it goes back
 
@@ -73,6 +74,8 @@ class Size:
     """With which the table is created."""
     value_ttl: Ttl | None = None
     """By which values expire."""
+    is_crowded: bool = False
+    """Whether all inserts of a host are made by threads of one process."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> "Size":
@@ -112,6 +115,15 @@ class Size:
             return cls._with_keepings(rng)
         if random.Random(f"{state} rows are undone").random() > 1 - LEAVING:
             return cls._with_leavings(rng, apart)
+        plain = cls._plain(rng, apart)
+        if random.Random(f"{state} side by side").random() < CROWDED:
+            return replace(
+                plain, is_crowded=True, hosts=2, newcomers=0, clients=8, inserts_each=3
+            )
+        return plain
+
+    @classmethod
+    def _plain(cls, rng: random.Random, apart: random.Random) -> "Size":
         hosts = rng.choice((2, 2, 3, 3, 4))
         if hosts == 4:
             hosts = rng.choice((4, 4, 5))

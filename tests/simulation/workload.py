@@ -241,7 +241,7 @@ class Workload:
             waker.wake()
 
         name = f"insert {insert.number}.{insert.attempts}"
-        if insert.number % TOGETHER == 0:
+        if self._size.is_crowded or insert.number % TOGETHER == 0:
             process = self._beside_others(site, name, run, waker)
         else:
             process = self._cluster.spawn(site, name, run)

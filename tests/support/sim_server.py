@@ -46,10 +46,11 @@ class Thread:
     world: World
 
     def __init__(self, target: Callable[[], None], **_: object) -> None:
-        self._target, self._is_over = target, False
+        self._target, self._is_over, self._has_begun = target, False, False
 
     def start(self) -> None:
         assert self.world.current is not None
+        self._has_begun = True
         self.world.current.process.spawn(self._run)
 
     def _run(self) -> None:
@@ -57,6 +58,9 @@ class Thread:
             self._target()
         finally:
             self._is_over = True
+
+    def is_alive(self) -> bool:
+        return self._has_begun and not self._is_over
 
     def join(self, timeout_s: float) -> None:
         end_s = self.world.now_s + timeout_s
