@@ -57,13 +57,18 @@ def it_could_not_be_undone(ledger: Ledger, insert: ClientInsert, refused: Except
     """
     ever = {block for row in insert.all_rows() for block in ledger.blocks.get(row, ())}
     mine = own_blocks(ledger, insert)
-    first = min((block.block_min for block in mine), default=0)
-    last = max((block.block_max for block in mine), default=0)
     is_merged = any(
-        is_inside(block, merged) and not first <= merged.block_min <= merged.block_max <= last
+        is_inside(block, merged) and not _are_numbers_of(mine, merged)
         for block in mine
         for merged in ledger.merges
     )
     is_right = not mine or is_merged or not ever.isdisjoint(ledger.dropped_by.keys())
     is_right = is_right or not all(map(ledger.blocks.__contains__, insert.all_rows()))
     assert is_right or ledger.restored, f"{insert} could have been undone: {refused}"
+
+
+def _are_numbers_of(mine: set[PartName], merged: PartName) -> bool:
+    """Whether the merge is within the numbers that the insert has in its partition."""
+    own = [block for block in mine if block.partition == merged.partition]
+    first, last = min(one.block_min for one in own), max(one.block_max for one in own)
+    return first <= merged.block_min <= merged.block_max <= last

@@ -186,6 +186,9 @@ def _clone(replica: Replica, source: _Source) -> Cloned:
     Only entries that are still in the queue once all were read are taken. They are read one after
     the other, and a drop that the source executes between two answers removes entries that were
     read before it: their parts would be fetched, and not dropped any more.
+
+    What was inserted at the source, and is in the log behind its pointer, is not taken: this
+    replica pulls it in its turn, after the drops that come before it.
     """
     keeper = replica.keeper
     nodes, pointer = _copy_pointer(replica, source)
@@ -199,9 +202,11 @@ def _clone(replica: Replica, source: _Source) -> Cloned:
     have, exact, ranges = _expected(entries)
     for name in keeper.children(source.paths.parts):
         have.add(PartName.parse(name))
-    wanted = [part for part in have if not any(drop.contains(part) for drop in ranges)]
-    is_coming = contained_in([*wanted, *exact])
-    detached = _leave(replica, set(have) | exact, is_coming, source, pointer)
+    stays = [part for part in have if not any(drop.contains(part) for drop in ranges)]
+    is_coming = contained_in([*stays, *exact])
+    made = _made_from(replica, pointer)
+    wanted = [part for part in stays if part not in made]
+    detached = _leave(replica, set(have) | exact, made, is_coming, source)
     created = _created_times(replica, source, wanted)
     awaited = {entry.part: entry.required for entry in read_quorums(replica).entries()}
     fetches = [_get(part, created.get(part, 0), awaited.get(part, 0)) for part in wanted]
@@ -265,25 +270,23 @@ def _expected(
 def _leave(
     replica: Replica,
     known_exactly: set[PartName],
+    made: frozenset[PartName],
     is_coming: Callable[[PartName], bool],
     source: _Source,
-    pointer: int,
 ) -> tuple[PartName, ...]:
     """Stop promising parts that the source does not know by exactly this name: a covered one may
     hold rows that were dropped through a gap (spec §16.7 C5). Their bytes go to `detached` before
     ZooKeeper forgets them, so that this can be repeated after a crash.
 
-    Parts that log entries from the `pointer` on make stay: the source has yet to carry these out,
-    and no other replica may have a copy of what was inserted here, or was merged from it. This
-    replica pulls these entries in its turn, and finds their parts made.
+    Parts that are `made` by log entries behind the source's pointer stay: the source has yet to
+    carry these out, and no other replica may have a copy of what was inserted here, or was merged
+    from it. This replica pulls these entries in its turn, and finds their parts made.
 
     A part that is contained in one still to come is marked first, so that readers wait for that
     one. They need not wait for what was dropped.
     """
     promised = [PartName.parse(name) for name in replica.keeper.children(replica.paths.parts)]
-    gone = [part for part in promised if part not in known_exactly]
-    made = _made_from(replica, pointer) if gone else frozenset()
-    gone = [part for part in gone if part not in made]
+    gone = [part for part in promised if part not in known_exactly | made]
     lost, stat = replica.keeper.get(source.paths.is_lost)
     if lost == b"1" or stat.version != source.is_lost_version:
         raise _changed(source)

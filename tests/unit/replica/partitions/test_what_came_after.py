@@ -103,6 +103,25 @@ def test_a_clone_carries_out_drops_before_what_its_source_inserted_after_them(
     assert rows(replicas, "r1") == rows(replicas, "r2") == [(1, 1)]
 
 
+def test_a_clone_pulls_what_its_source_inserted_after_a_drop_that_it_has_not_pulled(replicas):
+    """P14. The source has the part, and the drop comes first when the replica pulls the log."""
+    replicas.table("r2").drop_partitions(["1"], settings=NOW)
+    insert(replicas, (1, 1))
+    replicas["r2"].keeper.multi([SetData(replicas["r2"].paths.is_lost, b"1")])
+    cloned = clone_if_lost(replicas["r2"])
+    assert cloned is not None
+    assert cloned.fetches == len(OLD)
+    pull_log(replicas["r2"])
+    with faulty(replicas["r2"].keeper, forgets_parts, landed=False, times=4):
+        executor = replicas.executor("r2", "fetch")
+        for _ in range(3):
+            executor.step(None)
+            assert rows(replicas, "r2") == OLD
+    replicas.clock.passed_s += 100
+    replicas.work_off()
+    assert rows(replicas, "r1") == rows(replicas, "r2") == [(1, 1)]
+
+
 def test_what_came_after_is_not_begun_beside_a_drop_that_is_under_way(replicas):
     """P14. The two would be carried out at the same time, by two threads."""
     attached(replicas)
