@@ -383,10 +383,10 @@ MUTANTS: tuple[LineMutant, ...] = (
         "tests/unit/sql/define/test_define.py::test_what_nobody_could_read_again_is_refused",
     ),
     LineMutant(
-        "clone: what is in the log behind the pointer of its source is fetched at once",
+        "clone: what is behind a drop that its source has yet to pull is fetched at once",
         f"{REPLICA}/life/clone.py",
-        "    wanted = [part for part in stays if part not in made]\n",
-        "    wanted = stays\n",
+        "if part not in made or part.partition not in dropped]\n",
+        "]\n",
         "tests/unit/replica/partitions/test_what_came_after.py"
         "::test_a_clone_pulls_what_its_source_inserted_after_a_drop_that_it_has_not_pulled",
     ),

@@ -93,16 +93,16 @@ def in_step(replica: Replica, steps: Steps, waker: Waker | None) -> Callable[[],
     given. Returns what the steps return; raises what they raise.
     """
     walk = Walk(replica, steps)
-    if waker is None:
-        _walk_together([walk])
-    else:
-        try:
+    try:
+        if waker is None:
+            _walk_together([walk])
+        else:
             replica.memory.inserts.do(
                 walk, waker, lambda one: _walk_together([one])[0], _walk_together
             )
-        except BaseException as interrupted:
-            steps.throw(interrupted)
-            raise
+    except BaseException as interrupted:
+        steps.throw(interrupted)
+        raise
     if walk.error is not None:
         raise walk.error
     return walk.returned

@@ -187,8 +187,8 @@ def _clone(replica: Replica, source: _Source) -> Cloned:
     the other, and a drop that the source executes between two answers removes entries that were
     read before it: their parts would be fetched, and not dropped any more.
 
-    What was inserted at the source, and is in the log behind its pointer, is not taken: this
-    replica pulls it in its turn, after the drops that come before it.
+    What was inserted at the source behind a drop that it has yet to pull is not taken: this replica
+    pulls both from the log, in their order.
     """
     keeper = replica.keeper
     nodes, pointer = _copy_pointer(replica, source)
@@ -204,8 +204,8 @@ def _clone(replica: Replica, source: _Source) -> Cloned:
         have.add(PartName.parse(name))
     stays = [part for part in have if not any(drop.contains(part) for drop in ranges)]
     is_coming = contained_in([*stays, *exact])
-    made = _made_from(replica, pointer)
-    wanted = [part for part in stays if part not in made]
+    made, dropped = _still_to_pull(replica, pointer)
+    wanted = [part for part in stays if part not in made or part.partition not in dropped]
     detached = _leave(replica, set(have) | exact, made, is_coming, source)
     created = _created_times(replica, source, wanted)
     awaited = {entry.part: entry.required for entry in read_quorums(replica).entries()}
@@ -304,14 +304,22 @@ def _leave(
     return tuple(gone)
 
 
-def _made_from(replica: Replica, pointer: int) -> frozenset[PartName]:
-    """Return the parts that the log entries from `pointer` on make."""
+def _still_to_pull(
+    replica: Replica, pointer: int
+) -> tuple[frozenset[PartName], frozenset[str]]:
+    """Return the parts that the log entries from `pointer` on make, and the partitions in which
+    they drop something.
+    """
     keeper, table = replica.keeper, replica.table
     first = log_entry_name(pointer)
     names = [name for name in keeper.children(table.log) if name >= first]
     reads = keeper.get_many([table.log_entry(name) for name in names])
     entries = [decode(read[0]) for read in reads if read is not None]
-    return frozenset(part for entry in entries for part in parts_brought(entry))
+    ranges = filter(None, map(drop_range_of, entries))
+    return (
+        frozenset(part for entry in entries for part in parts_brought(entry)),
+        frozenset(one.partition for one in ranges),
+    )
 
 
 def _created_times(

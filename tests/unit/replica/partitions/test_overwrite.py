@@ -271,10 +271,11 @@ def test_threads_of_one_process_replace_at_once_and_forget_what_was_there(replic
     def put_again_and_again(partition: int) -> None:
         for number in range(12):
             insert(replicas, (partition, 100 + number))
-            for _ in range(50):
+            replaced = False
+            while not replaced:
                 with suppress(Conflict):
                     put(replicas, (partition, number), partition=str(partition))
-                    break
+                    replaced = True
 
     with ThreadPoolExecutor(2) as pool:
         for done in [pool.submit(put_again_and_again, partition) for partition in (1, 2)]:
