@@ -220,8 +220,8 @@ INSERT_MUTANTS = (
     LineMutant(
         "group commit: the steps of an insert stop where another thread was interrupted",
         f"{REPLICA}/insert/steps.py",
-        "            steps.throw(interrupted)\n",
-        "            pass\n",
+        "        steps.throw(interrupted)\n",
+        "        pass\n",
         f"{STEPS}::test_who_is_interrupted_leaves_the_others_to_themselves",
     ),
     LineMutant(

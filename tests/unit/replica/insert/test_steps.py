@@ -2,6 +2,7 @@
 
 import errno
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -83,8 +84,9 @@ class Together:
 
 
 def until(condition: Any) -> None:
-    pause = threading.Event()
+    end_s, pause = time.monotonic() + LIMIT_S, threading.Event()
     while not condition():
+        assert time.monotonic() < end_s, "somebody waits for ever"
         pause.wait(0.001)
 
 
