@@ -13,6 +13,9 @@ from urllib.parse import urlencode
 import urllib3
 
 from examples.flights.ports import free_port
+from rmt_pipeline.zookeeper.paths import TablePaths
+
+BUSY = TablePaths("/clickhouse/busy")
 
 CLIENTS_MAX = 64
 
@@ -114,3 +117,21 @@ class ClickHouse:
         if answer.status != 200:
             raise RuntimeError(body)
         return body
+
+
+@contextmanager
+def busy_pair(zookeeper_port: int, clauses: str) -> Iterator[tuple[ClickHouse, ClickHouse]]:
+    """Two servers, r1 and r2, with a table `busy` of the columns k, v and p on both, whose path in
+    ZooKeeper is BUSY.
+    """
+    with (
+        clickhouse_directory() as directory,
+        ClickHouse("r1", directory, zookeeper_port) as one,
+        ClickHouse("r2", directory, zookeeper_port) as two,
+    ):
+        for server in (one, two):
+            server.query(
+                "CREATE TABLE busy (k Int64, v String, p Int64) ENGINE = "
+                f"ReplicatedMergeTree('{BUSY.root}', '{server.name}') {clauses}"
+            )
+        yield one, two

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from benchmarks.clickhouse import ClickHouse, clickhouse_directory, executable
+from benchmarks.clickhouse import BUSY, busy_pair, executable
 from benchmarks.cluster import Cluster
 from benchmarks.insert import definition, timed, wait_active
 from benchmarks.profile import TICK_MS, show, spent, spied
@@ -241,37 +241,32 @@ def ours(options: argparse.Namespace) -> None:
 
 
 def theirs(options: argparse.Namespace) -> None:
+    clauses = (
+        "PARTITION BY p ORDER BY k SETTINGS parts_to_delay_insert = 100000, "
+        "parts_to_throw_insert = 100000"
+    )
     with (
         Cluster(work=False) as cluster,
         cluster.context("r1") as context,
-        clickhouse_directory() as directory,
+        busy_pair(cluster.zookeeper_port, clauses) as servers,
     ):
-        port = cluster.zookeeper_port
-        with ClickHouse("r1", directory, port) as one, ClickHouse("r2", directory, port) as two:
-            for server in (one, two):
-                server.query(
-                    "CREATE TABLE busy (k Int64, v String, p Int64) ENGINE = "
-                    f"ReplicatedMergeTree('/clickhouse/busy', '{server.name}') PARTITION BY p "
-                    "ORDER BY k SETTINGS parts_to_delay_insert = 100000, "
-                    "parts_to_throw_insert = 100000"
-                )
 
-            def let_merge(on: bool) -> None:
-                for server in (one, two):
-                    server.query(f"SYSTEM {'START' if on else 'STOP'} MERGES")
+        def let_merge(on: bool) -> None:
+            for server in servers:
+                server.query(f"SYSTEM {'START' if on else 'STOP'} MERGES")
 
-            let_merge(False)
+        let_merge(False)
 
-            def insert(rows: pa.Table) -> None:
-                values = ",".join(
-                    f"({','.join(map(repr, row.values()))})" for row in rows.to_pylist()
-                )
-                one.query(f"INSERT INTO busy VALUES {values}")
+        def insert(rows: pa.Table) -> None:
+            values = ",".join(
+                f"({','.join(map(repr, row.values()))})" for row in rows.to_pylist()
+            )
+            servers[0].query(f"INSERT INTO busy VALUES {values}")
 
-            pids = {f"server {server.name}": server.pid for server in (one, two)}
-            pids["ZooKeeper"] = cluster.zookeeper_pid()
-            bench = Table(TablePaths("/clickhouse/busy"), insert, let_merge, pids)
-            measure(options, cluster, context.keeper(), bench, None)
+        pids = {f"server {server.name}": server.pid for server in servers}
+        pids["ZooKeeper"] = cluster.zookeeper_pid()
+        bench = Table(BUSY, insert, let_merge, pids)
+        measure(options, cluster, context.keeper(), bench, None)
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 
-from benchmarks.clickhouse import ClickHouse, clickhouse_directory, executable
+from benchmarks.clickhouse import BUSY, busy_pair, executable
 from benchmarks.cluster import Cluster
 from benchmarks.insert import small, worked_pair
 from benchmarks.traced import read_steps, slowest
@@ -147,24 +147,17 @@ def theirs(count: int, rate: float) -> None:
     with (
         Cluster(work=False) as cluster,
         cluster.context("r1") as context,
-        clickhouse_directory() as directory,
+        busy_pair(cluster.zookeeper_port, "ORDER BY k") as (one, _),
     ):
-        port = cluster.zookeeper_port
-        with ClickHouse("r1", directory, port) as one, ClickHouse("r2", directory, port) as two:
-            for server in (one, two):
-                server.query(
-                    "CREATE TABLE busy (k Int64, v String, p Int64) ENGINE = "
-                    f"ReplicatedMergeTree('/clickhouse/busy', '{server.name}') ORDER BY k"
-                )
-            before = cluster.requests()
-            reached = paced(
-                count,
-                rate,
-                lambda number: one.query(f"INSERT INTO busy VALUES ({number},'some text',1)"),
-            )
-            times = times_of(context.keeper(), TablePaths("/clickhouse/busy"), "r1", "r2")
-            requests = (cluster.requests() - before - 2 * len(times)) / count
-            show_times("ClickHouse, one client", times, reached, requests)
+        before = cluster.requests()
+        reached = paced(
+            count,
+            rate,
+            lambda number: one.query(f"INSERT INTO busy VALUES ({number},'some text',1)"),
+        )
+        times = times_of(context.keeper(), BUSY, "r1", "r2")
+        requests = (cluster.requests() - before - 2 * len(times)) / count
+        show_times("ClickHouse, one client", times, reached, requests)
 
 
 def main() -> None:

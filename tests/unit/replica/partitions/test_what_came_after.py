@@ -79,6 +79,25 @@ def test_a_drop_that_fails_at_first_keeps_back_what_came_after_it(replicas, chan
     assert rows(replicas, "r2") == new
 
 
+def clones(replicas):
+    replicas["r2"].keeper.multi([SetData(replicas["r2"].paths.is_lost, b"1")])
+    cloned = clone_if_lost(replicas["r2"])
+    assert cloned is not None
+    return cloned
+
+
+def sees_the_old_rows_until_they_are_dropped(replicas):
+    """And then the new one, although the drop fails at first."""
+    with faulty(replicas["r2"].keeper, forgets_parts, landed=False, times=4):
+        executor = replicas.executor("r2", "fetch")
+        for _ in range(3):
+            executor.step(None)
+            assert rows(replicas, "r2") == OLD
+    replicas.clock.passed_s += 100
+    replicas.work_off()
+    assert rows(replicas, "r1") == rows(replicas, "r2") == [(1, 1)]
+
+
 def test_a_clone_carries_out_drops_before_what_its_source_inserted_after_them(
     replicas,
 ):
@@ -89,37 +108,19 @@ def test_a_clone_carries_out_drops_before_what_its_source_inserted_after_them(
     pull_log(replicas["r1"])
     insert(replicas, (1, 1))
     pull_log(replicas["r1"])
-    replicas["r2"].keeper.multi([SetData(replicas["r2"].paths.is_lost, b"1")])
-    cloned = clone_if_lost(replicas["r2"])
-    assert cloned is not None
+    cloned = clones(replicas)
     assert cloned.fetches == 1
-    with faulty(replicas["r2"].keeper, forgets_parts, landed=False, times=4):
-        executor = replicas.executor("r2", "fetch")
-        for _ in range(3):
-            executor.step(None)
-            assert rows(replicas, "r2") == OLD
-    replicas.clock.passed_s += 100
-    replicas.work_off()
-    assert rows(replicas, "r1") == rows(replicas, "r2") == [(1, 1)]
+    sees_the_old_rows_until_they_are_dropped(replicas)
 
 
 def test_a_clone_pulls_what_its_source_inserted_after_a_drop_that_it_has_not_pulled(replicas):
     """P14. The source has the part, and the drop comes first when the replica pulls the log."""
     replicas.table("r2").drop_partitions(["1"], settings=NOW)
     insert(replicas, (1, 1))
-    replicas["r2"].keeper.multi([SetData(replicas["r2"].paths.is_lost, b"1")])
-    cloned = clone_if_lost(replicas["r2"])
-    assert cloned is not None
+    cloned = clones(replicas)
     assert cloned.fetches == len(OLD)
     pull_log(replicas["r2"])
-    with faulty(replicas["r2"].keeper, forgets_parts, landed=False, times=4):
-        executor = replicas.executor("r2", "fetch")
-        for _ in range(3):
-            executor.step(None)
-            assert rows(replicas, "r2") == OLD
-    replicas.clock.passed_s += 100
-    replicas.work_off()
-    assert rows(replicas, "r1") == rows(replicas, "r2") == [(1, 1)]
+    sees_the_old_rows_until_they_are_dropped(replicas)
 
 
 def test_what_came_after_is_not_begun_beside_a_drop_that_is_under_way(replicas):
