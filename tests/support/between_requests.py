@@ -11,7 +11,7 @@ class Before(ThroughKeeper[Keeper]):
     `has_come` says whether.
     """
 
-    def __init__(self, session: Keeper, number: int, happens: Callable[[], object]) -> None:
+    def __init__(self, session: Keeper, number: int, happens: Callable[..., object]) -> None:
         super().__init__(session)
         self._left = number
         self._happens = happens
@@ -20,10 +20,10 @@ class Before(ThroughKeeper[Keeper]):
     def has_come(self) -> bool:
         return self._left < 0
 
-    def _next(self) -> None:
+    def _next(self, *told: object) -> None:
         self._left -= 1
         if self._left == -1:
-            self._happens()
+            self._happens(*told)
 
 
 class BeforeRequest(Before):
@@ -84,26 +84,14 @@ class BetweenAnswers(BeforeRequest):
         return found
 
 
-class GoneSince(ThroughKeeper[Keeper]):
-    """What the listing of this number names, of those that name anything, is gone before it is
-    read: `happens` is told of the path and the names. `has_come` says whether.
+class GoneSince(Before):
+    """Counts the listings that name anything. What that one names is gone before it is read:
+    `happens` is told of the path and the names.
     """
 
-    def __init__(
-        self, session: Keeper, number: int, happens: Callable[[str, list[str]], object]
-    ) -> None:
-        super().__init__(session)
-        self._left = number
-        self._happens = happens
-
-    @property
-    def has_come(self) -> bool:
-        return self._left < 0
-
     def _listed(self, path: str, names: list[str] | None) -> None:
-        self._left -= bool(names)
-        if names and self._left == -1:
-            self._happens(path, names)
+        if names:
+            self._next(path, names)
 
     def children(self, path: str, watch: Watch | None = None) -> list[str]:
         names = super().children(path, watch)

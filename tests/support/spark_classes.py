@@ -14,7 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from examples.flights.ports import free_port
-from rmt_pipeline.compute.jobs.spark import SparkSessions
 from rmt_pipeline.processes.java import JavaCommand, find_java
 from rmt_pipeline.processes.spark import ConnectServer, spark_home
 from rmt_pipeline.protocol.errors import RmtError
@@ -44,6 +43,9 @@ def use() -> None:
 
 def make() -> None:
     """From the classes of a Connect server that has run a task of Python and written a file."""
+    # Only here: each process that runs tests imports this module, and would load pyarrow with it.
+    from rmt_pipeline.compute.jobs.spark import SparkSessions  # noqa: PLC0415
+
     java = find_java()
     file = archive(java)
     if file.exists():

@@ -2,7 +2,6 @@
 
 import errno
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
 from rmt_pipeline.zookeeper.through import ThroughKeeper
 from tests.support.local_replicas import Replicas
 from tests.support.lost_answers import allocates, faulty, unlocks
-from tests.support.waiting import LIMIT_S
+from tests.support.waiting import LIMIT_S, until
 
 
 class Together:
@@ -81,13 +80,6 @@ class Together:
 
     def commit(self) -> None:
         self._may_publish.set()
-
-
-def until(condition: Any) -> None:
-    end_s, pause = time.monotonic() + LIMIT_S, threading.Event()
-    while not condition():
-        assert time.monotonic() < end_s, "somebody waits for ever"
-        pause.wait(0.001)
 
 
 @pytest.fixture

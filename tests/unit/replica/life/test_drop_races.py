@@ -58,8 +58,8 @@ def test_two_that_make_a_replica_whose_drop_was_cut_off_make_one(tmp_path: Path)
                 create(session, "the one")
             assert whose(replicas) == (["the other"] if made else ["the one"])
             if not session.has_come:
-                assert number > 10
-                return
+                break
+    assert 10 < number < REQUESTS_MAX - 1
 
 
 @pytest.mark.parametrize("names", [["r1", "r2"], ["r1"]], ids=["of two", "the only one"])
@@ -89,12 +89,12 @@ def test_who_drops_a_dead_replica_leaves_one_that_was_made_since(
                 drop_dead_replica(session, TABLE, "r1")
             if not session.has_come:
                 assert whose(replicas) == []
-                assert number > 5
-                return
+                break
             if made:
                 assert whose(replicas) == ["the other"]
                 lost = replicas.zookeeper.connect().get(TABLE.replica("r1").is_lost)[0]
                 assert lost == (b"1" if "r2" in names else b"0"), "who joins has to clone"
+    assert 5 < number < REQUESTS_MAX - 1
 
 
 def test_nor_does_who_finds_only_leftovers_of_its_table_drop_one_of_the_next(
@@ -131,9 +131,9 @@ def test_nor_does_who_finds_only_leftovers_of_its_table_drop_one_of_the_next(
             with suppress(Conflict, UserError):
                 drop_dead_replica(session, TABLE, "r1")
             if not session.has_come:
-                assert number > 3
-                return
+                break
             if made:
                 assert whose(replicas) == ["the other"]
                 lost = replicas.zookeeper.connect().get(TABLE.replica("r1").is_lost)[0]
                 assert lost == b"0"
+    assert 3 < number < REQUESTS_MAX - 1
