@@ -192,12 +192,13 @@ def compared_elsewhere(
         nobody_has: list[Op] = [Check(table.replicas, version)]
         for name, data in promised[part].items():
             nobody_has += absent(table.replica(name).part(part)) if data is None else []
-        theirs = {name: data for name, data in promised[part].items() if data}
-        found[part] = [] if theirs else nobody_has
-        for name, data in [*theirs.items()][:1]:
-            what = header.difference(PartHeader.decode(data))
-            if what is not None:
-                found[part] = Difference(name, PartHeader.decode(data), what)
+        theirs = next(((name, data) for name, data in promised[part].items() if data), None)
+        if theirs is None:
+            found[part] = nobody_has
+            continue
+        other = PartHeader.decode(theirs[1])
+        what = header.difference(other)
+        found[part] = [] if what is None else Difference(theirs[0], other, what)
     return found
 
 

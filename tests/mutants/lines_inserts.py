@@ -227,17 +227,15 @@ INSERT_MUTANTS = (
     LineMutant(
         "group commit: all wait while one reads why it may not allocate",
         f"{REPLICA}/insert/insert.py",
-        "            return partial(self._explain_allocation, replica, blocks, tagged, refused)\n",
-        "            self._explain_allocation(replica, blocks, tagged, refused)\n"
-        "            return lambda: None\n",
+        "partial(self._explain_allocation, replica, blocks, tagged, refused)\n",
+        "(self._explain_allocation(replica, blocks, tagged, refused), lambda: None)[1]\n",
         f"{STEPS}::test_what_a_refused_one_reads_keeps_nobody_waiting",
     ),
     LineMutant(
         "group commit: all wait while one reads why it may not commit",
         f"{REPLICA}/insert/insert.py",
-        "            return partial(self._explain_commit, replica, batch, tagged, refused)\n",
-        "            self._explain_commit(replica, batch, tagged, refused)\n"
-        "            return None\n",
+        "partial(self._explain_commit, replica, batch, tagged, refused)\n",
+        "(self._explain_commit(replica, batch, tagged, refused), lambda: None)[1]\n",
         f"{STEPS}::test_what_a_refused_one_reads_keeps_nobody_waiting",
     ),
     LineMutant(

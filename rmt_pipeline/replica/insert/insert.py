@@ -11,7 +11,7 @@ it meanwhile. A commit that got no answer is settled by a write that excludes it
 alone (spec §2.6, §16.2 I3, I4).
 """
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -49,7 +49,15 @@ from rmt_pipeline.replica.insert.result import (
     Outcome,
     block_id_of,
 )
-from rmt_pipeline.replica.insert.steps import InsertStep, Note, Publish, Send, Steps, in_step
+from rmt_pipeline.replica.insert.steps import (
+    InsertStep,
+    Note,
+    Publish,
+    Send,
+    StepRefused,
+    Steps,
+    in_step,
+)
 from rmt_pipeline.replica.replica import Insertable, Replica, lost_error, takes_no_inserts
 from rmt_pipeline.store.part_log import PartEvent
 from rmt_pipeline.store.part_store import PartStore
@@ -285,9 +293,13 @@ class Insertion:
         insertable = _not_lost(replica)
         if blocks:
             ensure_partitions(replica, {block.staged.manifest.partition_id for block in blocks})
-        explain = in_step(replica, self._steps(replica, insertable, batch, blocks), waker)
-        if explain is not None:
-            explain()
+        try:
+            in_step(replica, self._steps(replica, insertable, batch, blocks), waker)
+        except StepRefused as refused:
+            explain = refused.explain
+        else:
+            return
+        explain()
 
     def _steps(
         self,
@@ -297,8 +309,6 @@ class Insertion:
         blocks: list[StagedBlock],
     ) -> Steps:
         locks = (yield from self._allocate(replica, insertable, blocks)) if blocks else []
-        if callable(locks):
-            return locks
         insert_id = self.identity.insert_id
         note = None
         try:
@@ -334,7 +344,8 @@ class Insertion:
         except Refused as refused:
             self._withdraw(replica)
             give_back(replica.keeper, [Stray(lock) for lock in locks])
-            return partial(self._explain_commit, replica, batch, tagged, refused)
+            explain = partial(self._explain_commit, replica, batch, tagged, refused)
+            raise StepRefused(explain) from refused
         except ReplicaDropped:
             # Nothing was written. Do not withdraw: the parts' names and the locks may by now be
             # those of a new table of the same name.
@@ -348,7 +359,6 @@ class Insertion:
                 replica.memory.insertable = replace(insertable, log_begin=end, seen_s=now_s)
             self._committing = sent
             yield Note(self._committed(replica))
-            return None
 
     def _fence(
         self, replica: Replica, batch: Sequence[PartitionBlocks], locks: Sequence[str]
@@ -399,10 +409,8 @@ class Insertion:
 
     def _allocate(
         self, replica: Replica, insertable: Insertable, blocks: Sequence[StagedBlock]
-    ) -> Generator[InsertStep, Any, list[str] | Callable[[], None]]:
-        """Allocate a block number for each block and return their locks' paths; or what explains
-        that ZooKeeper refused.
-        """
+    ) -> Generator[InsertStep, Any, list[str]]:
+        """Allocate a block number for each block and return their locks' paths."""
         partitions = {block.staged.manifest.partition_id for block in blocks}
         holder = replica.new_holder()
         tagged = transactions.allocate_blocks(
@@ -423,7 +431,8 @@ class Insertion:
             with seen_to(replica.keeper, strays):
                 results: list[str] = yield Send(tagged.ops)
         except Refused as refused:
-            return partial(self._explain_allocation, replica, blocks, tagged, refused)
+            explain = partial(self._explain_allocation, replica, blocks, tagged, refused)
+            raise StepRefused(explain) from refused
         return [
             path
             for path, (purpose, _) in zip(results, tagged.tags, strict=True)

@@ -23,8 +23,6 @@ from rmt_pipeline.replica.wait import POLL_S, WAIT_SLICE_S
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.snapshot import staying_replicas
 
-"""The pause between looks at which replicas have a part, when no node is left to watch."""
-
 
 class TooFewLiveReplicas(UserError):
     """`insert_quorum` asks for more replicas than are active. Nothing was inserted: start the

@@ -57,10 +57,18 @@ class Note:
 
 
 InsertStep = Send | Publish | Note
-Steps = Generator[InsertStep, Any, Callable[[], None] | None]
-"""Yields one step after the other, and is sent the result of each, or has its error thrown in.
-Returns what its insert has still to do, in its own thread: others may be waiting for the steps.
-"""
+Steps = Generator[InsertStep, Any, None]
+"""Yields one step after the other, and is sent the result of each, or has its error thrown in."""
+
+
+class StepRefused(Exception):
+    """ZooKeeper refused a step. `explain` finds out why, in the thread of the insert itself: others
+    may be waiting for the steps. It returns if another round can succeed, and raises otherwise.
+    """
+
+    def __init__(self, explain: Callable[[], None]) -> None:
+        super().__init__()
+        self.explain = explain
 
 
 @dataclass(slots=True, eq=False)
@@ -73,7 +81,6 @@ class Walk:
     """The one that is to be done next; None before the first one and when all are done."""
     error: Exception | None = field(default=None, init=False)
     """The error with which the steps ended."""
-    returned: Callable[[], None] | None = field(default=None, init=False)
 
     def go_on(self, result: Any = None) -> None:
         """Go on with the result of the step, or with its error."""
@@ -82,15 +89,15 @@ class Walk:
                 self.step = self.steps.throw(result)
             else:
                 self.step = self.steps.send(result)
-        except StopIteration as ended:
-            self.step, self.returned = None, ended.value
+        except StopIteration:
+            self.step = None
         except Exception as error:  # noqa: BLE001  raised in the thread of its insert
             self.step, self.error = None, error
 
 
-def in_step(replica: Replica, steps: Steps, waker: Waker | None) -> Callable[[], None] | None:
+def in_step(replica: Replica, steps: Steps, waker: Waker | None) -> None:
     """Do all steps, alone, or with those of other inserts if the `waker` of the calling thread is
-    given. Returns what the steps return; raises what they raise.
+    given. Raises what the steps raise.
     """
     walk = Walk(replica, steps)
     try:
@@ -105,7 +112,6 @@ def in_step(replica: Replica, steps: Steps, waker: Waker | None) -> Callable[[],
         raise
     if walk.error is not None:
         raise walk.error
-    return walk.returned
 
 
 def _walk_together(walks: Sequence[Walk]) -> Sequence[None]:
