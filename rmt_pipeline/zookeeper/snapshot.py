@@ -418,10 +418,15 @@ def entries_to_come(
     twice, but never not at all.
     """
     pointer, _ = keeper.get(replica.log_pointer)
-    first = log_entry_name(number_of(pointer))
-    names = [table.log_entry(name) for name in keeper.children(table.log) if name >= first]
-    logged = [decode(read[0]) for read in keeper.get_many(names) if read is not None]
+    logged = entries_from(keeper, table, number_of(pointer))
     return [*logged, *queued_entries(keeper, replica, known).values()]
+
+
+def entries_from(keeper: Keeper, table: TablePaths, number: int) -> list[LogEntry]:
+    """The entries of the log from this number on, as far as they are still in it."""
+    first = log_entry_name(number)
+    names = [table.log_entry(name) for name in keeper.children(table.log) if name >= first]
+    return [decode(read[0]) for read in keeper.get_many(names) if read is not None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ A replica that joins a table with data begins as a lost one too. Every step can 
 the last one `is_lost` says "1", and the next start begins again.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -34,7 +34,8 @@ from rmt_pipeline.zookeeper.keeper import (
     Refused,
     SetData,
 )
-from rmt_pipeline.zookeeper.paths import ReplicaPaths, log_entry_name, sequence_number
+from rmt_pipeline.zookeeper.paths import ReplicaPaths, sequence_number
+from rmt_pipeline.zookeeper.snapshot import entries_from
 
 
 class AllReplicasLost(UserError):
@@ -206,7 +207,7 @@ def _clone(replica: Replica, source: _Source) -> Cloned:
     is_coming = contained_in([*stays, *exact])
     made, dropped = _still_to_pull(replica, pointer)
     wanted = [part for part in stays if part not in made or part.partition not in dropped]
-    detached = _leave(replica, set(have) | exact, made, is_coming, source)
+    detached = _leave(replica, exact.union(have, made), is_coming, source)
     created = _created_times(replica, source, wanted)
     awaited = {entry.part: entry.required for entry in read_quorums(replica).entries()}
     fetches = [_get(part, created.get(part, 0), awaited.get(part, 0)) for part in wanted]
@@ -269,24 +270,24 @@ def _expected(
 
 def _leave(
     replica: Replica,
-    known_exactly: set[PartName],
-    made: frozenset[PartName],
+    stay: Collection[PartName],
     is_coming: Callable[[PartName], bool],
     source: _Source,
 ) -> tuple[PartName, ...]:
-    """Stop promising parts that the source does not know by exactly this name: a covered one may
-    hold rows that were dropped through a gap (spec §16.7 C5). Their bytes go to `detached` before
-    ZooKeeper forgets them, so that this can be repeated after a crash.
+    """Stop promising all parts but those that `stay`: what the source does not know by exactly its
+    name is gone, even if it is covered, since it may hold rows that were dropped through a gap
+    (spec §16.7 C5). The bytes go to `detached` before ZooKeeper forgets the parts, so that this can
+    be repeated after a crash.
 
-    Parts that are `made` by log entries behind the source's pointer stay: the source has yet to
-    carry these out, and no other replica may have a copy of what was inserted here, or was merged
-    from it. This replica pulls these entries in its turn, and finds their parts made.
+    Parts that log entries behind the source's pointer make stay: the source has yet to carry these
+    out, and no other replica may have a copy of what was inserted here, or was merged from it. This
+    replica pulls these entries in its turn, and finds their parts made.
 
     A part that is contained in one still to come is marked first, so that readers wait for that
     one. They need not wait for what was dropped.
     """
     promised = [PartName.parse(name) for name in replica.keeper.children(replica.paths.parts)]
-    gone = [part for part in promised if part not in known_exactly | made]
+    gone = [part for part in promised if part not in stay]
     lost, stat = replica.keeper.get(source.paths.is_lost)
     if lost == b"1" or stat.version != source.is_lost_version:
         raise _changed(source)
@@ -310,11 +311,7 @@ def _still_to_pull(
     """Return the parts that the log entries from `pointer` on make, and the partitions in which
     they drop something.
     """
-    keeper, table = replica.keeper, replica.table
-    first = log_entry_name(pointer)
-    names = [name for name in keeper.children(table.log) if name >= first]
-    reads = keeper.get_many([table.log_entry(name) for name in names])
-    entries = [decode(read[0]) for read in reads if read is not None]
+    entries = entries_from(replica.keeper, replica.table, pointer)
     ranges = filter(None, map(drop_range_of, entries))
     return (
         frozenset(part for entry in entries for part in parts_brought(entry)),

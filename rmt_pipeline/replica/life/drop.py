@@ -124,8 +124,8 @@ def drop_replica(
     First comes `is_lost`, so that a half-removed replica is never cloned; then `host`, whose
     absence says "dropped"; then `creation`: from here on no process that takes the replica for its
     own writes below it. Repeated after any interruption, this finishes the removal. With `made_in`,
-    a replica that was made in another transaction is left alone (0: any replica). Raises Conflict
-    while another process removes it.
+    a replica that was made in another transaction is left alone: with 0 every one is. Raises
+    Conflict while another process removes it.
     """
     replica = table.replica(name)
     with _alone(keeper, replica, made_in) as is_there:

@@ -1,6 +1,6 @@
 """The fourth step of a restore (`restore`): what all replicas have announced becomes the table."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import Conflict
 from rmt_pipeline.protocol.inserts.ids import block_id
 from rmt_pipeline.protocol.inserts.rows import Moved
-from rmt_pipeline.protocol.log.codec import decode, encode
+from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import AlterMetadata, GetPart
 from rmt_pipeline.protocol.nodes.formats import PartHeader, number_of
 from rmt_pipeline.protocol.nodes.records import UNKNOWN_BLOCK, Announced, Restoring
@@ -33,7 +33,8 @@ from rmt_pipeline.zookeeper.keeper import (
     SetData,
     Stat,
 )
-from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths, log_entry_name
+from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
+from rmt_pipeline.zookeeper.snapshot import entries_from
 
 _OPS_TOGETHER = 1000
 
@@ -203,7 +204,7 @@ def _forget_unheld(replica: Replica, united: United, held: Promised) -> None:
     plain, maximal = unbound(replica), PartSet(united.parts)
     named = _named(plain, _kept(united, held))
     unheld = [one for one in named if maximal.containing(one[0]) is None]
-    lost = {gone for one, now in unheld if now is None for gone in _not_in(united.parts, one)}
+    lost = {gone for one, now in unheld if now is None for gone in _not_in(maximal, one)}
     moved = {str(one): now for one, now in unheld if now is not None}
     if lost:
         forget_lost(plain, sorted(lost))
@@ -236,14 +237,10 @@ def _named(
                 yield PartName(line.partition, line.first, line.last, 0), now
 
 
-def _not_in(parts: Iterable[PartName], part: PartName) -> Iterator[PartName]:
+def _not_in(parts: PartSet, part: PartName) -> Iterator[PartName]:
     """Yield the ranges of the part's blocks that none of `parts` has."""
     first = part.block_min
-    for other in sorted(parts, key=lambda one: one.block_min):
-        if other.partition != part.partition or other.block_max < first:
-            continue
-        if other.block_min > part.block_max:
-            break
+    for other in parts.intersecting(part):
         if first < other.block_min:
             yield PartName(part.partition, first, other.block_min - 1, 0)
         first = other.block_max + 1
@@ -316,11 +313,8 @@ def _log_parts(
     """
     keeper, table = replica.session, replica.table
     log = Restoring.decode(restoring[0]).log
-    first = log_entry_name(log)
-    written = [name for name in keeper.children(table.log) if name >= first]
-    reads = keeper.get_many([table.log_entry(name) for name in written])
-    entries = [decode(read[0]) for read in reads if read is not None]
-    there = {entry.part: entry for entry in entries if isinstance(entry, GetPart)}
+    written = entries_from(keeper, table, log)
+    there = {entry.part: entry for entry in written if isinstance(entry, GetPart)}
     if any(
         part not in united.parts or entry.source_replica not in names
         for part, entry in there.items()

@@ -18,6 +18,7 @@ from rmt_pipeline.protocol.alter.commands import AddColumn
 from rmt_pipeline.protocol.errors import Conflict, ReplicaDropped, TableIsReadOnly, UserError
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import of_disk
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.alter.request import request_alter
@@ -392,11 +393,15 @@ def test_blocks_that_no_part_has_are_those_of_the_part_itself(
     others: list[list[int]], own: list[int]
 ) -> None:
     """And none beside it: what is inserted again must not be what is there, nor be doubled."""
-    parts = [PartName("all", first, last, 0) for first, last in others]
-    parts.append(PartName("b", 0, 9, 0))
+    names = [PartName("all", first, last, 0) for first, last in others]
+    parts = of_disk([*names, PartName("b", 0, 9, 0)])
     found = list(opening._not_in(parts, PartName("all", own[0], own[1], 0)))
     blocks = [block for one in found for block in range(one.block_min, one.block_max + 1)]
-    held = {block for first, last in others for block in range(first, last + 1)}
+    held = {
+        block
+        for part in parts.in_partition("all")
+        for block in range(part.block_min, part.block_max + 1)
+    }
     assert blocks == [block for block in range(own[0], own[1] + 1) if block not in held]
 
 
