@@ -21,6 +21,7 @@ from rmt_pipeline.zookeeper.keeper import (
     Refused,
     SetData,
 )
+from tests.support.counting import multis_of
 from tests.support.fake_keeper import FakeKeeper, FakeZooKeeper
 from tests.support.local_replicas import StillClock
 
@@ -98,21 +99,12 @@ def keeper() -> FakeKeeper:
 
 
 @pytest.fixture
-def multis(keeper: FakeKeeper, monkeypatch: pytest.MonkeyPatch) -> list[list[Op]]:
-    """Those that were sent."""
-    sent: list[list[Op]] = []
-    right = keeper.multi
-
-    def multi(ops: Sequence[Op]) -> list[str]:
-        sent.append([*ops])
-        return right(ops)
-
-    monkeypatch.setattr(keeper, "multi", multi)
-    return sent
+def multis(keeper: FakeKeeper) -> list[Sequence[Op]]:
+    return multis_of(keeper)
 
 
 def test_what_is_guarded_is_done_in_multis_of_which_each_asserts_the_guard(
-    keeper: FakeKeeper, multis: list[list[Op]], monkeypatch: pytest.MonkeyPatch
+    keeper: FakeKeeper, multis: list[Sequence[Op]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MULTI_OPS_MAX", 2)
     todo = Todo(keeper, [f"/{number}" for number in range(5)])
@@ -124,7 +116,7 @@ def test_what_is_guarded_is_done_in_multis_of_which_each_asserts_the_guard(
 
 
 def test_two_halves_of_a_packet_are_two_multis(
-    keeper: FakeKeeper, multis: list[list[Op]]
+    keeper: FakeKeeper, multis: list[Sequence[Op]]
 ) -> None:
     """The guard, and what stands for a node elsewhere, come on top."""
     data = bytes(limits.MULTI_BYTES_MAX // 3)
@@ -134,7 +126,7 @@ def test_two_halves_of_a_packet_are_two_multis(
 
 
 def test_where_something_else_changes_what_is_left_is_looked_for_anew(
-    keeper: FakeKeeper, multis: list[list[Op]], monkeypatch: pytest.MonkeyPatch
+    keeper: FakeKeeper, multis: list[Sequence[Op]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MULTI_OPS_MAX", 1)
     keeper.multi([Create("/1")])

@@ -12,6 +12,7 @@ from rmt_pipeline.compute.jobs.merge import LocalMerger
 from rmt_pipeline.compute.merge.job import MergeJob, MergeOutcome, Merger
 from rmt_pipeline.exchange.peers import Fetched, FetchRequest
 from rmt_pipeline.protocol.errors import Unavailable
+from rmt_pipeline.protocol.log.entry import MergeParts
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.pull_log import pull_log
@@ -21,6 +22,8 @@ from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, SetData, Stat
+from rmt_pipeline.zookeeper.snapshot import queued_entries
+from tests.support.counting import multis_of, once
 from tests.support.local_replicas import DirectPeers, Replicas, by_tens
 
 PARTS = 40
@@ -64,17 +67,8 @@ def when_fetched(
     monkeypatch.setattr(DirectPeers, "fetch", fetch)
 
 
-def test_what_came_together_is_published_with_one_multi(
-    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keeper, multis = replicas["r2"].keeper, list[Sequence[Op]]()
-    multi = keeper.multi
-
-    def counted(ops: Sequence[Op]) -> list[str]:
-        multis.append(ops)
-        return multi(ops)
-
-    monkeypatch.setattr(keeper, "multi", counted)
+def test_what_came_together_is_published_with_one_multi(replicas: Replicas) -> None:
+    multis = multis_of(replicas["r2"].keeper)
     fetch_all(replicas)
     assert replicas.parts("r2") == replicas.parts("r1")
     assert len(multis) == 2, "claimed, and published"
@@ -239,22 +233,21 @@ def merge_all(
     return {str(one.part): one for one in done}
 
 
-def before_it_publishes(
-    replica: Replica, happens: Callable[[], object] = lambda: None
-) -> list[Sequence[Op]]:
+def before_it_publishes(replica: Replica, happens: Callable[[], object]) -> list[Sequence[Op]]:
     """What happens once, when this replica is about to publish something; the multis that it sends
     from now on.
     """
-    right, left, sent = replica.keeper.multi, [happens], list[Sequence[Op]]()
+    publishes = once(happens, lambda op: op.path.startswith(f"{replica.paths.parts}/"))
+    return multis_of(replica.keeper, publishes)
 
-    def late(ops: Sequence[Op]) -> list[str]:
-        if any(op.path.startswith(f"{replica.paths.parts}/") for op in ops) and left:
-            left.pop()()
-        sent.append(ops)
-        return right(ops)
 
-    replica.keeper.multi = late  # type: ignore[method-assign]
-    return sent
+def goes(replica: Replica, part: PartName) -> None:
+    """The entry of this merge, from the queue."""
+    for node, entry in queued_entries(
+        replica.keeper, replica.paths, replica.memory.queue
+    ).items():
+        if isinstance(entry, MergeParts) and entry.result == part:
+            replica.keeper.multi([Delete(replica.paths.queue_entry(node))])
 
 
 def are_merged(replicas: Replicas, *names: str) -> bool:
@@ -268,7 +261,7 @@ def are_merged(replicas: Replicas, *names: str) -> bool:
 def test_small_merges_are_published_with_one_multi(merging: Replicas) -> None:
     """The first replica, which nobody was before, and the second, whose results are the same."""
     for name in ("r1", "r2"):
-        multis = before_it_publishes(merging[name])
+        multis = multis_of(merging[name].keeper)
         done = merge_all(merging, name)
         assert [one.error for one in done.values()] == [""] * 3
         assert [one.rows for one in done.values()] == [2] * 3
@@ -298,9 +291,10 @@ def test_a_merge_that_another_replica_made_otherwise_fails_alone(
     def published() -> None:
         theirs.keeper.multi([Create(theirs.paths.part(MERGED[1]), other)])
 
-    if not is_meanwhile:
+    if is_meanwhile:
+        before_it_publishes(merging["r1"], published)
+    else:
         published()
-    before_it_publishes(merging["r1"], published if is_meanwhile else lambda: None)
     done = merge_all(merging, "r1")
     assert [name for name, one in done.items() if one.error] == ["1_0_1_1"]
     assert done["1_0_1_1"].differs
@@ -336,15 +330,7 @@ def test_a_merge_whose_rows_do_not_add_up_is_not_published_with_the_others(
 
 
 def test_a_merge_whose_entry_went_meanwhile_takes_no_other_with_it(merging: Replicas) -> None:
-    replica = merging["r1"]
-    [node] = [
-        one
-        for one in replica.keeper.children(replica.paths.queue)
-        if b"\n1_0_1_1\n" in replica.keeper.get(replica.paths.queue_entry(one))[0]
-    ]
-    drop = [Delete(replica.paths.queue_entry(node))]
-    right = replica.keeper.multi
-    before_it_publishes(replica, lambda: right(drop))
+    before_it_publishes(merging["r1"], lambda: goes(merging["r1"], MERGED[1]))
     done = merge_all(merging, "r1")
     assert [name for name, one in done.items() if one.error] == ["1_0_1_1"]
     assert {"0_0_1_1", "2_0_1_1"} <= set(merging.parts("r1"))
@@ -362,15 +348,9 @@ def test_one_that_is_published_alone_after_all_and_differs_does_not_keep_its_nam
     merging.set(detach_not_byte_identical_parts=int(is_set_aside))
     replica = merging["r1"]
     other, _ = theirs.keeper.get(theirs.paths.part(PartName.parse("0_0_0_0")))
-    [node] = [
-        one
-        for one in replica.keeper.children(replica.paths.queue)
-        if b"\n0_0_1_1\n" in replica.keeper.get(replica.paths.queue_entry(one))[0]
-    ]
-    right = replica.keeper.multi
 
     def happens() -> None:
-        right([Delete(replica.paths.queue_entry(node))])
+        goes(replica, MERGED[0])
         theirs.keeper.multi([Create(theirs.paths.part(MERGED[1]), other)])
 
     before_it_publishes(replica, happens)
@@ -389,7 +369,7 @@ def test_no_merge_that_is_ready_waits_for_a_slow_one(
     merging: Replicas, pauses_s: list[float]
 ) -> None:
     """Nor if some come together: of the next one nobody knows when it will come."""
-    multis = before_it_publishes(merging["r1"])
+    multis = multis_of(merging["r1"].keeper)
     slow = Meanwhile(merging, lambda: merging.clock.sleep_s(pauses_s.pop(0)))
     done = merge_all(merging, "r1", slow)
     assert [one.error for one in done.values()] == [""] * 3
@@ -401,7 +381,7 @@ def test_what_is_ready_waits_neither_for_too_many_nor_for_too_long(
     merging: Replicas, monkeypatch: pytest.MonkeyPatch, name: str, value: float
 ) -> None:
     monkeypatch.setattr(carry, name, value)
-    multis = before_it_publishes(merging["r1"])
+    multis = multis_of(merging["r1"].keeper)
     assert [one.error for one in merge_all(merging, "r1").values()] == [""] * 3
     assert len(multis) > 2
 

@@ -2,8 +2,7 @@
 be done: who waits for an insert on this replica waits for one write less.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
@@ -18,9 +17,8 @@ from rmt_pipeline.replica.work.carry import Batch, Tools
 from rmt_pipeline.replica.work.worker import Worker
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Op, SetData
+from tests.support.counting import multis_of, once
 from tests.support.local_replicas import DirectPeers, Replicas
-
-Multis = list[Sequence[Op]]
 
 
 @pytest.fixture
@@ -48,22 +46,6 @@ def turned(pool: Worker) -> list[Batch]:
     return list(look.batches)
 
 
-def sent(replica: Replica, before: Callable[[Sequence[Op]], object] = lambda _: None) -> Multis:
-    """The multis of this replica from now on. `before` is called when one is about to be sent."""
-    found: Multis = []
-    right: Any = replica.keeper.multi
-
-    def multi(ops: Sequence[Op]) -> Any:
-        replica.keeper.multi = right  # type: ignore[method-assign]
-        before(ops)
-        replica.keeper.multi = multi  # type: ignore[method-assign]
-        found.append(ops)
-        return right(ops)
-
-    replica.keeper.multi = multi  # type: ignore[method-assign]
-    return found
-
-
 def claims_of(replica: Replica) -> dict[str, tuple[PartName, ...]]:
     nodes = replica.keeper.children(replica.paths.executing)
     return {
@@ -72,24 +54,12 @@ def claims_of(replica: Replica) -> dict[str, tuple[PartName, ...]]:
     }
 
 
-def once(
-    act: Callable[[], object], when: Callable[[Op], bool]
-) -> Callable[[Sequence[Op]], None]:
-    left = [act]
-
-    def before(ops: Sequence[Op]) -> None:
-        if left and any(map(when, ops)):
-            left.pop()()
-
-    return before
-
-
 def makes_a_claim(replica: Replica) -> Callable[[Op], bool]:
     return lambda op: isinstance(op, Create) and op.path.startswith(replica.paths.executing)
 
 
 def test_new_parts_are_claimed_with_the_pull(replicas, follower):
-    multis = sent(follower.replica)
+    multis = multis_of(follower.replica.keeper)
     for number in (3, 4):
         replicas.insert("r1", number)
     turned(follower)
@@ -114,7 +84,7 @@ def test_a_claim_that_came_meanwhile_is_respected(replicas, follower, beside, be
         )
 
     replicas.insert("r1", 3)
-    multis = sent(replica, once(claimed, makes_a_claim(replica)))
+    multis = multis_of(replica.keeper, once(claimed, makes_a_claim(replica)))
     assert len(turned(follower)) == begun
     assert any(op.path == replica.paths.log_pointer for op in multis[1]), "without claims"
     assert set(claims_of(replica)) == {"queue-0000000900"}
@@ -136,7 +106,7 @@ def test_an_entry_that_got_another_number_is_not_claimed_by_that_of_a_stranger(
         replica.keeper.multi([Create(replica.paths.queue_prefix, entry, sequence=True)])
 
     replicas.insert("r1", 3)
-    sent(replica, once(added, makes_a_claim(replica)))
+    multis_of(replica.keeper, once(added, makes_a_claim(replica)))
     look, _ = follower.turn()
     for node, parts in claims_of(replica).items():
         text, _ = replica.keeper.get(replica.paths.queue_entry(node))
@@ -189,7 +159,7 @@ def test_an_entry_whose_source_does_not_have_the_part_is_left_to_a_look(replicas
     part = replicas.insert("r1", 3)
     peer = replicas["r1"]
     peer.keeper.multi([Delete(peer.paths.part(part))])
-    multis = sent(follower.replica)
+    multis = multis_of(follower.replica.keeper)
     look, _ = follower.turn()
     assert not look.batches
     assert not any(map(makes_a_claim(follower.replica), multis[0]))

@@ -2,7 +2,7 @@
 part is in two of them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +23,8 @@ from rmt_pipeline.replica.assign.merges import (
     choose_merges,
     merge_view,
 )
-from rmt_pipeline.zookeeper.keeper import Delete, Op, SetData
+from rmt_pipeline.zookeeper.keeper import Delete, SetData
+from tests.support.counting import multis_of
 from tests.support.local_replicas import BEGAN_S, Replicas, by_tens, definition_of
 
 PARTS = 6
@@ -37,19 +38,6 @@ def replicas(tmp_path: Path) -> Iterator[Replicas]:
         for number in range(3 * PARTS):
             opened.insert("r1", 10 * (number % 3) + number // 3)
         yield opened
-
-
-def multis_of(replicas: Replicas, name: str) -> list[Sequence[Op]]:
-    """Those that the replica sends from now on."""
-    keeper, sent = replicas[name].keeper, list[Sequence[Op]]()
-    right = keeper.multi
-
-    def noted(ops: Sequence[Op]) -> list[str]:
-        sent.append(ops)
-        return right(ops)
-
-    keeper.multi = noted  # type: ignore[method-assign]
-    return sent
 
 
 def turn(replicas: Replicas, name: str = "r1") -> list[Assigned]:
@@ -75,7 +63,7 @@ def rows(replicas: Replicas, name: str) -> list[int]:
 
 
 def test_one_look_assigns_a_merge_in_each_partition_with_one_multi(replicas: Replicas) -> None:
-    sent = multis_of(replicas, "r1")
+    sent = multis_of(replicas["r1"].keeper)
     assigned = turn(replicas)
     assert sorted(one.result.partition for one in assigned) == ["0", "1", "2"]
     assert len([ops for ops in sent if any("/log/log-" in op.path for op in ops)]) == 1
