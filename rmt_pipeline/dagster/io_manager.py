@@ -471,11 +471,12 @@ def _token(context: dg.OutputContext, table: Table, keys: Sequence[str], which: 
     earlier = f"{context.asset_key.to_user_string()}/{_ends(keys)}/{which}"
     if name == earlier:
         return name
-    for known in table.inserts([insert_id_of_token(earlier)]):
-        run = context.step_context.instance.get_run_by_id(known.record.run_id)
-        of = None if run is None else run.tags.get("dagster/partition")
-        return earlier if of in (None, *keys) else name
-    return name
+    known = table.inserts([insert_id_of_token(earlier)])
+    if not known:
+        return name
+    run = context.step_context.instance.get_run_by_id(known[0].record.run_id)
+    of = None if run is None else run.tags.get("dagster/partition")
+    return earlier if of in (None, *keys) else name
 
 
 def _name(asset: dg.AssetKey, keys: Sequence[str], which: str) -> str:

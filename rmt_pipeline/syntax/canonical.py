@@ -53,11 +53,9 @@ _BEFORE = {"negate": "-", "not": "NOT "}
 # Functions that a mutation's text has as operators, however they were written, and how many
 # arguments they have then.
 _AS_OPERATORS = {
-    **{
-        name: (2, 2)
-        for name in _BINARY
-        if "istinct" not in name and "ilike" not in name.lower()
-    },
+    **dict.fromkeys(
+        _BINARY.keys() - {"isNotDistinctFrom", "isDistinctFrom", "ilike", "notILike"}, (2, 2)
+    ),
     **dict.fromkeys(("and", "or"), (2, math.inf)),
     **dict.fromkeys(_BEFORE, (1, 1)),
     "array": (0, math.inf),
@@ -169,16 +167,16 @@ def _function_name(name: str) -> str:
     return name if plain or name in _BINARY else identifier_text(name)
 
 
-def _is_operator(node: Node, style: _Style) -> bool:
-    if not isinstance(node, Call) or node.over is not None:
+def _is_operator(call: Call, style: _Style) -> bool:
+    if call.over is not None:
         return False
-    if style is _Style.CURRENT or node.operator or node.parameters:
-        return node.operator
-    if node.name == "tupleElement":
-        place = node.arguments[1] if len(node.arguments) == 2 else None
+    if style is _Style.CURRENT or call.operator or call.parameters:
+        return call.operator
+    if call.name == "tupleElement":
+        place = call.arguments[1] if len(call.arguments) == 2 else None
         return isinstance(place, Literal) and type(place.value) is int
-    least, most = _AS_OPERATORS.get(node.name, (1, 0))
-    return least <= len(node.arguments) <= most
+    least, most = _AS_OPERATORS.get(call.name, (1, 0))
+    return least <= len(call.arguments) <= most
 
 
 def _operator(call: Call, style: _Style) -> str | None:
@@ -191,8 +189,9 @@ def _operator(call: Call, style: _Style) -> str | None:
                 return None
             return f"({', '.join(_text(each, style) for each in arguments)})"
         case "arrayElement":
-            in_brackets = _operand if style is _Style.MUTATION else _only_text
-            inside = in_brackets(arguments[1], style, "[]")
+            place = arguments[1]
+            is_operand = style is _Style.MUTATION
+            inside = _operand(place, style, "[]") if is_operand else _text(place, style)
             return f"{_operand(arguments[0], style, call.name)}[{inside}]"
         case "tupleElement":
             place = arguments[1]
@@ -241,11 +240,6 @@ def _operand(node: Node, style: _Style, operator: str) -> str:
     if isinstance(node, Aliased | Lambda):
         return f"({text})"
     return _positive(text, operator)
-
-
-def _only_text(node: Node, style: _Style, operator: str) -> str:
-    del operator
-    return _text(node, style)
 
 
 def _positive(text: str, operator: str) -> str:

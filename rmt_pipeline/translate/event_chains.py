@@ -4,6 +4,7 @@ look for.
 An event is its time and the conditions that it meets, as the bits of a number: bit 0 is the first.
 """
 
+import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,11 +16,11 @@ TimedEvent = tuple[int, int]
 """Its time, and the conditions that it meets."""
 
 _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
-    "<": lambda left, right: left < right,
-    "<=": lambda left, right: left <= right,
-    ">": lambda left, right: left > right,
-    ">=": lambda left, right: left >= right,
-    "==": lambda left, right: left == right,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
 }
 _STEP = re.compile(r"\(\?([0-9]+)\)|\(\?t(<=|>=|==|<|>)([0-9]+)\)|(\.\*)|(\.)")
 
@@ -113,16 +114,15 @@ class _Matcher:
         """Match the steps from `number` on. `base` is the event that waits are measured from."""
         if number == len(self._steps):
             return place
-        step = self._steps[number]
         if place >= len(self._events):
             rest = self._steps[number:]
             return place if all(one.is_wait and not one.compares for one in rest) else None
         if (number, place, base) in self._failed:
             return None
-        found = self._waited(number, place, base) if step.is_wait else None
-        if not step.is_wait and (
-            step.condition < 0 or self._events[place][1] >> step.condition & 1
-        ):
+        step, found = self._steps[number], None
+        if step.is_wait:
+            found = self._waited(number, place, base)
+        elif step.condition < 0 or self._events[place][1] >> step.condition & 1:
             found = self._match(number + 1, place + 1, place)
         if found is None:
             self._failed.add((number, place, base))

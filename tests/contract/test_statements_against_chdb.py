@@ -218,7 +218,7 @@ INFORMATION = [
     "SELECT count() > 100 FROM system.functions",
     (
         "SELECT name, is_input, is_output FROM system.formats WHERE name IN ('CSV', 'TSV', 'Null',"
-        " 'Pretty', 'JSONEachRow', 'Parquet', 'XML',"
+        " 'Pretty', 'PrettyMonoBlock', 'PrettyCompactNoEscapes', 'JSONEachRow', 'Parquet', 'XML',"
         " 'TabSeparatedWithNames', 'RowBinary', 'Values') ORDER BY name"
     ),
     (

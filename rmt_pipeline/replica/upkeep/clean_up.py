@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import DiskFull, MissingPart, UserError
+from rmt_pipeline.protocol.nodes.formats import number_of
 from rmt_pipeline.protocol.nodes.records import InsertRecord
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
@@ -340,7 +341,7 @@ def _log_facts(replica: Replica, name: str) -> ReplicaLogFacts | None:
         name=name,
         is_active=active is not None,
         is_lost=None if lost is None else lost[0] == b"1",
-        log_pointer=int(pointer[0]) if pointer is not None and pointer[0] else 0,
+        log_pointer=number_of(pointer[0]) if pointer is not None else 0,
         host_version=host[1].version,
     )
 
@@ -352,7 +353,7 @@ def _recovering_pointers(replica: Replica, facts: Iterable[ReplicaLogFacts]) -> 
     names = [one.name for one in facts if one.is_active and one.is_lost]
     reads = replica.keeper.get_many([replica.table.replica(name).log_pointer for name in names])
     return {
-        name: int(read[0]) if read is not None and read[0] else 0
+        name: number_of(read[0]) if read is not None else 0
         for name, read in zip(names, reads, strict=True)
     }
 

@@ -116,15 +116,8 @@ def write_rows(rows: Rows, format_name: str, out: BinaryIO) -> None:
 
 
 def output_formats() -> list[str]:
-    """The names of all formats of answers, also their older ones."""
-    names = [*_TEXT_FORMATS, *_BINARY_FORMATS]
-    tsv = [name for name in names if name.startswith("TSV")]
-    return [
-        *names,
-        *(name.replace("TSV", "TabSeparated") for name in tsv),
-        "JSONLines",
-        "NDJSON",
-    ]
+    """All names of formats of answers."""
+    return [*_TEXT_FORMATS, *_BINARY_FORMATS, *_OTHER_NAMES]
 
 
 def canonical_format(name: str) -> str:
@@ -496,25 +489,26 @@ _TEXT_FORMATS: dict[str, TextFormat] = {
     "Vertical": vertical,
     "XML": xml,
 }
-_ALIASES = {
-    "tabseparated": "TSV",
-    "tabseparatedraw": "TSVRaw",
-    "raw": "TSVRaw",
-    "tabseparatedrawwithnames": "TSVRawWithNames",
-    "tabseparatedrawwithnamesandtypes": "TSVRawWithNamesAndTypes",
-    "rawwithnames": "TSVRawWithNames",
-    "rawwithnamesandtypes": "TSVRawWithNamesAndTypes",
-    "prettynoescapes": "Pretty",
-    "prettymonoblock": "Pretty",
-    "prettynoescapesmonoblock": "Pretty",
-    "prettycompactnoescapes": "PrettyCompact",
-    "prettycompactmonoblock": "PrettyCompact",
-    "prettycompactnoescapesmonoblock": "PrettyCompact",
-    "tabseparatedwithnames": "TSVWithNames",
-    "tabseparatedwithnamesandtypes": "TSVWithNamesAndTypes",
-    "jsonlines": "JSONEachRow",
-    "ndjson": "JSONEachRow",
+_OTHER_NAMES = {
+    "TabSeparated": "TSV",
+    "TabSeparatedRaw": "TSVRaw",
+    "Raw": "TSVRaw",
+    "TabSeparatedRawWithNames": "TSVRawWithNames",
+    "TabSeparatedRawWithNamesAndTypes": "TSVRawWithNamesAndTypes",
+    "RawWithNames": "TSVRawWithNames",
+    "RawWithNamesAndTypes": "TSVRawWithNamesAndTypes",
+    "PrettyNoEscapes": "Pretty",
+    "PrettyMonoBlock": "Pretty",
+    "PrettyNoEscapesMonoBlock": "Pretty",
+    "PrettyCompactNoEscapes": "PrettyCompact",
+    "PrettyCompactMonoBlock": "PrettyCompact",
+    "PrettyCompactNoEscapesMonoBlock": "PrettyCompact",
+    "TabSeparatedWithNames": "TSVWithNames",
+    "TabSeparatedWithNamesAndTypes": "TSVWithNamesAndTypes",
+    "JSONLines": "JSONEachRow",
+    "NDJSON": "JSONEachRow",
 }
+_ALIASES = {other.lower(): name for other, name in _OTHER_NAMES.items()}
 
 
 def _write_parquet(rows: Rows, out: BinaryIO) -> None:

@@ -159,10 +159,12 @@ def _optimize(session: SessionContext, statement: Optimize) -> Done:
         deduplicate_by=columns,
         settings=session.query_settings(statement.settings),
     )
+    if merged:
+        return Done()
     stopped = first_stopped(table.store.marks.stopped(), Background.MERGES)
-    if stopped is not None and not merged:
+    if stopped is not None:
         return Done(f"{definition.full_name}: nothing was merged: {stopped}")
-    if partition is None or merged:
+    if partition is None:
         return Done()
     return Done(
         f"partition {partition}: nothing was merged; optimize_throw_if_noop = 1 makes that an "

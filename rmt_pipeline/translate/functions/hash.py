@@ -182,14 +182,14 @@ def _city_hash_of_one(value: Typed) -> str:
     return _finalised(value, _key(value, own_width=True)).sql
 
 
-_WIDTHS = {"Date": 2, "Date32": 4, "DateTime": 4, "Float32": 4, "Float64": 8, "Bool": 1}
+_WIDTHS = {"Date": 2, "Date32": 4, "DateTime": 4, "Float32": 4, "Float64": 8}
 
 
 def _sip_hash_of_one(value: Typed) -> str:
     if value.plain.is_string:
         return f"{SIP_HASH}({blob(value)})"
     value = _of_number(value)
-    key = _key(value, own_width=True)
+    key = _key(value)
     width = _WIDTHS.get(value.plain.family) or value.plain.bits // 8
     bits = f"({key} & CAST({(1 << 8 * width) - 1} AS UBIGINT))"
     return f"{SIP_HASH_OF_NUMBERS}({bits}, CAST(0 AS UBIGINT), CAST({width} AS UTINYINT))"
@@ -203,7 +203,10 @@ def _sip_hash_of_two(left: str, right: str) -> str:
     return f"{SIP_HASH_OF_NUMBERS}({left}, {right}, CAST({TWO_HASHES} AS UTINYINT))"
 
 
-_REFUSED = "maps, Decimals, times with fractions, arrays with NULL and numbers above 64 bits "
+_DIFFERS = (
+    "maps, Decimals, times with fractions, arrays with NULL and numbers above 64 bits "
+    "are refused"
+)
 FUNCTIONS = (
     function("MD5", _digest("md5", 16), 1),
     function("SHA1", _digest("sha1", 20), 1),
@@ -212,7 +215,7 @@ FUNCTIONS = (
     function("intHash64", lambda it: _finalised(it[0], _key(it[0])), 1),
     function("intHash32", _int_hash_32, 1),
     *(
-        function(name, combined.build, 1, MANY, differs=f"{_REFUSED}are refused")
+        function(name, combined.build, 1, MANY, differs=_DIFFERS)
         for name, combined in (
             ("cityHash64", _Combined(_city_hash_of_one, _city_hash_of_two)),
             ("sipHash64", _Combined(_sip_hash_of_one, _sip_hash_of_two)),
