@@ -222,7 +222,7 @@ def answers_were_true(finished: Finished) -> None:
     """Whoever was told "inserted" inserted it all, and only one was."""
     for insert in finished.ledger.inserts:
         rows = len(insert.all_rows())
-        for answer in (*insert.answers, *insert.answers_before):
+        for answer in insert.every_answer:
             assert answer.rows + answer.rows_duplicate == rows, f"{insert}: {answer.words()}"
 
 

@@ -55,11 +55,6 @@ class Ttl:
         """Of the time alone, as a column has it."""
         return table_ttl(parse_ttl(self.text), COLUMNS)[0].expression
 
-    def materialized(self, now_s: float) -> str:
-        """The mutation that takes away what has expired."""
-        definition = replace(definition_of("r1"), ttl=self.text)
-        return commands_text(tuple(on_rows(MaterializeTtl(), definition, now_s)))
-
 
 @lru_cache
 def _text(ttl: Ttl) -> str:
@@ -88,6 +83,10 @@ class Expiry:
 
     ttl: Ttl
     at_s: int
+
+    def command(self) -> str:
+        definition = replace(definition_of("r1"), ttl=self.ttl.text)
+        return commands_text(tuple(on_rows(MaterializeTtl(), definition, self.at_s)))
 
     def is_for(self, row: str) -> bool:
         return expires(self.ttl, row, self.at_s)

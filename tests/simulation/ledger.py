@@ -49,7 +49,11 @@ class ClientInsert:
 
     @property
     def is_answered(self) -> bool:
-        return bool(self.answers or self.answers_before)
+        return bool(self.every_answer)
+
+    @property
+    def every_answer(self) -> list[InsertResult]:
+        return [*self.answers_before, *self.answers]
 
     def all_rows(self) -> list[str]:
         return [row for rows in self.rows.values() for row in rows]
@@ -91,7 +95,7 @@ class Change:
         return row.startswith(self.prefix)
 
     def of(self, row: str) -> str | None:
-        if not row.startswith(self.prefix):
+        if not self.is_for(row):
             return row
         return row + self.suffix if self.suffix else None
 
@@ -399,6 +403,14 @@ class Ledger:
         self.killed &= self.mutations.keys()
         self.reached.clear()
 
+    def insert_copy(self, copy: ClientInsert, other: ClientInsert) -> None:
+        """An insert of rows that another one has, too, as a block of its own."""
+        rows = copy.all_rows()
+        for one in (other, copy):
+            one.shared.update(rows)
+        self.arrived.update(rows)
+        self.inserts.append(copy)
+
     def all_blocks(self) -> set[PartName]:
         return {block for blocks in self.blocks.values() for block in blocks}
 
@@ -419,17 +431,17 @@ class Ledger:
         inside = [block for block in self.blocks.get(row, ()) if is_inside(block, part)]
         if not inside:
             return None
-        there = [
-            block
-            for block in inside
-            if block not in self.lost
-            and (block not in self.dropped_by or self.dropped_by[block].contains(part))
-        ]
+        there = [block for block in inside if self._is_left_in(part, block)]
         return [
             self._forms_with(row, block, part)
             for block in self._copies(row, there)
             if not self._is_repeated(row, block, part)
         ]
+
+    def _is_left_in(self, part: PartName, block: PartName) -> bool:
+        """Whether a part in which the block is still has its rows."""
+        by = self.dropped_by.get(block)
+        return block not in self.lost and (by is None or by.contains(part))
 
     def _copies(self, row: str, blocks: list[PartName]) -> list[PartName]:
         """Only what came from another table, or came back, may be there more than once."""
@@ -448,9 +460,7 @@ class Ledger:
         for row, blocks in self.blocks.items() if entry.deduplicate else ():
             kept: list[set[str | None]] = []
             for block in blocks:
-                is_there = is_inside(block, result) and block not in self.lost
-                by = self.dropped_by.get(block)
-                if not is_there or not (by is None or by.contains(result)):
+                if not is_inside(block, result) or not self._is_left_in(result, block):
                     continue
                 forms = self.forms_of(row, block, result.data_version)
                 if forms in kept:

@@ -22,11 +22,10 @@ def insert(scene: Scene, number: int, *, rows: int = 2, of: int | None = None) -
     named = [f"{number if of is None else of:03}.a.{row}" for row in range(rows)]
     one = ClientInsert(number, {"a": named}, token=f"token {number}", gives_up=True)
     ledger = scene.run.ledger
-    if of is not None:
-        ledger.arrived.update(named)
-        for both in (one, ledger.inserts[of]):
-            both.shared.update(named)
-    ledger.inserts.append(one)
+    if of is None:
+        ledger.inserts.append(one)
+    else:
+        ledger.insert_copy(one, ledger.inserts[of])
 
     def run(context: Context) -> None:
         staged = stage_rows(
@@ -45,7 +44,7 @@ def insert(scene: Scene, number: int, *, rows: int = 2, of: int | None = None) -
 def test_an_undo_takes_its_rows_alone() -> None:
     """What was merged with rows of others stays; what was not goes everywhere."""
     with Scene(form="runs") as scene:
-        first, last = insert(scene, 0), [insert(scene, number) for number in (1, 2)][-1]
+        first, _, last = [insert(scene, number) for number in range(3)]
         scene.work("r1", "r2")
         scene.do("r2", undo(last, WAITS[0], scene.run.ledger))
         scene.work("r1", "r2")
@@ -115,9 +114,8 @@ def test_a_materialized_ttl_takes_what_had_expired() -> None:
         insert(scene, 1)
         scene.world.now_s = EPOCH_S + 50
         change = Expiry(LATE, int(EPOCH_S) + 50)
-        command = change.ttl.materialized(change.at_s)
-        scene.run.ledger.changes[command] = change
-        scene.do("r1", lambda context: create_mutation(context.replica(), command))
+        scene.run.ledger.changes[change.command()] = change
+        scene.do("r1", lambda context: create_mutation(context.replica(), change.command()))
         scene.live_on()
 
 

@@ -37,7 +37,7 @@ def undo(
 def id_of(insert: ClientInsert) -> str:
     if insert.token:
         return insert_id_of_token(insert.token)
-    return (*insert.answers_before, *insert.answers)[-1].insert_id
+    return insert.every_answer[-1].insert_id
 
 
 def own_blocks(ledger: Ledger, insert: ClientInsert) -> set[PartName]:

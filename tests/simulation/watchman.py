@@ -301,7 +301,7 @@ class Watchman:
 
     def _promised(self, replica: str, part: PartName) -> None:
         site = self.cluster.sites[replica]
-        if part in self.ledger.merges.keys() - self.ledger.carried_out.keys():
+        if part in self.ledger.merges and part not in self.ledger.carried_out:
             entry, alter = self.ledger.merges[part]
             self.ledger.merge(entry)
             self.merges_take_what_has_expired_and_no_more(site, entry, alter)
@@ -324,7 +324,8 @@ class Watchman:
         made = store.manifest(entry.result).metadata_version
         there = [text for source in entry.sources for text in site.rows(source)]
         due = {text for text in there if expires(ttls[made], inserted_as(text), at_s)}
-        left, taken = site.rows(entry.result), set(there) - set(site.rows(entry.result))
+        left = site.rows(entry.result)
+        taken = set(there) - set(left)
         newest = self.cluster.world.zookeeper.nodes[self.cluster.table.metadata].version
         may_wait = (made < newest and not taken) or str(entry.result) in self.ledger.hit
         assert taken == due or may_wait, (
@@ -585,7 +586,7 @@ class Watchman:
             return
         ledger.undone.append(insert)
         ledger.unanswered[part] = process
-        mine, answers = set(insert.all_rows()), (*insert.answers, *insert.answers_before)
+        mine, answers = set(insert.all_rows()), insert.every_answer
         made = {block for answer in answers for block in answer.parts}
         found = {name for answer in answers for _, name in answer.duplicates}
         for row, blocks in ledger.blocks.items():

@@ -487,10 +487,7 @@ class Workload:
         copy = ClientInsert(
             number, {partition: rows}, token=f"token {number}", gives_up=False, block_rows_max=9
         )
-        for one in (other, copy):
-            one.shared.update(rows)
-        self._ledger.arrived.update(rows)
-        self._ledger.inserts.append(copy)
+        self._ledger.insert_copy(copy, other)
         return copy
 
     def _expire_some(self) -> None:
@@ -504,7 +501,7 @@ class Workload:
                 self._cluster.spawn(site, "modify ttl", alter(modify_ttl(ttl)))
             if self._rng.random() < 0.5:
                 now_s = self._world.now_s + site.host.skew[0]
-                self._spawn_mutation(ttl.materialized(now_s), Expiry(ttl, int(now_s)), site)
+                self.spawn_mutation(Expiry(ttl, int(now_s)), at=site)
 
     def _keep_some(self) -> None:
         """On any replica, one at a time or several at once: what one has detached another may
@@ -588,18 +585,10 @@ class Workload:
         return Change(prefix, self._rng.choice(("", f"{SUFFIX}{number}")))
 
     def spawn_mutation(
-        self, change: Change, *, at: Site, partitions: Sequence[str] | None = None
+        self, change: Change | Expiry, *, at: Site, partitions: Sequence[str] | None = None
     ) -> None:
         """Where ZooKeeper may be lost, the client waits for its replica now and then."""
-        self._spawn_mutation(change.command(), change, at, partitions)
-
-    def _spawn_mutation(
-        self,
-        command: str,
-        change: Change | Expiry,
-        at: Site,
-        partitions: Sequence[str] | None = None,
-    ) -> None:
+        command = change.command()
         self._ledger.changes[command] = change
         waits = self._size.restores > 0 and self._rng.random() < 0.5
 

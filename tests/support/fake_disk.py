@@ -149,7 +149,7 @@ class FakeDisk:
         if not isinstance(file, _File):
             raise IsADirectoryError(errno.EISDIR, "is a directory", path)
         file.data = b""
-        file.is_bad = file.is_synced = False
+        file.is_bad = file.is_rotten = file.is_synced = False
         for chunk in chunks:
             self._require_space(path)
             file.data += chunk
