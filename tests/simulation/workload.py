@@ -200,8 +200,8 @@ class Workload:
         def run(context: Context) -> None:
             ledger = self._ledger
             age, removed, dropped = ledger.age, ledger.removed, set(ledger.dropped_by)
-            restored, unanswered = ledger.restored, set(ledger.unanswered)
-            gone = {block for block in dropped if ledger.dropped_by[block] not in unanswered}
+            restored = ledger.restored
+            gone = {one for one in dropped if ledger.dropped_by[one] not in ledger.unanswered}
             staged: list[StagedPart] = []
             created_s = int(context.clock.now_s())
             insert_id = insert_id_of_parts(insert.token, deduplicate=True)

@@ -281,7 +281,7 @@ class Replicas:
             self.stores[name].destroy()
 
     def create(self, *names: str) -> None:
-        """These replicas, which were dropped."""
+        """These replicas, which were dropped, or never were."""
         for name in names:
             self.stores[name] = self._store(name)
         for name in names:

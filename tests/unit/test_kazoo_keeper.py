@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from kazoo.exceptions import (
@@ -20,7 +21,7 @@ from kazoo.protocol import serialization
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent, ZnodeStat
 
 from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired, Unavailable
-from rmt_pipeline.system import SystemClock
+from rmt_pipeline.system import Clock, SystemClock
 from rmt_pipeline.zookeeper import kazoo_keeper
 from rmt_pipeline.zookeeper.kazoo_keeper import (
     KazooKeeper,
@@ -35,6 +36,7 @@ from rmt_pipeline.zookeeper.watches import Event, Key, Lasting, Watches
 from tests.support.local_replicas import StillClock
 
 LONG_S = 10.0
+CLOCK = SystemClock()
 STAT = ZnodeStat(*range(11))
 
 
@@ -96,15 +98,19 @@ class Settler:
         self._lock.release()
 
 
+def keeper_on(client: Any, clock: Clock = CLOCK) -> KazooKeeper:
+    return KazooKeeper(client, Handler(), clock, session_timeout_s=LONG_S)
+
+
 def keeper_of(*answers: Any) -> tuple[KazooKeeper, Client]:
     client = Client(list(answers))
-    keeper = KazooKeeper(
-        client,  # type: ignore[arg-type]
-        Handler(),
-        SystemClock(),
-        session_timeout_s=LONG_S,
-    )
-    return keeper, client
+    return keeper_on(client), client
+
+
+def until_settled() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "rmt-settle":
+            thread.join(LONG_S)
 
 
 def test_who_was_told_that_a_read_failed_is_not_called_when_something_happens() -> None:
@@ -141,9 +147,7 @@ def test_what_is_left_while_a_settler_ends_is_settled_by_the_next_one(
     monkeypatch.setattr(keeper, "_settler", Settler(leaves))
     keeper.strays.leave([Stray("/first")])
     assert second.wait(LONG_S)
-    for thread in threading.enumerate():
-        if thread.name == "rmt-settle":
-            thread.join(LONG_S)
+    until_settled()
     assert looked_at == ["/first", "/second"]
     assert not [one for one in threading.enumerate() if one.name == "rmt-settle"], (
         "none begins when nothing is left"
@@ -192,12 +196,7 @@ REQUESTS: dict[str, Callable[[KazooKeeper], object]] = {
 
 def keeper_of_everything() -> tuple[KazooKeeper, Everything]:
     client = Everything()
-    keeper = KazooKeeper(
-        client,  # type: ignore[arg-type]
-        Handler(),
-        SystemClock(),
-        session_timeout_s=LONG_S,
-    )
+    keeper = keeper_on(client)
     client.asked.clear()
     return keeper, client
 
@@ -290,12 +289,7 @@ def test_what_each_read_finds_and_where_nothing_is() -> None:
     found = {"/a": (b"x", STAT), "/b": NoNodeError(), "/c": (None, STAT)}
     client = Client([])
     client.get_async = lambda path: Answer(found[path])  # type: ignore[attr-defined]
-    keeper = KazooKeeper(
-        client,  # type: ignore[arg-type]
-        Handler(),
-        SystemClock(),
-        session_timeout_s=LONG_S,
-    )
+    keeper = keeper_on(client)
     reads = [keeper.get_many([path]) for path in found]
     assert [read and read[0] for [read] in reads] == [b"x", None, b""]
 
@@ -345,36 +339,28 @@ def test_a_connection_that_broke_at_once_leaves_nothing_open() -> None:
     client = Everything()
     client.client_id = None  # type: ignore[assignment]
     with pytest.raises(Unavailable, match="broke at once; try again"):
-        KazooKeeper(
-            client,  # type: ignore[arg-type]
-            Handler(),
-            SystemClock(),
-            session_timeout_s=LONG_S,
-        )
+        keeper_on(client)
     assert client.asked == ["add_listener", "stop", "close"]
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_who_closes_a_session_cuts_only_a_server_that_hangs(
-    monkeypatch: pytest.MonkeyPatch, *, fails: bool
-) -> None:
-    """And no thread is left, whatever happens."""
+def test_a_server_that_does_not_hang_while_we_close_is_not_cut() -> None:
     keeper, client = keeper_of_everything()
-    handler = keeper._handler
-    assert isinstance(handler, Handler)
     before = set(threading.enumerate())
-    if fails:
+    keeper.close()
+    assert client.asked == ["stop", "close"]
+    assert keeper._handler.cuts == 0  # type: ignore[attr-defined]
+    assert set(threading.enumerate()) <= before
 
-        def stop() -> None:
-            raise KeyboardInterrupt
 
-        monkeypatch.setattr(client, "stop", stop, raising=False)
-        with pytest.raises(KeyboardInterrupt):
-            keeper.close()
-    else:
+def test_a_close_that_fails_cuts_nothing_and_leaves_no_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keeper, client = keeper_of_everything()
+    before = set(threading.enumerate())
+    monkeypatch.setattr(client, "stop", Mock(side_effect=KeyboardInterrupt), raising=False)
+    with pytest.raises(KeyboardInterrupt):
         keeper.close()
-        assert client.asked == ["stop", "close"]
-    assert handler.cuts == 0
+    assert keeper._handler.cuts == 0  # type: ignore[attr-defined]
     assert set(threading.enumerate()) <= before
 
 
@@ -382,23 +368,18 @@ def test_a_server_that_hangs_while_we_close_is_cut(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(kazoo_keeper, "CLOSE_TIMEOUT_S", 0.01)
     keeper, client = keeper_of_everything()
     is_cut = threading.Event()
+    waited: list[bool] = []
     monkeypatch.setattr(keeper._handler, "cut", is_cut.set)
     monkeypatch.setattr(
         client, "stop", lambda: waited.append(is_cut.wait(LONG_S)), raising=False
     )
-    waited: list[bool] = []
     keeper.close()
     assert waited == [True]
 
 
 def test_kazoo_connects_again_as_long_as_the_session_may_live() -> None:
     clock = StillClock()
-    keeper = KazooKeeper(
-        Everything(),  # type: ignore[arg-type]
-        Handler(),
-        clock,
-        session_timeout_s=LONG_S,
-    )
+    keeper = keeper_on(Everything(), clock)
     may_connect = keeper._handler.may_connect
     clock.passed_s = 5 * LONG_S
     assert may_connect(), "it never broke"
@@ -443,9 +424,7 @@ def test_who_settles_unasked_waits_a_while_before_each_try(
     monkeypatch.setattr(keeper, "children_many", lambda _: [])
     monkeypatch.setattr(keeper, "get_many", lambda paths: [None for _ in paths])
     keeper.strays.leave([Stray("/first")])
-    for thread in threading.enumerate():
-        if thread.name == "rmt-settle":
-            thread.join(LONG_S)
+    until_settled()
     assert done == [kazoo_keeper.SETTLE_PAUSE_S, "tries"] * 3
 
 

@@ -187,8 +187,7 @@ def a_directory(replicas: Replicas) -> None:
 
 
 def another_replica(replicas: Replicas) -> None:
-    replicas.stores["r2"] = replicas._store("r2")
-    replicas._replicas["r2"] = replicas._start("r2")
+    replicas.create("r2")
 
 
 def an_attempt(replicas: Replicas) -> None:

@@ -27,8 +27,7 @@ def test_who_joins_before_a_part_is_promised_has_it_with_the_same_rows(tmp_path:
         def joins() -> None:
             [killed] = load_mutations(replica).entries
             kill_mutation(replica, killed)
-            replicas.stores["r2"] = replicas._store("r2")
-            replicas._replicas["r2"] = replicas._start("r2")
+            replicas.create("r2")
             replicas.work_off("r2")
             assert "all_0_0_0_1" in replicas.parts("r2")
 
