@@ -312,7 +312,7 @@ def reads_saw_whole_inserts(finished: Finished) -> None:
                 taken_here = bool(own) and ledger.taken_by.get(own[0]) == read.replica
                 assert len(lasting) < 2 or not taken_here, seen
             is_once = all(
-                rows[row] < 2 or row in ledger.twice or row in ledger.arrived
+                rows[row] < 2 or ledger.may_be_twice(row)
                 for row in insert.all_rows()
                 if not ledger.was_dropped(row)
             )

@@ -444,8 +444,11 @@ class Ledger:
         return block not in self.lost and (by is None or by.contains(part))
 
     def _copies(self, row: str, blocks: list[PartName]) -> list[PartName]:
+        return blocks if self.may_be_twice(row) else blocks[-1:]
+
+    def may_be_twice(self, row: str) -> bool:
         """Only what came from another table, or came back, may be there more than once."""
-        return blocks if row in self.arrived | self.twice else blocks[-1:]
+        return row in self.arrived or row in self.twice
 
     def forms_ever(self, row: str, block: PartName) -> set[str | None]:
         """All that has ever been of a row that was logged in this block, or will be."""

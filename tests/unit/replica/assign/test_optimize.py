@@ -124,7 +124,7 @@ def test_more_parts_than_an_entry_can_name_are_merged_one_lot_after_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_slow: bool
 ):
     """An entry is a node of ZooKeeper, which takes less than 1 MiB."""
-    monkeypatch.setattr(limits, "MERGE_NAMES_BYTES_MAX", 2 * len("0_0_0_0 "), raising=False)
+    monkeypatch.setattr(limits, "MERGE_NAMES_BYTES_MAX", 2 * len("0_0_0_0 "))
     with Replicas(tmp_path, define=by_tens) as replicas:
         for value in range(5):
             replicas.insert("r2", value)
