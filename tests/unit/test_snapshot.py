@@ -15,9 +15,10 @@ from rmt_pipeline.protocol.nodes.formats import QuorumEntry
 from rmt_pipeline.protocol.nodes.records import Claim
 from rmt_pipeline.protocol.parts.name import PartName, drop_range
 from rmt_pipeline.zookeeper import snapshot
-from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData, Stat
+from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from rmt_pipeline.zookeeper.known import KnownQueue
 from rmt_pipeline.zookeeper.paths import TablePaths, ancestors, log_entry_name
+from tests.support.asked import Asking
 from tests.support.fake_keeper import FakeKeeper, FakeZooKeeper
 from tests.support.local_replicas import StillClock
 
@@ -198,7 +199,7 @@ def whole(keeper: FakeKeeper) -> None:
 
 
 def test_who_looks_without_the_claims_sees_none_and_reads_first_whether_it_was_cloned(
-    keeper: FakeKeeper, monkeypatch: pytest.MonkeyPatch
+    keeper: FakeKeeper,
 ) -> None:
     """He relies on there being no other entries: so also when the queue is listed once more."""
     whole(keeper)
@@ -210,24 +211,12 @@ def test_who_looks_without_the_claims_sees_none_and_reads_first_whether_it_was_c
     snapshot.list_queue(keeper, REPLICA, known, None)
     assert snapshot.sweep_snapshot(keeper, REPLICA, known).claims == {}
     keeper.multi([Create(REPLICA.queue_entry("queue-0000000001"), encode(dropped(2)))])
-    asked: list[str] = []
-    get_many, children_stat = keeper.get_many, keeper.children_stat
-
-    def reads(paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-        asked.extend(paths)
-        return get_many(paths)
-
-    def lists(path: str, watch: Any = None) -> tuple[list[str], Stat]:
-        asked.append(f"children of {path}")
-        return children_stat(path, watch)
-
-    monkeypatch.setattr(keeper, "get_many", reads)
-    monkeypatch.setattr(keeper, "children_stat", lists)
-    swept = snapshot.sweep_snapshot(keeper, REPLICA, known)
+    session = Asking(keeper)
+    swept = snapshot.sweep_snapshot(session, REPLICA, known)
     assert list(swept.names) == ["queue-0000000000", "queue-0000000001"]
-    at = asked.index(f"children of {REPLICA.queue}")
-    assert asked[at - 1] == REPLICA.is_lost
-    assert f"children of {REPLICA.executing}" not in asked
+    at = session.asked.index(f"children and stat {REPLICA.queue}")
+    assert session.asked[at - 1] == f"get {REPLICA.is_lost}"
+    assert not any("children" in one and REPLICA.executing in one for one in session.asked)
 
 
 def test_an_entry_that_can_not_be_read_is_named(keeper: FakeKeeper) -> None:
@@ -316,27 +305,20 @@ def test_one_of_which_either_node_is_gone_has_no_claims_and_parts(
 
 
 def test_parts_that_are_known_are_not_listed_while_the_counts_prove_them(
-    keeper: FakeKeeper, monkeypatch: pytest.MonkeyPatch
+    keeper: FakeKeeper,
 ) -> None:
     """And they are read from a replica that is there."""
     made(keeper, {REPLICA.part(ONE): b""})
     known = KnownQueue()
     assert set(snapshot.parts_now(keeper, REPLICA, known)) == {ONE}
-    listed: list[str] = []
-    right = keeper.children_stat
-
-    def listing(path: str, watch: Any = None) -> tuple[list[str], Stat]:
-        listed.append(path)
-        return right(path, watch)
-
-    monkeypatch.setattr(keeper, "children_stat", listing)
-    assert set(snapshot.parts_now(keeper, REPLICA, known)) == {ONE}
-    assert listed == []
+    session = Asking(keeper)
+    assert set(snapshot.parts_now(session, REPLICA, known)) == {ONE}
+    assert not any("children" in one for one in session.asked)
     keeper.multi([Create(REPLICA.part(TWO))])
-    assert set(snapshot.parts_now(keeper, REPLICA, known)) == {ONE, TWO}
-    assert listed == [REPLICA.parts]
-    assert set(snapshot.parts_now(keeper, REPLICA, known)) == {ONE, TWO}
-    assert listed == [REPLICA.parts]
+    for _ in range(2):
+        assert set(snapshot.parts_now(session, REPLICA, known)) == {ONE, TWO}
+        listings = [one for one in session.asked if "children" in one]
+        assert listings == [f"children and stat {REPLICA.parts}"]
     keeper.multi([Delete(REPLICA.part(one)) for one in (ONE, TWO)] + [Delete(REPLICA.parts)])
     with pytest.raises(ReplicaDropped):
         snapshot.parts_now(keeper, REPLICA, known)
