@@ -187,7 +187,10 @@ class HttpPeers:
         finally:  # the caller no longer waits for the others
             for pool in (plain, recoveries):
                 pool.shutdown(wait=not left, cancel_futures=True)
-            self._given_up = {one for one in self._given_up | left if not one.done()}
+            # in place: another thread may give up at the same time
+            self._given_up.update(one for one in left if not one.done())
+            for future in left:
+                future.add_done_callback(self._given_up.discard)
 
     def close(self) -> None:
         """Wait until nothing is fetched any more, not even for a caller that has given up."""

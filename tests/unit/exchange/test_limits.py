@@ -3,7 +3,7 @@ ends a fetch before its part is here.
 """
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
@@ -131,6 +131,34 @@ def test_who_gives_up_leaves_no_threads_either_once_it_is_closed(tmp_path):
     peers.close()
     until(lambda: not fetching_threads())
     assert len(running) <= 3, "what had not begun was given up"
+
+
+def test_two_threads_that_give_up_at_once_are_both_waited_for(tmp_path, monkeypatch):
+    go_on, other, is_done = threading.Event(), [], Future.done
+
+    class Client(PartClient):
+        def fetch(self, address, endpoint, part, store):
+            if endpoint.endswith("1"):
+                go_on.wait(LIMIT_S)
+            raise Unavailable("nothing is sent here")
+
+    def done_while_the_other_gives_up(future: Future[object]) -> bool:
+        if other:
+            other.pop().close()
+        return is_done(future)
+
+    peers = HttpPeers(Client(SECRET))
+    asked = [FetchRequest(address(1), f"{ENDPOINT}{n}", PART) for n in range(2)]
+    two = [peers.fetch(asked, store_at(tmp_path / name)) for name in ("one", "two")]
+    for some in two:
+        next(some)
+    monkeypatch.setattr(Future, "done", done_while_the_other_gives_up)
+    other.append(two[1])
+    two[0].close()
+    assert len(peers._given_up) == 2
+    go_on.set()
+    peers.close()
+    until(lambda: not peers._given_up)
 
 
 def test_what_is_inserted_is_fetched_while_a_table_is_cloned(tmp_path):
