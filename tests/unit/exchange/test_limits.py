@@ -134,11 +134,12 @@ def test_who_gives_up_leaves_no_threads_either_once_it_is_closed(tmp_path):
 
 
 def test_two_threads_that_give_up_at_once_are_both_waited_for(tmp_path, monkeypatch):
-    go_on, other, is_done = threading.Event(), [], Future.done
+    go_on, running, other, is_done = threading.Event(), [], [], Future.done
 
     class Client(PartClient):
         def fetch(self, address, endpoint, part, store):
             if endpoint.endswith("1"):
+                running.append(part)
                 go_on.wait(LIMIT_S)
             raise Unavailable("nothing is sent here")
 
@@ -152,12 +153,14 @@ def test_two_threads_that_give_up_at_once_are_both_waited_for(tmp_path, monkeypa
     two = [peers.fetch(asked, store_at(tmp_path / name)) for name in ("one", "two")]
     for some in two:
         next(some)
+    until(lambda: len(running) == 2)
     monkeypatch.setattr(Future, "done", done_while_the_other_gives_up)
     other.append(two[1])
     two[0].close()
-    assert len(peers._given_up) == 2
+    waited_for = set(peers._given_up)
     go_on.set()
     peers.close()
+    assert len(waited_for) == 2
     until(lambda: not peers._given_up)
 
 
