@@ -9,12 +9,12 @@ import pytest
 from rmt_pipeline.protocol.alter.commands import AddColumn
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.settings.query import QuerySettings
-from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.replica.alter.request import request_alter
 from rmt_pipeline.replica.life.start import start
 from rmt_pipeline.replica.pull_log import pull_log
 from tests.support.between_requests import BetweenAnswers
-from tests.support.local_replicas import ClockWaker, Replicas, in_memory
+from tests.support.local_replicas import ClockWaker, Replicas, definition_of, in_memory
 
 ADDRESS = ReplicaAddress("r1", 9009, 9000, "default", "t")
 ADDED = Column("x", "Int64")
@@ -47,3 +47,21 @@ def test_an_alter_that_a_worker_applies_meanwhile_is_no_difference(
         start(starting, identity="r1", incarnation="2", address=ADDRESS)
         assert session.has_come
         assert starting.definition.columns == on_disk.columns
+
+
+def test_a_table_of_before_there_were_uuids_is_started_again(tmp_path: Path) -> None:
+    """Nothing tells its replica from another one of the same name, and nothing is noted of it."""
+
+    def without(name: str) -> TableDefinition:
+        return replace(definition_of(name), uuid="")
+
+    with Replicas(tmp_path, ["r1"], define=without) as replicas:
+        replicas.insert("r1", 1)
+        replicas.stop("r1")
+        replicas.come_back("r1")
+        replicas.insert("r1", 2)
+        assert replicas.parts("r1") == ["all_0_0_0", "all_1_1_0"]
+        assert replicas["r1"].keeper.children_many([replicas["r1"].paths.creations]) in (
+            [None],
+            [[]],
+        )

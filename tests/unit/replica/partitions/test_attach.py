@@ -9,9 +9,17 @@ from unittest.mock import Mock
 
 import pytest
 
-from rmt_pipeline.protocol.errors import Corruption, OutcomeUnknown, Unfinished, YetToDrop
+from rmt_pipeline.protocol.errors import (
+    Corruption,
+    OutcomeUnknown,
+    ReplicaDropped,
+    Unfinished,
+    YetToDrop,
+)
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.replica.insert import insert
+from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.partitions import attach
 from rmt_pipeline.replica.partitions.attach import BadDetachedPart
 from rmt_pipeline.replica.partitions.detached import detached_directories, why_kept
@@ -397,6 +405,24 @@ def test_who_is_stopped_by_a_drop_between_two_commits_is_told_what_is_in(replica
     assert len(first.attach("1", settings=NOW).parts) == 1
     replicas.work_off()
     assert rows(replicas) == [(1, 1), (2, 7)]
+
+
+def test_a_replica_that_is_dropped_once_its_parts_have_their_names_has_attached_nothing(
+    replicas, monkeypatch
+):
+    """It ends with that, at once; and what was detached can be attached again."""
+    look = insert.nothing_to_drop
+
+    def dropped(replica, partitions):
+        drop_replica(replicas.zookeeper.connect(), replica.table, replica.name)
+        return look(replica, partitions)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(insert, "nothing_to_drop", dropped)
+        with pytest.raises(ReplicaDropped):
+            replicas.table("r1").attach("1", settings=NOW)
+    assert replicas.clock.passed_s < 1.0, "it was tried for long"
+    assert replicas.stores["r1"].detached() == ["1_0_0_0", "1_1_1_0"]
 
 
 def test_one_part_is_attached_by_its_name(replicas):

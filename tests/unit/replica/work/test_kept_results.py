@@ -21,7 +21,7 @@ from rmt_pipeline.replica.work.carry import YOUNG_S, Tools
 from rmt_pipeline.replica.work.pools import Pool
 from rmt_pipeline.replica.work.step import Step
 from rmt_pipeline.store.part_store import PartStore
-from rmt_pipeline.zookeeper.keeper import SetData
+from rmt_pipeline.zookeeper.keeper import Delete, SetData
 from tests.support.executor import Executor
 from tests.support.local_replicas import DirectPeers, Replicas
 
@@ -228,3 +228,23 @@ def test_what_was_merged_for_another_time_is_not_taken(replicas, monkeypatch):
     [done] = step(replicas, "r1", "merge")[0].done
     assert done.error == ""
     assert replicas.stores["r1"].manifest(done.part).created_s == later.create_time
+
+
+def test_what_was_merged_of_other_parts_is_not_taken(replicas, monkeypatch):
+    """An entry of the same name: a part between its sources has gone since."""
+    replica = replicas["r1"]
+    for value in (3, 4):
+        replicas.insert("r1", value)
+    optimize_partition(replica, "all", final=True, skip_merged=False)
+    die_at_publishing(replicas, "r1", "merge", monkeypatch)
+    [node] = replica.keeper.children(replica.paths.queue)
+    path = replica.paths.queue_entry(node)
+    entry = decode(replica.keeper.get(path)[0])
+    first, gone, last = entry.sources
+    fewer = dataclasses.replace(entry, sources=(first, last))
+    keeper = replica.keeper
+    keeper.multi([SetData(path, encode(fewer)), Delete(replica.paths.part(gone))])
+    replica.memory = Memory()
+    [done] = step(replicas, "r1", "merge")[0].done
+    assert (str(done.part), done.error) == ("all_0_2_1", "")
+    assert replicas.table("r1").dataset().to_table().column("n").to_pylist() == [1, 2, 4]
