@@ -1421,6 +1421,20 @@ MUTANTS: tuple[LineMutant, ...] = (
         IDLE,
     ),
     LineMutant(
+        "merges: a busy log waits for the pause",
+        "rmt_pipeline/replica/assign/duty.py",
+        "        if is_early and self._copied_to() - self._seen_to < self._enough:\n",
+        "        if is_early:\n",
+        SEVERAL,
+    ),
+    LineMutant(
+        "merges: what comes meanwhile is merged by itself",
+        "rmt_pipeline/replica/assign/duty.py",
+        "now_s if self._is_full else now_s + shortest_s",
+        "now_s",
+        SEVERAL,
+    ),
+    LineMutant(
         "merges: what stood between two parts stands there for ever",
         "rmt_pipeline/replica/assign/duty.py",
         "        if not mergeable_runs(view.predicate, view.active).boundaries:\n",

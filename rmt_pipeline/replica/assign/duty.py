@@ -25,6 +25,7 @@ from rmt_pipeline.zookeeper.snapshot import living_replicas, noted_mutations
 LOOK_EVERY_S = 1.0  # while a mutation is unfinished (spec §7.6)
 SEEN_MAX_S = 3600.0  # how long a view is trusted, in case a watch was missed
 MERGES_PER_LOOK_MAX = 32  # as many as have slots: while these run, the next ones are chosen
+ENTRIES_ENOUGH = 100  # of the log: so many new parts may go into one merge
 STAND_BACK_S = 2.0  # per replica that comes before, since assigning at once only collides
 
 
@@ -136,6 +137,12 @@ class MergeDuty:
     while nothing is found. While nothing changes, it looks at the view that it saw last: parts grow
     older and the disk emptier, so that a merge may become worth it.
 
+    A busy log does not wait for that: once enough entries have come for one merge, it looks. So a
+    second of inserts is merged at a time, not five of them at once, for which everything else would
+    wait. Several replicas count the same entries: whoever has looked early in vain, because another
+    one was faster, counts twice as many the next time. After a look that found something the next
+    one is not early either, unless that one was full: what has come since would make tiny merges.
+
     The old view is trusted only as far as it says that there is nothing to do: a merge that is
     found in it is looked for again in a new one. The view is dropped when the watch on the log
     reports anything new (the part of an insert is never in the queue of the replica that took it)
@@ -150,6 +157,11 @@ class MergeDuty:
         self._seen_until_s = 0.0
         self._next_s = 0.0
         self._sleep_s = self._shortest_s
+        self._seen_to = 0
+        """How far the log was copied at the last look."""
+        self._enough = ENTRIES_ENOUGH
+        self._is_full = False
+        """Whether the last look that found something may have left something for the next one."""
 
     @property
     def _shortest_s(self) -> float:
@@ -166,13 +178,17 @@ class MergeDuty:
     def turn(self) -> list[Assigned]:
         """Look for merges if it is time to, and assign them; returns those that were assigned."""
         now_s = self._replica.clock.monotonic_s()
-        if now_s < self._next_s:
+        is_early = now_s < self._next_s
+        if is_early and self._copied_to() - self._seen_to < self._enough:
             return []
         outcome = self._select_in_seen(now_s) or self._select(now_s)
+        self._seen_to = self._copied_to()
         settings, shortest_s = self._replica.settings, self._shortest_s
         if not isinstance(outcome, Nothing):
-            self._sleep_s, self._next_s = shortest_s, now_s
+            self._sleep_s, self._enough = shortest_s, ENTRIES_ENOUGH
+            self._next_s = now_s if self._is_full else now_s + shortest_s
             return outcome
+        self._enough *= 2 if is_early else 1
         if not outcome.changed:
             slower_s = self._sleep_s * settings.merge_selecting_sleep_slowdown_factor
             self._sleep_s = min(slower_s, settings.max_merge_selecting_sleep_ms / 1000)
@@ -182,6 +198,11 @@ class MergeDuty:
     def next_s(self, now_s: float) -> float:
         """Seconds until the next turn that may do something without being woken."""
         return max(0.0, self._next_s - now_s)
+
+    def _copied_to(self) -> int:
+        """The number of the log entry that is copied next, as far as this process knows."""
+        pointer = self._replica.memory.pointer
+        return 0 if pointer is None else pointer.index or 0
 
     def _select_in_seen(self, now_s: float) -> Nothing | None:
         """`Nothing` if the last view tells, without a request, that there is nothing to merge; else
@@ -202,7 +223,11 @@ class MergeDuty:
         view = merge_view(self._replica, log_watch=self._log.fire)
         choices = choose_merges(self._replica, view, most=MERGES_PER_LOOK_MAX)
         if not isinstance(choices, Nothing):
-            return assign_merges(self._replica, view, choices)
+            assigned = assign_merges(self._replica, view, choices)
+            self._is_full = len(choices) == MERGES_PER_LOOK_MAX or (
+                isinstance(assigned, list) and len(assigned) < len(choices)
+            )
+            return assigned
         if not mergeable_runs(view.predicate, view.active).boundaries:
             self._seen, self._seen_until_s = view, now_s + SEEN_MAX_S
         return choices

@@ -23,6 +23,7 @@ from rmt_pipeline.replica.assign.merges import (
     choose_merges,
     merge_view,
 )
+from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.zookeeper.keeper import Delete, SetData
 from tests.support.counting import multis_of
 from tests.support.local_replicas import BEGAN_S, Replicas, by_tens, definition_of
@@ -180,3 +181,79 @@ def test_more_than_a_multi_takes_are_left_for_the_next_look(
     assigned = [turn(replicas) for _ in range(3)]
     assert [len(some) for some in assigned] == [1, 1, 1]
     assert {one.result.partition for [one] in assigned} == {"0", "1", "2"}
+
+
+class Busy:
+    """A table that is written to, with a duty that looks at it."""
+
+    def __init__(self, replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.replicas, self.written = replicas, 0
+        self.looks: list[object] = []
+        self.duty = MergeDuty(replicas["r1"])
+        right = MergeDuty._select
+
+        def select(looking: MergeDuty, now_s: float) -> list[Assigned] | Nothing:
+            found = right(looking, now_s)
+            self.looks += [found] if looking is self.duty else []
+            return found
+
+        monkeypatch.setattr(MergeDuty, "_select", select)
+
+    def write(self, entries: int) -> None:
+        for _ in range(entries):
+            self.written += 1
+            self.replicas.insert("r1", *[100] * self.written)
+        pull_log(self.replicas["r1"])
+
+    def turn(self) -> list[Assigned]:
+        return self.duty.turn()
+
+
+@pytest.fixture
+def busy(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> Busy:
+    monkeypatch.setattr(duty, "ENTRIES_ENOUGH", 10)
+    return Busy(replicas, monkeypatch)
+
+
+def test_a_look_that_found_something_is_not_followed_by_one_for_what_came_meanwhile(
+    busy: Busy,
+) -> None:
+    assert busy.turn()
+    busy.write(duty.ENTRIES_ENOUGH - 1 - 3)  # with the three merges
+    assert busy.turn() == []
+    assert len(busy.looks) == 1
+    busy.replicas.clock.passed_s += busy.duty.next_s(busy.replicas.clock.monotonic_s())
+    assert busy.turn()
+
+
+def test_a_busy_log_is_looked_at_as_soon_as_it_has_enough_for_a_merge(busy: Busy) -> None:
+    assert busy.turn()
+    busy.write(duty.ENTRIES_ENOUGH - 3)
+    [assigned] = busy.turn()
+    assert len(assigned.sources) == duty.ENTRIES_ENOUGH - 3
+
+
+def test_whoever_looks_early_in_vain_counts_twice_as_many_the_next_time(busy: Busy) -> None:
+    assert busy.turn()
+    busy.write(duty.ENTRIES_ENOUGH)
+    assert turn(busy.replicas), "another one is faster"
+    assert busy.turn() == []
+    assert len(busy.looks) == 2
+    busy.write(2 * duty.ENTRIES_ENOUGH - 1)
+    assert busy.turn() == []
+    assert len(busy.looks) == 2
+    busy.write(1)
+    assert busy.turn()
+    busy.write(duty.ENTRIES_ENOUGH - 1)
+    assert busy.turn(), "once it was in time, it counts as before"
+
+
+@pytest.mark.parametrize(("what", "most"), [("MERGES_PER_LOOK_MAX", 1), ("bytes", 2)])
+def test_what_one_look_had_to_leave_is_looked_for_at_once(
+    busy: Busy, monkeypatch: pytest.MonkeyPatch, what: str, most: int
+) -> None:
+    if what == "bytes":
+        monkeypatch.setattr(assign.limits, "MULTI_BYTES_MAX", most)
+    else:
+        monkeypatch.setattr(duty, what, most)
+    assert [len(busy.turn()) for _ in range(3)] == [1, 1, 1]
