@@ -705,6 +705,7 @@ class Table(Partitions):
         final: bool = False,
         deduplicate: bool = False,
         deduplicate_by: tuple[str, ...] = (),
+        cleanup: bool = False,
         settings: Mapping[str, Any] | QuerySettings | None = None,
     ) -> list[PartName]:
         """OPTIMIZE TABLE (spec §6.7). Returns the parts that the assigned merges make.
@@ -712,7 +713,7 @@ class Table(Partitions):
         Waits for them as `alter_sync` says. Raises CannotAssignOptimize with the reason if nothing
         was assigned and `optimize_throw_if_noop` is set; Unfinished when waiting ended first.
         """
-        wanted = OptimizeRequest(partition, final, deduplicate, deduplicate_by)
+        wanted = OptimizeRequest(partition, final, deduplicate, deduplicate_by, cleanup)
         return optimize(self._replica, wanted, query_settings(settings), self.new_waker)
 
     def mutate(

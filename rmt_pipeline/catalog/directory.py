@@ -140,3 +140,13 @@ class DirectoryLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def started_s(data: Path) -> float | None:
+    """When the server of this directory was started last, in seconds since 1970: when it took its
+    lock. None if it never was.
+    """
+    try:
+        return (data / "server.lock").stat().st_mtime
+    except FileNotFoundError:
+        return None

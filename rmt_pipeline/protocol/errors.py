@@ -145,6 +145,12 @@ class QueryTooSlow(UserError):
     code = "TIMEOUT_EXCEEDED"
 
 
+class QueryInterrupted(UserError):
+    """KILL QUERY, or Ctrl-C, ended the statement. Nothing was changed."""
+
+    code = "QUERY_WAS_CANCELLED"
+
+
 class UnknownCluster(UserError):
     """ON CLUSTER names a cluster that rmt.toml has no section for. The message lists those that it
     has.

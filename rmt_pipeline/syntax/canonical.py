@@ -12,6 +12,7 @@ from rmt_pipeline.syntax.cursor import CLAUSE_WORDS, NEVER_NAMES
 from rmt_pipeline.syntax.nodes import (
     Aliased,
     Call,
+    Changes,
     ColumnsMatcher,
     Lambda,
     Literal,
@@ -116,9 +117,10 @@ def _text(node: Node, style: _Style) -> str:
             left = names if len(node.parameters) == 1 else f"({names})"
             return f"{left} -> {_operand(node.body, style, '->')}"
         case Star():
-            return _star(node, style)
+            qualifier = "".join(f"{identifier_text(part)}." for part in node.qualifier)
+            return f"{qualifier}*{_changes(node.changes, style)}"
         case ColumnsMatcher():
-            return f"COLUMNS({quote_text(node.pattern)})"
+            return f"COLUMNS({quote_text(node.pattern)}){_changes(node.changes, style)}"
         case Subquery():
             return "(SELECT ...)"
         case Call():
@@ -249,15 +251,23 @@ def _positive(text: str, operator: str) -> str:
     return f"({text})" if operator in _BEFORE and text[0] in "-0123456789" else text
 
 
-def _star(star: Star, style: _Style) -> str:
-    text = "".join(f"{identifier_text(part)}." for part in star.qualifier) + "*"
-    if star.without:
-        text += f" EXCEPT ({', '.join(identifier_text(name) for name in star.without)})"
-    if star.replaced:
+def _changes(changes: Changes, style: _Style) -> str:
+    text = ""
+    if changes.without:
+        text += f" EXCEPT ({', '.join(identifier_text(name) for name in changes.without)})"
+    if changes.replaced:
         pairs = [
-            f"{_text(node, style)} AS {identifier_text(name)}" for name, node in star.replaced
+            f"{_text(node, style)} AS {identifier_text(name)}"
+            for name, node in changes.replaced
         ]
         text += f" REPLACE ({', '.join(pairs)})"
+    for applied in changes.applied:
+        shown = _text(applied, style)
+        if isinstance(
+            applied, Call
+        ):  # its parameters, without the arguments that it has not yet
+            shown = shown.removesuffix("()")
+        text += f" APPLY ({shown})"
     return text
 
 

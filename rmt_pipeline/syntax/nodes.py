@@ -33,19 +33,30 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class Star:
-    """`*` or `t.*`, with EXCEPT and REPLACE."""
+class Changes:
+    """What follows a star: EXCEPT, REPLACE, and APPLY. Each of `applied` is a Lambda, or the call
+    of a function, with its parameters, that has no arguments yet.
+    """
 
-    qualifier: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     replaced: tuple[tuple[str, "Node"], ...] = ()
+    applied: tuple["Call | Lambda", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Star:
+    """`*` or `t.*`, with EXCEPT, REPLACE and APPLY."""
+
+    qualifier: tuple[str, ...] = ()
+    changes: Changes = Changes()
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnsMatcher:
-    """`COLUMNS('regular expression')`."""
+    """`COLUMNS('regular expression')`, with EXCEPT, REPLACE and APPLY."""
 
     pattern: str
+    changes: Changes = Changes()
 
 
 @dataclass(frozen=True, slots=True)

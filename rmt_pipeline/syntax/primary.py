@@ -5,7 +5,9 @@ from rmt_pipeline.syntax.cursor import NEVER_NAMES, Cursor
 from rmt_pipeline.syntax.nodes import (
     Aliased,
     Call,
+    Changes,
     ColumnsMatcher,
+    Lambda,
     Literal,
     Name,
     Node,
@@ -71,7 +73,7 @@ def primary(c: Cursor, expression: ReadExpression) -> Node:
             return Call("array", c.list_of(expression, "]"), operator=True)
         case "mark" if token.text == "*":
             c.advance()
-            return _star(c, (), expression)
+            return Star((), _changes(c, expression))
         case "mark" if token.text == "{":
             raise NotImplementedStatement("query parameters {name:Type} are not supported")
         case _:
@@ -121,7 +123,7 @@ def _name_or_call(c: Cursor, name: str, expression: ReadExpression) -> Node:
         if following.kind == "mark" and following.text == "*":
             c.advance()
             c.advance()
-            return _star(c, tuple(parts), expression)
+            return Star(tuple(parts), _changes(c, expression))
         if following.kind == "number":
             break  # a place in a tuple, which `expression` reads as an operator
         c.advance()
@@ -141,7 +143,7 @@ def _call(c: Cursor, name: str, expression: ReadExpression) -> Node:
     if name.upper() == "COLUMNS" and c.current.kind == "string":
         pattern = c.advance().value
         c.expect(")")
-        return ColumnsMatcher(pattern)
+        return ColumnsMatcher(pattern, _changes(c, expression))
     parameters: tuple[Node, ...] = ()
     distinct, arguments = _arguments(c, expression)
     if c.at("(") and not distinct:  # quantile(0.5)(x)
@@ -304,9 +306,10 @@ def _case(c: Cursor, expression: ReadExpression) -> Node:
     return Call("caseWithExpression", (subject, *arguments))
 
 
-def _star(c: Cursor, qualifier: tuple[str, ...], expression: ReadExpression) -> Node:
+def _changes(c: Cursor, expression: ReadExpression) -> Changes:
     without: tuple[str, ...] = ()
     replaced: tuple[tuple[str, Node], ...] = ()
+    applied: tuple[Call | Lambda, ...] = ()
     while True:
         if c.at_word("EXCEPT") and not c.ahead().upper:
             c.advance()
@@ -327,10 +330,27 @@ def _star(c: Cursor, qualifier: tuple[str, ...], expression: ReadExpression) -> 
             if parenthesised:
                 c.expect(")")
             replaced += pairs
-        elif c.at_word("APPLY"):
-            c.not_supported("APPLY")
+        elif c.take_words("APPLY"):
+            applied += (_applied(c, expression),)
         else:
-            return Star(qualifier, without, replaced)
+            return Changes(without, replaced, applied)
+
+
+def _applied(c: Cursor, expression: ReadExpression) -> Call | Lambda:
+    """Read what APPLY applies: `f`, `(f)`, `(quantile(0.9))` or `(x -> x + 1)`."""
+    parenthesised = c.take("(")
+    node = expression(c)
+    if parenthesised:
+        c.expect(")")
+    match node:
+        case Name((name,)):
+            return Call(name)
+        case Call(operator=False, parameters=(), over=None):
+            return Call(node.name, parameters=node.arguments)
+        case Lambda(parameters=(_,)):
+            return node
+        case _:
+            raise c.expected("the name of a function, or a lambda of one argument, for APPLY")
 
 
 def _replacement(c: Cursor, expression: ReadExpression) -> tuple[str, Node]:

@@ -1,9 +1,12 @@
-"""Rewrites expressions and TTL clauses for a column's new name."""
+"""Rewrites expressions: with a column's new name, TTL clauses too, or with other expressions in
+place of names.
+"""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from rmt_pipeline.syntax.expression import stored_text
-from rmt_pipeline.syntax.nodes import Aliased, Call, Lambda, Name, Node
+from rmt_pipeline.syntax.nodes import Aliased, Call, Lambda, Name, Node, names_in
 from rmt_pipeline.syntax.ttl import TtlElement, parse_ttl
 
 
@@ -46,5 +49,31 @@ def _renamed(node: Node, column: str, to: str) -> Node:
             return replace(node, body=_renamed(node.body, column, to))
         case Aliased():
             return replace(node, node=_renamed(node.node, column, to))
+        case _:
+            return node
+
+
+def with_expressions(node: Node, expressions: Mapping[str, Node]) -> Node:
+    """Return the expression with `expressions` in place of their names, also of those in other
+    ones. Where one of them has its own name, a column is meant.
+    """
+    match node:
+        case Name((name,)) if name in expressions:
+            others = {one: what for one, what in expressions.items() if one != name}
+            return with_expressions(expressions[name], others)
+        case Call():
+            arguments = tuple(with_expressions(one, expressions) for one in node.arguments)
+            return replace(node, arguments=arguments)
+        case Lambda():
+            parameters = set(node.parameters)  # they hide columns, also those of an expression
+            seen = {
+                name: one
+                for name, one in expressions.items()
+                if not parameters & {name, *names_in(one)}
+            }
+            return replace(node, body=with_expressions(node.body, seen))
+        case Aliased():
+            others = {one: what for one, what in expressions.items() if one != node.alias}
+            return replace(node, node=with_expressions(node.node, others))
         case _:
             return node

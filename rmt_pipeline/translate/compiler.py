@@ -211,7 +211,8 @@ class Compiler:
         if found.windowed and self.windows:
             raise TypeProblem(f"{self.windows}: {canonical(call)}")
         if found.name in self.session:
-            return _literal(Literal(self.session[found.name]))
+            said = _literal(Literal(self.session[found.name]))
+            return located(call, lambda: found.build([said]))
         inner = self._inside_of_window(call.name) if found.windowed else self
         arguments = [inner.compile(each) for each in call.arguments]
         if found.name not in SEES_NULL and any(each.is_null_literal for each in arguments):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rmt_pipeline.protocol.errors import BadValue, UserError
+from rmt_pipeline.protocol.errors import BadValue, QueryInterrupted, UserError
 from rmt_pipeline.system import uninterrupted
 from rmt_pipeline.translate import in_python
 from rmt_pipeline.types.escapes import duckdb_text
@@ -136,6 +136,8 @@ def user_error(problem: duckdb.Error, what: str) -> UserError:
         _, mark, said = reason.partition(named.MARK)
         if mark:
             return named(f"{said}, in {shown}")
+    if reason.startswith("INTERRUPT Error"):
+        return QueryInterrupted(f"the query was ended: {shown}")
     if isinstance(problem, duckdb.OutOfMemoryException):
         return OutOfMemory(f"not enough memory for {shown}: {reason}")
     if "invalid UTF8 characters" in reason:

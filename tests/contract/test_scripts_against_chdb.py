@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from rmt_pipeline.sql.run.session import Session
-from tests.contract import changed_tables
+from tests.contract import answers, changed_tables
 from tests.support.scripts import script_session, told_apart
 
 NESTED = """
@@ -736,32 +736,36 @@ SHOW CREATE TABLE c2;
 INSERT INTO c2 VALUES (1, 'abcdef', 1);
 CREATE TABLE c4 (k UInt64, CONSTRAINT c CHECK nosuch) ENGINE = ReplicatedMergeTree ORDER BY k;
 """
-SCRIPTS = changed_tables.SCRIPTS | {
-    "constraints": CONSTRAINTS,
-    "partitions by every kind of key": PARTITION_KEYS,
-    "which rows are duplicates": DEDUPLICATED,
-    "another type, and what is not there to remove": OTHER_TYPES,
-    "dropped tables": DROPPED,
-    "what is materialized": MATERIALIZED,
-    "what has expired is taken away": EXPIRED,
-    "samples": SAMPLED,
-    "inserts": INSERTED,
-    "computed when inserted": COMPUTED_WHEN_INSERTED,
-    "parts": PARTS,
-    "what is shown": SHOWN,
-    "renamed tables": RENAMED,
-    "detached tables": DETACHED,
-    "tables like others, and what is equal": LIKE,
-    "what is shown of a table": SHOWN_OF_TABLE,
-    "engines of one copy": PLAIN,
-    "columns that parts lack": LACKING,
-    "the sorting key and TTL": KEYS,
-    "types of key columns": KEY_TYPES,
-    "what a query gives for another type": SELECTED,
-    "nested columns have one length": NESTED,
-    "groups of nested columns": GROUPS,
-    "nested columns as a whole": WHOLE,
-}
+SCRIPTS = (
+    changed_tables.SCRIPTS
+    | answers.SCRIPTS
+    | {
+        "constraints": CONSTRAINTS,
+        "partitions by every kind of key": PARTITION_KEYS,
+        "which rows are duplicates": DEDUPLICATED,
+        "another type, and what is not there to remove": OTHER_TYPES,
+        "dropped tables": DROPPED,
+        "what is materialized": MATERIALIZED,
+        "what has expired is taken away": EXPIRED,
+        "samples": SAMPLED,
+        "inserts": INSERTED,
+        "computed when inserted": COMPUTED_WHEN_INSERTED,
+        "parts": PARTS,
+        "what is shown": SHOWN,
+        "renamed tables": RENAMED,
+        "detached tables": DETACHED,
+        "tables like others, and what is equal": LIKE,
+        "what is shown of a table": SHOWN_OF_TABLE,
+        "engines of one copy": PLAIN,
+        "columns that parts lack": LACKING,
+        "the sorting key and TTL": KEYS,
+        "types of key columns": KEY_TYPES,
+        "what a query gives for another type": SELECTED,
+        "nested columns have one length": NESTED,
+        "groups of nested columns": GROUPS,
+        "nested columns as a whole": WHOLE,
+    }
+)
 OTHER_CODES = changed_tables.OTHER_CODES | {
     "constraints": ("DROP COLUMN t",),
     "detached tables": ("ATTACH TABLE nosuch",),

@@ -98,6 +98,10 @@ class TableSettings:
     min_age_to_force_merge_on_partition_only: bool = setting(
         default=False, description="and then only all parts of a partition"
     )
+    allow_experimental_replacing_merge_with_cleanup: bool = setting(
+        default=False,
+        description="OPTIMIZE … FINAL CLEANUP may take rows away that are marked as deleted",
+    )
 
     # --- running merges and mutations
     always_fetch_merged_part: bool = setting(

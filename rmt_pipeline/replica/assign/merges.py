@@ -172,6 +172,7 @@ def assign_merge(
     *,
     deduplicate: bool = False,
     deduplicate_by: tuple[str, ...] = (),
+    cleanup: bool = False,
     merge_type: MergeType = MERGE_REGULAR,
 ) -> Assigned | Nothing:
     """Write the merge of `sources` to the log; see `assign_merges`."""
@@ -181,6 +182,7 @@ def assign_merge(
         [Choice(tuple(sources), merge_type)],
         deduplicate=deduplicate,
         deduplicate_by=deduplicate_by,
+        cleanup=cleanup,
     )
     return assigned if isinstance(assigned, Nothing) else assigned[0]
 
@@ -192,6 +194,7 @@ def assign_merges(
     *,
     deduplicate: bool = False,
     deduplicate_by: tuple[str, ...] = (),
+    cleanup: bool = False,
 ) -> list[Assigned] | Nothing:
     """Write these merges to the log with one multi, unless anything was assigned since `view`. They
     have no block in common, so each is allowed whether or not the others are in the log before it.
@@ -214,6 +217,7 @@ def assign_merges(
             deduplicate=deduplicate,
             deduplicate_by=deduplicate_by,
             merge_type=choice.merge_type,
+            cleanup=cleanup,
         )
         for choice in choices
         if set(choice.sources).isdisjoint(gone)
@@ -265,8 +269,12 @@ def optimize_partition(
     skip_merged: bool,
     deduplicate: bool = False,
     deduplicate_by: tuple[str, ...] = (),
+    cleanup: bool = False,
 ) -> Assigned | Nothing:
-    """Assign a merge of all active parts of a partition into one (spec §6.7)."""
+    """Assign a merge of all active parts of a partition into one (spec §6.7). One that cleans up
+    takes tombstones away, and so has to have every older version of their rows: while the
+    partition has too many parts for one merge it does not (spec §16.9 E3).
+    """
     stopped = first_stopped(replica.store.marks.stopped(), Background.MERGES)
     if stopped is not None:
         return Nothing(stopped)
@@ -300,7 +308,12 @@ def optimize_partition(
             return Nothing(f"partition {partition}: {choice.reason}", changed=True)
         some = _named_at_once(parts)
         outcome = assign_merge(
-            replica, view, some, deduplicate=deduplicate, deduplicate_by=deduplicate_by
+            replica,
+            view,
+            some,
+            deduplicate=deduplicate,
+            deduplicate_by=deduplicate_by,
+            cleanup=cleanup and len(some) == len(parts),
         )
         if isinstance(outcome, Assigned) and len(some) < len(parts):
             return Nothing(

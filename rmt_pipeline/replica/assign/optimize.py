@@ -34,6 +34,12 @@ class KeyLeftOut(UserError):
     code = "THERE_IS_NO_COLUMN"
 
 
+class CleanupRefused(UserError):
+    """OPTIMIZE … CLEANUP of a table that does not permit it."""
+
+    code = "SUPPORT_IS_DISABLED"
+
+
 @dataclass(frozen=True, slots=True)
 class OptimizeRequest:
     """What OPTIMIZE asks for. `partition` is an id, None for all. An empty `deduplicate_by` means
@@ -44,6 +50,7 @@ class OptimizeRequest:
     final: bool
     deduplicate: bool
     deduplicate_by: tuple[str, ...]
+    cleanup: bool = False
 
 
 def optimize(
@@ -57,9 +64,12 @@ def optimize(
     `living` returns a Replica with a living session. Raises CannotAssignOptimize with the reasons
     if in some partition nothing was assigned and `optimize_throw_if_noop` is set: merges that were
     assigned in others stay in the log, and are not waited for. Raises NoSuchColumn and KeyLeftOut
-    for a `deduplicate_by` that can't be; TableIsReadOnly; Unfinished if waiting ended first.
+    for a `deduplicate_by` that can't be, CleanupRefused for a `cleanup`; TableIsReadOnly;
+    Unfinished if waiting ended first.
     """
     replica = living()
+    if wanted.cleanup:
+        _check_cleanup(wanted, replica)
     if wanted.deduplicate_by:
         _check_columns(wanted.deduplicate_by, replica.definition)
     if replica.keeper.exists(replica.paths.is_active) is None:
@@ -135,6 +145,25 @@ def _check_columns(by: tuple[str, ...], definition: TableDefinition) -> None:
                 )
 
 
+def _check_cleanup(wanted: OptimizeRequest, replica: Replica) -> None:
+    """Raises CannotAssignOptimize for an engine that knows no deleted rows, CleanupRefused where
+    the table does not permit it.
+    """
+    definition = replica.definition
+    if definition.engine.kind != "ReplacingMergeTree":
+        raise CannotAssignOptimize(
+            "CLEANUP takes away rows that are marked as deleted, which ReplacingMergeTree has: "
+            f"{definition.full_name} is a {definition.engine.kind}"
+        )
+    if not wanted.final:
+        raise CleanupRefused("CLEANUP needs FINAL: older versions may be in other parts")
+    if not replica.settings.allow_experimental_replacing_merge_with_cleanup:
+        raise CleanupRefused(
+            "CLEANUP is switched off: an older version of a row that comes after it is read again. "
+            "The table's setting allow_experimental_replacing_merge_with_cleanup = 1 permits it"
+        )
+
+
 def _one(
     living: Callable[[], Replica],
     partition: str,
@@ -167,6 +196,7 @@ def _one(
             skip_merged=query.optimize_skip_merged_partitions,
             deduplicate=wanted.deduplicate,
             deduplicate_by=wanted.deduplicate_by,
+            cleanup=wanted.cleanup,
         )
         if isinstance(outcome, Assigned) or not outcome.changed:
             break

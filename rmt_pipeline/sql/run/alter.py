@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
+from rmt_pipeline.catalog.running import LOOK_EVERY_S, ask_to_end, is_running
 from rmt_pipeline.protocol.alter.commands import AddDeclared, ClearColumn, LeaveDeclared
 from rmt_pipeline.protocol.errors import (
     BadValue,
@@ -39,6 +40,7 @@ from rmt_pipeline.syntax.mutation import (
     PartitionValue,
     with_partition,
 )
+from rmt_pipeline.syntax.rename import with_expressions
 from rmt_pipeline.syntax.statements.definition import (
     AddIndexSyntax,
     AlterSyntax,
@@ -50,6 +52,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     SYSTEM_DATABASE,
     AlterTable,
     KillMutation,
+    KillQuery,
     MaterializeTtl,
     MutateRows,
     SelectStatement,
@@ -58,6 +61,7 @@ from rmt_pipeline.syntax.statements.nodes import (
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.translate.mutation_rules import cast_to
+from rmt_pipeline.translate.select.items import aliases_in, bare
 from rmt_pipeline.translate.ttl import rules_of
 from rmt_pipeline.types.data_type import DataType
 from rmt_pipeline.types.to_text import column_values, formatter
@@ -140,7 +144,8 @@ def _materialize_ttl(
 
 def commands_for(commands: Sequence[Command], definition: TableDefinition) -> list[Command]:
     """The same commands as every replica can read them in the log: with partitions named by their
-    ids, and with the expressions of ALIAS columns, which an ALTER may change meanwhile.
+    ids, and with the expressions of ALIAS columns, which an ALTER may change meanwhile, and of
+    aliases that a command gives itself.
 
     Raises BadValue for a value that the partition key can't have.
     """
@@ -156,37 +161,20 @@ def commands_for(commands: Sequence[Command], definition: TableDefinition) -> li
 
 
 def _without_aliases(command: Command, aliases: Mapping[str, nodes.Node]) -> Command:
-    if isinstance(command, AlterColumn) or not aliases:
+    if isinstance(command, AlterColumn):
         return command
-    condition = _expanded(command.condition, aliases)
+    values = () if isinstance(command, DeleteRows) else command.assignments
+    given = aliases_in([command.condition, *(one.value for one in values)])
+    aliases = {**aliases, **given}
+    if not aliases:
+        return command
+    condition = bare(with_expressions(command.condition, aliases))
     if isinstance(command, DeleteRows):
         return replace(command, condition=condition)
     assignments = tuple(
-        replace(one, value=_expanded(one.value, aliases)) for one in command.assignments
+        replace(one, value=bare(with_expressions(one.value, aliases))) for one in values
     )
     return replace(command, condition=condition, assignments=assignments)
-
-
-def _expanded(node: nodes.Node, aliases: Mapping[str, nodes.Node]) -> nodes.Node:
-    """The same expression, with the expressions of `aliases` in place of their names."""
-    match node:
-        case nodes.Name((name,)) if name in aliases:
-            return _expanded(aliases[name], aliases)
-        case nodes.Call():
-            arguments = tuple(_expanded(each, aliases) for each in node.arguments)
-            return replace(node, arguments=arguments)
-        case nodes.Lambda():
-            parameters = set(node.parameters)  # they hide columns, also those of an expression
-            seen = {
-                name: one
-                for name, one in aliases.items()
-                if not parameters & {name, *nodes.names_in(one)}
-            }
-            return replace(node, body=_expanded(node.body, seen))
-        case nodes.Aliased():
-            return replace(node, node=_expanded(node.node, aliases))
-        case _:
-            return node
 
 
 def _with_partition_id(command: Command, definition: TableDefinition) -> Command:
@@ -441,21 +429,8 @@ def kill_mutations(session: SessionContext, statement: KillMutation) -> Result:
     queued for the mutation, else `waiting`; `took_hold` says for each replica when that was. Raises
     what a SELECT raises; TableIsReadOnly.
     """
-    from rmt_pipeline.sql.run.select import select  # noqa: PLC0415  start-up: slow
-
     condition = canonical(statement.condition)
-    query = nodes.Select(
-        items=tuple(nodes.Name((name,)) for name, _ in _KILLED[1:]),
-        source=nodes.NamedTable(SYSTEM_DATABASE, "mutations"),
-        where=statement.condition,
-    )
-    found = select(session, SelectStatement(query, text=f"KILL MUTATION WHERE {condition}"))
-    assert isinstance(found, Rows)
-    mutations = [
-        tuple(map(str, values))
-        for batch in found.batches
-        for values in zip(*(column_values(column) for column in batch.columns), strict=True)
-    ]
+    mutations = _chosen(session, "mutations", _KILLED[1:], statement.condition)
     if not mutations:
         return Done(f"no mutation was killed: system.mutations has none WHERE {condition}")
     wait_s = KILL_WAIT_S
@@ -470,6 +445,55 @@ def kill_mutations(session: SessionContext, statement: KillMutation) -> Result:
         status, took_hold = killed[one]
         rows.append((status, *one, command, took_hold))
     return rows_of(_ANSWERED, rows, statement.answer.format)
+
+
+def _chosen(
+    session: SessionContext, table: str, columns: Columns, condition: nodes.Node
+) -> list[tuple[str, ...]]:
+    """What KILL is for: columns of a system table where the condition is true."""
+    from rmt_pipeline.sql.run.select import select  # noqa: PLC0415  start-up: slow
+
+    query = nodes.Select(
+        items=tuple(nodes.Name((name,)) for name, _ in columns),
+        source=nodes.NamedTable(SYSTEM_DATABASE, table),
+        where=condition,
+    )
+    found = select(session, SelectStatement(query, text=f"KILL … WHERE {canonical(condition)}"))
+    assert isinstance(found, Rows)
+    return [
+        tuple(map(str, values))
+        for batch in found.batches
+        for values in zip(*(column_values(column) for column in batch.columns), strict=True)
+    ]
+
+
+_KILLED_QUERIES: Columns = (
+    ("kill_status", "String"),
+    ("query_id", "String"),
+    ("user", "String"),
+    ("query", "String"),
+)
+
+
+def kill_queries(session: SessionContext, statement: KillQuery) -> Result:
+    """End every statement of system.processes for which the condition is true, but for this one.
+    What it computes is interrupted; what it waits for is not. With TEST they are only shown.
+
+    `kill_status` is `finished` once it has ended, which SYNC waits for, else `waiting`. Raises what
+    a SELECT raises.
+    """
+    data, clock = session.server.catalog.data, session.server.clock
+    chosen = _chosen(session, "processes", _KILLED_QUERIES[1:], statement.condition)
+    chosen = [one for one in chosen if one[0] != session.query_id]
+    runs = {one[0]: statement.is_test or ask_to_end(data, one[0]) for one in chosen}
+    if statement.sync and not statement.is_test:
+        until_s = clock.monotonic_s() + session.query_settings().receive_timeout
+        while any(runs.values()) and clock.monotonic_s() < until_s:
+            clock.sleep_s(LOOK_EVERY_S)
+            runs = {one: still and is_running(data, one) for one, still in runs.items()}
+    status = {True: "waiting", False: "finished"}
+    rows = [("" if statement.is_test else status[runs[one[0]]], *one) for one in chosen]
+    return rows_of(_KILLED_QUERIES, rows, statement.answer.format)
 
 
 def _kill(

@@ -1,5 +1,6 @@
 """What a client's statements are carried out with: the server, the database and the settings."""
 
+import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -7,13 +8,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, BinaryIO
 
 from rmt_pipeline import __version__
+from rmt_pipeline.catalog.directory import started_s
+from rmt_pipeline.catalog.running import RunningStatement, StatementNote, running_directory
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.settings.query import QuerySettings, find_query_setting
 from rmt_pipeline.protocol.settings.setting import checked
 from rmt_pipeline.sql.run.progress import StatementProgress
 from rmt_pipeline.syntax.settings import Settings
 from rmt_pipeline.syntax.statements.nodes import TableName
-from rmt_pipeline.system import account
+from rmt_pipeline.system import RandomIds, account
 
 if TYPE_CHECKING:
     import duckdb
@@ -29,6 +32,8 @@ class SessionContext:
     def __init__(self, server: ServerContext) -> None:
         self.server = server
         self.database = "default"
+        self.query_id = ""
+        """Of the statement that runs, or ran last."""
         self.stdin: BinaryIO | None = None
         """Where INSERT … FORMAT reads rows from if the statement has none."""
         self.held: dict[str, Snapshot] = {}
@@ -64,6 +69,15 @@ class SessionContext:
             with suppress(duckdb.Error):  # the connection is closed already
                 connection.interrupt()
 
+    def begin(self, query: str) -> StatementNote:
+        """StatementNote that this statement runs from now on."""
+        self.query_id = RandomIds().new_id()
+        data, now_s = self.server.catalog.data, self.server.clock.now_s()
+        statement = RunningStatement(
+            self.query_id, query, self._user, self.database, now_s, os.getpid()
+        )
+        return StatementNote(running_directory(data), statement, self.interrupt)
+
     def set(self, settings: Settings) -> None:
         """Take all of these settings or none. Raises UnknownSetting, BadSetting."""
         self._settings |= checked(settings, find_query_setting)
@@ -74,12 +88,14 @@ class SessionContext:
 
     def session_values(self) -> dict[str, str]:
         """The values of functions about the session. The user is the account that runs this
-        process.
+        process; the value of `uptime` is when the server was started last.
         """
+        since_s = started_s(self.server.catalog.data) or self.server.clock.now_s()
         return {
             "currentDatabase": self.database,
             "currentUser": self._user,
             "hostName": socket.gethostname(),
+            "uptime": str(int(since_s)),
             "version": __version__,
         }
 

@@ -33,6 +33,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     ExchangeTables,
     Insert,
     KillMutation,
+    KillQuery,
     MutateRows,
     OnCluster,
     Optimize,
@@ -97,11 +98,18 @@ class Session:
         The rows of an answer are read while they are iterated: take them before the next statement.
         Raises RmtError; unless its class says otherwise, nothing was changed.
         """
+        note = self.context.begin(statement if isinstance(statement, str) else statement.text)
         try:
-            return self._execute(statement)
-        except RmtError as error:
-            server = self.context.server
-            server.errors.add(error.code, str(error), server.clock.now_s())
+            result = self._execute(statement)
+            if isinstance(result, Done):
+                note.end()
+                return result
+            return replace(result, batches=note.until_read(result.batches))
+        except BaseException as error:
+            note.end()
+            if isinstance(error, RmtError):
+                server = self.context.server
+                server.errors.add(error.code, str(error), server.clock.now_s())
             raise
 
     def _execute(self, statement: Piece | str) -> Result:
@@ -163,7 +171,14 @@ class Session:
                 from rmt_pipeline.sql.run.select import select  # noqa: PLC0415
 
                 return select(self.context, statement)
-            case MutateRows() | AlterTable() | AlterPartitions() | Truncate() | KillMutation():
+            case (
+                MutateRows()
+                | AlterTable()
+                | AlterPartitions()
+                | Truncate()
+                | KillMutation()
+                | KillQuery()
+            ):
                 return self._change(statement)
             case SetSettings():
                 self.context.set(statement.settings)
@@ -185,9 +200,14 @@ class Session:
 
     def _change(
         self,
-        statement: MutateRows | AlterTable | AlterPartitions | Truncate | KillMutation,
+        statement: MutateRows
+        | AlterTable
+        | AlterPartitions
+        | Truncate
+        | KillMutation
+        | KillQuery,
     ) -> Result:
-        """Carry out a statement that changes a table or its rows."""
+        """Carry out a statement that changes a table or its rows, or ends others."""
         from rmt_pipeline.sql.run import alter, partitions  # noqa: PLC0415
 
         match statement:
@@ -201,6 +221,8 @@ class Session:
                 return partitions.truncate(self.context, statement)
             case KillMutation():
                 return alter.kill_mutations(self.context, statement)
+            case KillQuery():
+                return alter.kill_queries(self.context, statement)
             case _:
                 assert_never(statement)
 

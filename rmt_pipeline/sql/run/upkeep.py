@@ -7,7 +7,6 @@ from typing import assert_never
 from rmt_pipeline.protocol.background import Background, first_stopped
 from rmt_pipeline.protocol.errors import (
     NoSuchColumn,
-    NotImplementedStatement,
     RmtError,
     UnknownTable,
     UserError,
@@ -138,10 +137,8 @@ def _deduplicated(
 def _optimize(session: SessionContext, statement: Optimize) -> Done:
     """Assign merges and wait for them as `alter_sync` says (spec §6.7).
 
-    Raises UnknownTable, NoSuchColumn, KeyLeftOut, BadValue for a partition's value.
+    Raises UnknownTable, NoSuchColumn, KeyLeftOut, CleanupRefused, BadValue for a partition's value.
     """
-    if statement.cleanup:
-        raise NotImplementedStatement("OPTIMIZE … CLEANUP is not implemented")
     name = statement.table
     table = session.server.table(name.name, session.database_of(name))
     definition = table.definition
@@ -157,6 +154,7 @@ def _optimize(session: SessionContext, statement: Optimize) -> Done:
         final=statement.final,
         deduplicate=statement.deduplicate,
         deduplicate_by=columns,
+        cleanup=statement.cleanup,
         settings=session.query_settings(statement.settings),
     )
     if merged:

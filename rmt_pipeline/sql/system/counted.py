@@ -1,8 +1,5 @@
 """What is counted and measured on this host: system.events, errors, metrics, disks, and the fetches
-that run. The server's `/metrics` gives Prometheus the same events, for each table.
-
-There is no system.processes: a statement runs in the process that executes it, and no server knows
-about it.
+and statements that run. The server's `/metrics` gives Prometheus the same events, for each table.
 """
 
 import shutil
@@ -10,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 
+from rmt_pipeline.catalog.running import running_statements
 from rmt_pipeline.protocol.errors import ReplicaRetired
 from rmt_pipeline.protocol.events import ProfileEvent
 from rmt_pipeline.protocol.log.entry import MergeParts
@@ -142,6 +140,36 @@ def replicated_fetches(scope: SystemScope) -> Iterator[tuple[object, ...]]:
                 note.scheme,
                 note.uri,
             )
+
+
+PROCESSES: Columns = (
+    ("is_initial_query", "UInt8"),
+    ("user", "String"),
+    ("query_id", "String"),
+    ("elapsed", "Float64"),
+    ("is_cancelled", "UInt8"),
+    ("query", "String"),
+    ("current_database", "String"),
+    ("pid", "UInt32"),
+)
+
+
+def processes(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+    """Rows of system.processes: the statements that run now, in all processes of this host. The
+    `pid` is ours.
+    """
+    now_s = scope.server.clock.now_s()
+    for one, is_cancelled in running_statements(scope.server.catalog.data, now_s):
+        yield (
+            1,
+            one.user,
+            one.query_id,
+            max(0.0, now_s - one.started_s),
+            int(is_cancelled),
+            one.query,
+            one.database,
+            one.pid,
+        )
 
 
 def _tables(scope: SystemScope) -> list[Table]:

@@ -56,6 +56,7 @@ SYSTEM_TABLES: dict[str, SystemTable] = {
     "parts_columns": SystemTable(
         system_parts.PARTS_COLUMNS, system_parts.parts_columns, _OF_PARTS
     ),
+    "processes": SystemTable(counted.PROCESSES, counted.processes),
     "replicas": SystemTable(system_replication.REPLICAS, system_replication.replicas),
     "replication_queue": SystemTable(
         system_replication.REPLICATION_QUEUE, system_replication.replication_queue

@@ -50,6 +50,7 @@ from rmt_pipeline.syntax.statements.definition import (
 from rmt_pipeline.syntax.statements.nodes import (
     AlterTable,
     KillMutation,
+    KillQuery,
     MaterializeColumn,
     MaterializeTtl,
     MutateRows,
@@ -309,9 +310,10 @@ def delete_from(cursor: Cursor) -> MutateRows:
     return MutateRows(table, (deleted,), answer_tail(cursor).settings, is_lightweight=True)
 
 
-def kill(cursor: Cursor) -> KillMutation:
-    """Read the rest of KILL MUTATION (spec §7.8)."""
-    if not cursor.take_words("MUTATION"):
+def kill(cursor: Cursor) -> KillMutation | KillQuery:
+    """Read the rest of KILL MUTATION (spec §7.8) or KILL QUERY."""
+    is_query = cursor.take_words("QUERY")
+    if not is_query and not cursor.take_words("MUTATION"):
         raise NotImplementedStatement(f"KILL {cursor.current.text} is not implemented")
     on_cluster(cursor)
     cursor.expect_words("WHERE")
@@ -323,4 +325,5 @@ def kill(cursor: Cursor) -> KillMutation:
         sync = True
     elif cursor.take_words("ASYNC"):
         sync = False
-    return KillMutation(condition, is_test, sync, answer_tail(cursor))
+    statement = KillQuery if is_query else KillMutation
+    return statement(condition, is_test, sync, answer_tail(cursor))

@@ -191,11 +191,11 @@ class ShowCreateTable:
 
 @dataclass(frozen=True, slots=True)
 class ShowSettings:
-    """`SHOW [CHANGED] SETTINGS LIKE 'max%'`: the session's settings; with `changed`, only those
+    """`SHOW [CHANGED] SETTINGS [LIKE 'max%']`: the session's settings; with `changed`, only those
     that differ from their default.
     """
 
-    pattern: Pattern
+    pattern: Pattern | None
     changed: bool = False
     answer: Answer = field(default=Answer())
 
@@ -645,6 +645,18 @@ class KillMutation:
 
 
 @dataclass(frozen=True, slots=True)
+class KillQuery:
+    """`KILL QUERY WHERE … [SYNC | ASYNC | TEST]`, over the columns of system.processes. With SYNC
+    it waits until they have ended.
+    """
+
+    condition: Node
+    is_test: bool = False
+    sync: bool | None = None
+    answer: Answer = field(default=Answer())
+
+
+@dataclass(frozen=True, slots=True)
 class SetSettings:
     """`SET max_threads = 1, final = 1`: set settings for the rest of the session."""
 
@@ -739,6 +751,7 @@ Statement = (
     | AlterPartitions
     | Truncate
     | KillMutation
+    | KillQuery
     | SetSettings
     | OnCluster
 )

@@ -45,8 +45,6 @@ def show(cursor: Cursor) -> Statement:
     changed = cursor.at_words("CHANGED", "SETTINGS") and cursor.take_words("CHANGED")
     if cursor.take_words("SETTINGS"):
         pattern = _pattern(cursor)
-        if pattern is None:
-            raise cursor.expected("LIKE")
         return ShowSettings(pattern, changed, answer_tail(cursor))
     if cursor.current.upper:
         raise NotImplementedStatement(f"SHOW {cursor.current.upper} is not implemented")
@@ -79,6 +77,18 @@ is_mutation, formatReadableSize(total_size_bytes_compressed) AS size_compressed
 FROM system.merges"""
 
 
+_INDEXES = """SELECT name AS table, toUInt8(1) AS non_unique, 'PRIMARY' AS key_name, seq_in_index,
+column_name, 'A' AS collation, toUInt8(0) AS cardinality,
+CAST(NULL, 'Nullable(String)') AS sub_part, CAST(NULL, 'Nullable(String)') AS packed,
+CAST(NULL, 'Nullable(String)') AS `null`,
+'PRIMARY' AS index_type, '' AS comment, '' AS index_comment, 'YES' AS visible, '' AS expression
+FROM system.tables ARRAY JOIN splitByString(', ', primary_key) AS column_name,
+arrayEnumerate(splitByString(', ', primary_key)) AS seq_in_index
+WHERE database = {database} AND name = {table} AND primary_key != ''"""
+"""The primary key, column by column. INDEX clauses are not built, so they are none."""
+_INDEX_WORDS = ("INDEX", "INDEXES", "INDICES", "KEYS")
+
+
 def _of_system(cursor: Cursor) -> SelectStatement | None:
     """Return the query of system tables that answers SHOW; None if it is none of those."""
     if cursor.take_words("FUNCTIONS"):
@@ -87,10 +97,20 @@ def _of_system(cursor: Cursor) -> SelectStatement | None:
         return _listed(cursor, "SELECT * FROM system.table_engines", "name")
     if cursor.take_words("CLUSTERS"):
         return _listed(cursor, "SELECT DISTINCT cluster AS name FROM system.clusters", "name")
+    if cursor.take_words("PROCESSLIST"):
+        return _query("SELECT * FROM system.processes", answer_tail(cursor))
     if cursor.take_words("MERGES"):
         return _listed(cursor, _MERGES, "table")
     if cursor.take_words("DICTIONARIES"):  # an empty list: this engine has none
         return _listed(cursor, "SELECT name FROM system.databases WHERE 0", "name")
+    if cursor.take_words("SETTING"):
+        name = _text(cursor.identifier("the name of a setting"))
+        text = f"SELECT value FROM system.settings WHERE name = {name}"  # noqa: S608
+        return _query(text, answer_tail(cursor))
+    if cursor.ahead(int(cursor.at_word("EXTENDED"))).upper in _INDEX_WORDS:
+        cursor.take_words("EXTENDED")
+        cursor.advance()
+        return _of_table(cursor, _INDEXES, "seq_in_index")
     full = _ahead_of(cursor, "FULL", "TABLES") and cursor.take_words("FULL")
     if cursor.at_words("TABLES") and (full or _has_where(cursor)):
         cursor.advance()
@@ -113,13 +133,17 @@ def _columns(cursor: Cursor) -> SelectStatement | None:
     cursor.take_words("EXTENDED")
     full = cursor.take_words("FULL")
     cursor.advance()
+    return _of_table(cursor, _COLUMNS, "field", more=_FULL_COLUMNS if full else "")
+
+
+def _of_table(cursor: Cursor, text: str, name: str, *, more: str = "") -> SelectStatement:
+    """Read `FROM t [FROM database]`, and return the query `text` of that table."""
     if not cursor.take_words("FROM") and not cursor.take_words("IN"):
         raise cursor.expected("FROM and a table")
     table = table_name(cursor)
     inside = _text(table.database) if table.database else _database(cursor, ("FROM", "IN"))
-    more = _FULL_COLUMNS if full else ""
-    text = _COLUMNS.format(more=more, database=inside, table=_text(table.name))
-    return _listed(cursor, text, "field")
+    query = text.format(more=more, database=inside, table=_text(table.name))
+    return _listed(cursor, query, name)
 
 
 def _ahead_of(cursor: Cursor, *words: str) -> bool:

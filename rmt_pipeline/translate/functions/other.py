@@ -45,10 +45,18 @@ SESSION = ("currentDatabase", "currentUser", "hostName", "version")
 
 
 def _of_session(arguments: list[Typed]) -> Typed:
-    del arguments
-    raise UserError(
-        "this is of a session; what is stored with a table has none. Use a constant"
-    )
+    """Return what the session says, its only argument."""
+    if not arguments:
+        raise UserError(
+            "this is of a session; what is stored with a table has none. Use a constant"
+        )
+    return arguments[0]
+
+
+def _uptime(arguments: list[Typed]) -> Typed:
+    """Return the seconds since the time, in seconds since 1970, that the session says."""
+    started = f"CAST({_of_session(arguments).sql} AS DOUBLE)"
+    return Typed(f"CAST(greatest(trunc(epoch(now()) - {started}), 0) AS UINTEGER)", UINT32)
 
 
 def _pause(sql_name: str) -> Build:
@@ -147,6 +155,7 @@ _EACH = "each use of it, or of its alias, has its own values"
 _BLOCKS = "a block is at most 2,048 rows"
 FUNCTIONS = (
     *(function(name, _of_session, 0, deterministic=False) for name in SESSION),
+    function("uptime", _uptime, 0, deterministic=False),
     function("sleep", _pause(SLEEP), 1, deterministic=False, differs=_BLOCKS),
     function("sleepEachRow", _pause(SLEEP_EACH_ROW), 1, deterministic=False, differs=_BLOCKS),
     function("throwIf", _throw_if, 1, 2),

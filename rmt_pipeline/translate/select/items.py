@@ -11,12 +11,15 @@ from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.syntax.nodes import (
     Aliased,
     Call,
+    Changes,
     ColumnsMatcher,
+    Lambda,
     Literal,
     Name,
     Node,
     Star,
 )
+from rmt_pipeline.syntax.rename import with_expressions
 from rmt_pipeline.translate.base.typed import Typed
 from rmt_pipeline.translate.functions.logic import checked_pattern
 from rmt_pipeline.translate.names import unknown_column, with_elements
@@ -52,11 +55,8 @@ def written_out(items: Sequence[Node], source: From, starred: Starred) -> list[N
             case ColumnsMatcher():
                 shown = [each for each in source.fields if each.in_star]
                 chosen = matching(item.pattern, [each.name for each in shown])
-                found += [
-                    starred.add(each)
-                    for each, matches in zip(shown, chosen, strict=True)
-                    if matches
-                ]
+                matched = [one for one, is_one in zip(shown, chosen, strict=True) if is_one]
+                found += _changed(item.changes, matched, starred)
             case _:
                 found.append(_with_columns(item, source, starred))
     if not found:
@@ -91,16 +91,33 @@ def _star(star: Star, source: From, starred: Starred) -> list[Node]:
         if not source.sql:
             return [Aliased(Literal(0, "0"), "dummy")]
         raise unknown_column((*star.qualifier, "*"), [each.name for each in source.fields])
+    return _changed(star.changes, fields, starred)
+
+
+def _changed(changes: Changes, fields: Sequence[Field], starred: Starred) -> list[Node]:
+    """Return the columns with what EXCEPT, REPLACE and APPLY make of them."""
     names = {each.name for each in fields}
-    for name in (*star.without, *(name for name, _ in star.replaced)):
+    replaced = dict(changes.replaced)
+    for name in (*changes.without, *replaced):
         if name not in names:
             raise unknown_column((name,), sorted(names))
-    replaced = dict(star.replaced)
-    return [
-        Aliased(replaced[each.name], each.name) if each.name in replaced else starred.add(each)
-        for each in fields
-        if each.name not in star.without
-    ]
+    found: list[Node] = []
+    for each in fields:
+        if each.name in changes.without:
+            continue
+        in_place = replaced.get(each.name)
+        node = starred.add(each) if in_place is None else Aliased(in_place, each.name)
+        for function in changes.applied:
+            node = _applied(function, node)
+        found.append(node)
+    return found
+
+
+def _applied(function: Call | Lambda, column: Node) -> Node:
+    if isinstance(function, Call):
+        return replace(function, arguments=(column,))
+    (parameter,) = function.parameters
+    return with_expressions(function.body, {parameter: column})
 
 
 def matching(pattern: str, names: list[str]) -> list[bool]:

@@ -14,6 +14,7 @@ from rmt_pipeline.protocol.log.codec import decode
 from rmt_pipeline.protocol.log.entry import MergeParts
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign import optimize as assign
+from rmt_pipeline.replica.assign.merges import Assigned, optimize_partition
 from rmt_pipeline.replica.assign.optimize import OptimizeRequest
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.work.carry import Tools
@@ -136,6 +137,28 @@ def test_more_parts_than_an_entry_can_name_are_merged_one_lot_after_another(
         assert {len(entry.sources) for entry in entries} == {2}
         replicas.work_off()
         assert sorted(replicas.table("r2").dataset().to_table()["n"].to_pylist()) == [*range(5)]
+
+
+def test_only_a_merge_of_a_whole_partition_takes_tombstones_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """An older version may be in the parts that are left."""
+    monkeypatch.setattr(limits, "MERGE_NAMES_BYTES_MAX", 2 * len("0_0_0_0 "))
+    with Replicas(tmp_path, ("r1",), define=by_tens) as replicas:
+        for value in range(3):
+            replicas.insert("r1", value)
+        r1 = replicas["r1"]
+
+        def clean_up() -> tuple[bool, bool]:
+            found = optimize_partition(r1, "0", final=True, skip_merged=False, cleanup=True)
+            newest = r1.keeper.children(r1.table.log)[-1]
+            entry = decode(r1.keeper.get(r1.table.log_entry(newest))[0])
+            assert isinstance(entry, MergeParts)
+            replicas.work_off()
+            return isinstance(found, Assigned), entry.cleanup
+
+        assert clean_up() == (False, False)
+        assert clean_up() == (True, True)
 
 
 def in_the_way(replicas: Replicas, partitions: int) -> None:

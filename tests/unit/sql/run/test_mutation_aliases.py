@@ -38,3 +38,22 @@ TWICE = "CAST(id * 2, 'Int32')"
 def test_a_mutation_has_the_expressions_of_alias_columns(orders, typed, written):
     orders.execute(f"ALTER TABLE o {typed}")
     assert rows(orders, MUTATIONS) == [(written,)]
+
+
+@pytest.mark.parametrize(
+    ("typed", "written"),
+    [
+        (
+            "DELETE WHERE (id + 1 AS next) > 3 AND next < 9",
+            "DELETE WHERE ((id + 1 AS next) > 3) AND ((id + 1) < 9)",
+        ),
+        ("UPDATE n = (n + 1 AS n) WHERE 1", "UPDATE n = n + 1 WHERE 1"),
+        (
+            "UPDATE n = (id AS key) + key WHERE key = 1",
+            "UPDATE n = (id AS key) + id WHERE id = 1",
+        ),
+    ],
+)
+def test_a_mutation_may_give_aliases_itself(orders, typed, written):
+    orders.execute(f"ALTER TABLE o {typed}")
+    assert rows(orders, MUTATIONS) == [(written,)]

@@ -1,0 +1,84 @@
+"""Scripts about what answers are made of: stars, indexes, settings. For
+`test_scripts_against_chdb`.
+"""
+
+STARS = """
+CREATE TABLE t (k UInt32, v Float64, s String, n Nullable(Int8)) ENGINE = ReplicatedMergeTree
+    ORDER BY (k, s);
+INSERT INTO t VALUES (1, 1.5, 'a', NULL), (2, 2.5, 'b', 3), (2, 0.5, 'a', 4);
+SELECT * APPLY(max) FROM t FORMAT TSVWithNames;
+SELECT * EXCEPT (s) APPLY(sum) APPLY(toString) FROM t FORMAT TSVWithNames;
+SELECT * EXCEPT (s, n) APPLY quantileExact(0.5) FROM t FORMAT TSVWithNames;
+SELECT * EXCEPT (s, n) APPLY (quantilesExact(0.1, 0.9)) FROM t FORMAT TSVWithNames;
+SELECT COLUMNS('k|v') APPLY(x -> x + 1) FROM t ORDER BY k, v;
+SELECT COLUMNS('^[kv]') EXCEPT (v) FROM t ORDER BY k FORMAT TSVWithNames;
+SELECT COLUMNS('^[kv]') REPLACE (v * 2 AS v) APPLY(toString) FROM t ORDER BY k, v;
+SELECT t.* APPLY(toString) FROM t ORDER BY t.k, t.v;
+SELECT * REPLACE (v + 1 AS v) APPLY(toString) FROM t ORDER BY k, v;
+SELECT s, COLUMNS('k|v') APPLY(sum) FROM t GROUP BY s ORDER BY s FORMAT TSVWithNames;
+SELECT sum(k), * EXCEPT (k, v) FROM t GROUP BY s, n ORDER BY s, n;
+SELECT * APPLY(nosuch) FROM t;
+SELECT * APPLY(1) FROM t;
+SELECT * APPLY(x -> (x, 1)) FROM t ORDER BY k, v;
+SELECT * APPLY FROM t;
+SELECT a.* EXCEPT (s) APPLY(max) FROM t AS a JOIN t AS b ON a.k = b.k;
+"""
+INDEXES_AND_SETTINGS = """
+CREATE TABLE t (k UInt32, v Float64, s String) ENGINE = ReplicatedMergeTree PRIMARY KEY (k, s)
+    ORDER BY (k, s, v);
+CREATE TABLE e (k UInt32, s String) ENGINE = ReplicatedMergeTree ORDER BY (k % 8, s);
+SHOW INDEX FROM t;
+SHOW INDEXES IN t;
+SHOW INDICES FROM script.t;
+SHOW EXTENDED KEYS FROM t FROM script;
+SHOW KEYS FROM t WHERE seq_in_index = 2;
+SHOW INDEX FROM e;
+SHOW INDEX FROM nosuch;
+SHOW INDEX t;
+SHOW SETTING alter_sync;
+SHOW SETTING nosuch;
+SET insert_quorum_timeout = 5000;
+SHOW SETTING insert_quorum_timeout;
+SHOW CHANGED SETTINGS LIKE 'insert_quorum%';
+"""
+TOMBSTONES = """
+CREATE TABLE r (p UInt8, k UInt32, ver UInt32, gone UInt8)
+    ENGINE = ReplicatedReplacingMergeTree(ver, gone) PARTITION BY p ORDER BY k
+    SETTINGS allow_experimental_replacing_merge_with_cleanup = 1;
+INSERT INTO r VALUES (1, 1, 1, 0), (1, 2, 1, 0), (2, 3, 1, 0);
+INSERT INTO r VALUES (1, 1, 2, 1), (2, 3, 2, 1), (2, 4, 1, 1);
+OPTIMIZE TABLE r FINAL;
+SELECT * FROM r ORDER BY k;
+OPTIMIZE TABLE r PARTITION 1 FINAL CLEANUP;
+SELECT * FROM r ORDER BY k;
+OPTIMIZE TABLE r FINAL CLEANUP SETTINGS optimize_skip_merged_partitions = 1;
+SELECT * FROM r ORDER BY k;
+INSERT INTO r VALUES (1, 2, 5, 1);
+SELECT k FROM r FINAL ORDER BY k;
+OPTIMIZE TABLE r FINAL CLEANUP;
+SELECT count() FROM r;
+ALTER TABLE r RESET SETTING allow_experimental_replacing_merge_with_cleanup;
+OPTIMIZE TABLE r FINAL CLEANUP;
+CREATE TABLE plain (k UInt32) ENGINE = ReplicatedMergeTree ORDER BY k;
+OPTIMIZE TABLE plain FINAL CLEANUP;
+CREATE TABLE version (k UInt32, v UInt8) ENGINE = ReplicatedReplacingMergeTree(v) ORDER BY k
+    SETTINGS allow_experimental_replacing_merge_with_cleanup = 1;
+INSERT INTO version VALUES (1, 1);
+OPTIMIZE TABLE version FINAL CLEANUP;
+"""
+ALIASED = """
+CREATE TABLE t (k UInt32, v Int64) ENGINE = ReplicatedMergeTree ORDER BY k;
+INSERT INTO t SELECT number, number * 10 FROM numbers(10);
+ALTER TABLE t DELETE WHERE (k + 1 AS next) > 8 AND next != 10;
+SELECT k FROM t ORDER BY k;
+ALTER TABLE t UPDATE v = (k AS kk) * 2 + kk WHERE (k % 2 AS odd) = 1 AND odd + k > 4;
+SELECT * FROM t ORDER BY k;
+ALTER TABLE t UPDATE v = (v + 1 AS v) WHERE k = 0;
+SELECT * FROM t WHERE k = 0;
+"""
+SCRIPTS = {
+    "what stars stand for": STARS,
+    "indexes, and single settings": INDEXES_AND_SETTINGS,
+    "tombstones that are taken away": TOMBSTONES,
+    "aliases inside mutations": ALIASED,
+}
