@@ -574,9 +574,11 @@ class Insertion:
             case meaning.Committed():
                 replica.store.part_log.note(self._committed(replica))
             case meaning.NotCommitted():
-                staged = [block.staged for block, _ in self._committing.blocks]
+                sent = self._committing
                 self._withdraw(replica)
-                if not evidence.locks_deleted:
+                if not evidence.locks_deleted:  # a DROP took one, the others are there
+                    give_back(sent.keeper, [Stray(lock) for lock in sent.locks])
+                    staged = [block.staged for block, _ in sent.blocks]
                     self._require_still_here(replica, staged)
             case meaning.StillUnknown():
                 raise OutcomeUnknown(f"{replica}: whether an insert landed is still not known")

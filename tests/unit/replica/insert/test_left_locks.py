@@ -158,6 +158,26 @@ def test_of_several_numbers_of_which_a_drop_took_one_the_others_are_given_back(r
     assert locks(replicas) == []
 
 
+def test_of_a_commit_without_answer_of_which_a_drop_took_a_number_the_others_are_given_back(
+    replicas,
+):
+    """The drop made sure that the commit never lands. Who asks is refused because of its number."""
+    replica = replicas["r1"]
+
+    def drop_one():
+        partition = replica.table.partition("all")
+        [first, *_] = replica.keeper.children(partition)
+        replica.keeper.multi([Delete(f"{partition}/{first}")])
+
+    small = QuerySettings(max_insert_block_size=1, min_insert_block_size_rows=1)
+    with (
+        before(replica.keeper, unlocks, drop_one),
+        faulty(replica.keeper, logs, landed=False),
+    ):
+        assert replicas.table("r1").insert(ROWS, settings=small).rows == 2
+    assert locks(replicas) == []
+
+
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "the disk is gone"), KeyboardInterrupt()])
 def test_an_error_of_any_kind_between_the_two_multis_leaves_no_lock(
     replicas, monkeypatch, error
