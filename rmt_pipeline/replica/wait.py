@@ -3,16 +3,17 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import StrEnum
 
-from rmt_pipeline.protocol.errors import Timeout, Unfinished
+from rmt_pipeline.protocol.errors import TableIsReadOnly, Timeout, Unfinished
 from rmt_pipeline.protocol.log.codec import decode
 from rmt_pipeline.protocol.log.entry import kind_name
+from rmt_pipeline.protocol.nodes.formats import number_of
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.keeper import Keeper, RefusalKind, Refused
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, last_name, sequence_number
-from rmt_pipeline.zookeeper.snapshot import staying_replicas
+from rmt_pipeline.zookeeper.snapshot import gone, staying_replicas
 
 WAIT_SLICE_S = 3.0  # an event that was missed costs at most this
 POLL_S = 0.1  # between two looks at what no watch tells of
@@ -48,34 +49,47 @@ def sync_replica(
 
     A clone that begins meanwhile replaces the queue by another one, and then that one is waited
     for: the end of a clone changes `is_lost`. So does giving up a part, which is then to be
-    fetched.
+    fetched. A clone may also move the log pointer back, to that of a source that is behind: then
+    the log is copied once more.
     """
-    pull_log(replica, afresh=True)
+    end = pull_log(replica, afresh=True).pointer
     if mode is SyncMode.PULL:
         return
     deadline = replica.clock.monotonic_s() + timeout_s
     keeper, paths = replica.keeper, replica.paths
     while True:
-        is_lost, stat = keeper.get(paths.is_lost)
-        _await_queue(
-            replica,
-            mode,
-            waker,
-            from_replicas,
-            timeout_s=timeout_s,
-            deadline=deadline,
-        )
-        now = keeper.get(paths.is_lost)
-        if is_lost != b"1" and now[1].version == stat.version:
-            return
+        is_lost, pointer = keeper.get_many([paths.is_lost, paths.log_pointer])
+        if is_lost is None or pointer is None:
+            raise gone(paths)
+        is_copied = is_lost[0] != b"1" and number_of(pointer[0]) >= end
+        if is_copied:
+            _await_queue(
+                replica,
+                mode,
+                waker,
+                from_replicas,
+                timeout_s=timeout_s,
+                deadline=deadline,
+            )
+            if keeper.get(paths.is_lost)[1].version == is_lost[1].version:
+                return
         left = deadline - replica.clock.monotonic_s()
         if left <= 0:
             raise Timeout(
                 f"{replica} was cloned, or gave a part up, meanwhile: what it fetches was not here "
                 f"within {timeout_s:g} s"
             )
-        if now[0] == b"1":
+        if not is_copied and not _copies_again(replica):
             waker.wait_s(min(left, WAIT_SLICE_S))
+
+
+def _copies_again(replica: Replica) -> bool:
+    """Copy the log once more; False if the replica is still being cloned, or is not active yet."""
+    try:
+        pull_log(replica, afresh=True)
+    except TableIsReadOnly:
+        return False
+    return True
 
 
 def _await_queue(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -200,7 +201,8 @@ def test_who_syncs_waits_for_what_a_clone_has_queued_meanwhile(
 ) -> None:
     """1. r2, whose server was away, is waited for. 2. It was marked as lost: its server clones it
     when it is back, and the entries that were waited for are not in the queue any more. 3. Its
-    parts have yet to be fetched: it is not level.
+    parts have yet to be fetched: it is not level. 4. r1 had not copied its own inserts from the
+    log: they are copied, and found done.
     """
     two_inserts(replicas)
     replica = replicas["r2"]
@@ -214,9 +216,34 @@ def test_who_syncs_waits_for_what_a_clone_has_queued_meanwhile(
         replicas.work_off("r2")
 
     steps = [cloned_and_worked_off] if at_once else [cloned, lambda: replicas.work_off("r2")]
+    steps.append(lambda: replicas.work_off("r2"))
     sync_replica(replica, mode, 5.0, Meanwhile(replicas.clock, steps))
     assert len(replicas.parts("r2")) == 2
     assert replicas.clock.passed_s == 0.0, "nothing was left to wait for"
+
+
+@pytest.mark.parametrize("mode", [SyncMode.DEFAULT, SyncMode.STRICT, SyncMode.LIGHTWEIGHT])
+def test_who_syncs_waits_for_what_a_clone_has_yet_to_copy(
+    tmp_path: Path, mode: SyncMode
+) -> None:
+    """As above; but the replica that is cloned has yet to copy the log itself, which begins there
+    once more: the queue is empty, and nothing is there.
+    """
+    with Replicas(tmp_path, ["r1", "r2", "r3"]) as replicas:
+        two_inserts(replicas)
+        r1, replica = replicas["r1"].paths, replicas["r3"]
+
+        def cloned() -> None:
+            session = replicas["r2"].session
+            session.multi([SetData(one.is_lost, b"1") for one in (r1, replica.paths)])
+            cloned = clone_if_lost(replica)
+            assert cloned is not None
+            assert cloned.source == "r2"
+            session.multi([SetData(r1.is_lost, b"0")])
+
+        steps = [cloned, lambda: replicas.work_off("r3")]
+        sync_replica(replica, mode, 5.0, Meanwhile(replicas.clock, steps))
+        assert len(replicas.parts("r3")) == 2
 
 
 def alter(table: Table, query: QuerySettings) -> None:
