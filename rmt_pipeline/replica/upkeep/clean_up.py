@@ -11,7 +11,7 @@ from itertools import compress
 from typing import TypeVar
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import DiskFull, MissingPart, UserError
+from rmt_pipeline.protocol.errors import Corruption, DiskFull, MissingPart, UserError
 from rmt_pipeline.protocol.nodes.formats import number_of
 from rmt_pipeline.protocol.nodes.records import InsertRecord
 from rmt_pipeline.protocol.parts.name import PartName
@@ -177,8 +177,9 @@ def plan_clean_up(replica: Replica, *, hysteresis: float = 1.0) -> CleanUpPlan:
 
 
 def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
-    """Remove what the plan says. It may be repeated, and may die anywhere. What the disk refuses is
-    told in `stopped_because`, and stops nothing else. Raises what ends the session.
+    """Remove what the plan says. It may be repeated, and may die anywhere. What the disk refuses,
+    or can't be read, is told in `stopped_because`, and stops nothing else. Raises what ends the
+    session.
     """
     # Old parts leave the disk last: if that fails, ZooKeeper, where other replicas wait for a
     # clean-up, is clean.
@@ -186,11 +187,13 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
     words = [stopped]
     # while there are still the ids that tell what was attached
     left = _tried(words, partial(remove_attached, replica))
-    block_ids, insert_ids = (0, 0) if left is None else forget_ids(replica, _ids(plan, left))
-    words += [one.why for one in left or ()]
+    block_ids, insert_ids, unreadable = 0, 0, plan.ids.unreadable
+    if left is not None:
+        block_ids, insert_ids, unreadable = forget_ids(replica, _ids(plan, left))
+    words += [*(one.why for one in left or ()), *unreadable]
     attempts = _remove_nodes(replica, map(replica.paths.attempts_of, plan.attempts))
-    mutations = len(clean_mutations(replica))
-    quorums = clean_quorums(replica)
+    mutations = len(_tried(words, partial(clean_mutations, replica)) or ())
+    quorums = _tried(words, partial(clean_quorums, replica)) or 0
     lost_parts = _tried(words, partial(replace_lost_parts, replica)) or ()
     removal = _tried(words, partial(_remove_parts, replica, plan))
     removed, pinned, kept = removal or ((), (), ())
@@ -225,9 +228,14 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
 
 
 def _tried(words: list[str], step: Callable[[], Found]) -> Found | None:
-    """What the step returns; None if the disk refused it: then the reason is added to `words`."""
+    """What the step returns; None if the disk refused it, or something can't be read: then the
+    reason is added to `words`.
+    """
     try:
         return step()
+    except Corruption as error:
+        words.append(f"something can't be read, and is left alone: {error}")
+        return None
     except (OSError, DiskFull) as error:
         words.append(
             f"the disk of the table failed, and the next clean-up tries again: {error}"

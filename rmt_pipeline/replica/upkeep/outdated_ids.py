@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol import limits, retention
+from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.inserts.ids import REPLACEMENT
 from rmt_pipeline.protocol.nodes.records import InsertRecord
 from rmt_pipeline.replica.replica import Replica
@@ -25,6 +26,9 @@ class OutdatedIds:
     inserts_version: int
     inserts_in_part: tuple[tuple[str, InsertRecord], ...]
     """Inserts that are in part stay, however old: the same insert, sent again, finds what is in."""
+    unreadable: tuple[str, ...] = ()
+    """What is wrong with records that can't be read. They may be of inserts in part, so they
+    stay."""
 
 
 def find_outdated(replica: Replica) -> OutdatedIds:
@@ -32,7 +36,7 @@ def find_outdated(replica: Replica) -> OutdatedIds:
     window = replica.deduplication_window
     seconds = replica.settings.replicated_deduplication_window_seconds
     blocks, blocks_version = _created(replica, replica.table.blocks)
-    whole, in_part, inserts_version = _inserts(replica)
+    whole, in_part, unreadable, inserts_version = _inserts(replica)
     return OutdatedIds(
         blocks=retention.outdated_ids(blocks, window=window, window_seconds=seconds),
         blocks_version=blocks_version,
@@ -41,6 +45,7 @@ def find_outdated(replica: Replica) -> OutdatedIds:
         ),
         inserts_version=inserts_version,
         inserts_in_part=in_part,
+        unreadable=unreadable,
     )
 
 
@@ -60,10 +65,10 @@ def _created(replica: Replica, parent: str) -> tuple[dict[str, int], int]:
 
 def _inserts(
     replica: Replica,
-) -> tuple[dict[str, int], tuple[tuple[str, InsertRecord], ...], int]:
+) -> tuple[dict[str, int], tuple[tuple[str, InsertRecord], ...], tuple[str, ...], int]:
     """Return when each record of a whole insert was last written (in ms), the records of inserts
-    that are in part, and the version that their parent had before they were read. Only a record
-    with batches below it can be of an insert in part.
+    that are in part, what is wrong with those that can't be read, and the version that their parent
+    had before they were read. Only a record with batches below it can be of an insert in part.
 
     An insert that was in part for a week ages from the moment when it became whole: the client that
     completed it may have got no answer, and repeats it.
@@ -73,25 +78,44 @@ def _inserts(
     stats = replica.keeper.exists_many([f"{parent}/{name}" for name in names])
     found = {name: stat for name, stat in zip(names, stats, strict=True) if stat is not None}
     large = [name for name, stat in found.items() if stat.children_count]
-    reads = replica.keeper.get_many([f"{parent}/{name}" for name in large])
-    records = {
-        name: InsertRecord.decode(read[0])
-        for name, read in zip(large, reads, strict=True)
-        if read is not None
+    records, unreadable = _records(replica, large)
+    in_part = {name: one for name, (one, _) in records.items() if not one.is_whole}
+    whole = {
+        name: stat.modified_ms
+        for name, stat in found.items()
+        if name not in in_part and name not in unreadable
     }
-    in_part = {name: record for name, record in records.items() if not record.is_whole}
-    whole = {name: stat.modified_ms for name, stat in found.items() if name not in in_part}
-    return whole, tuple(in_part.items()), listed.version
+    return whole, tuple(in_part.items()), tuple(unreadable.values()), listed.version
 
 
-def forget_ids(replica: Replica, ids: OutdatedIds) -> tuple[int, int]:
-    """Remove outdated ids and records; return how many ids of blocks went, and how many records of
-    inserts. Records are removed only if all the ids were: an id must not be there longer than its
-    record (`retention.outdated_records`).
+def _records(
+    replica: Replica, names: Sequence[str]
+) -> tuple[dict[str, tuple[InsertRecord, int]], dict[str, str]]:
+    """Return those of these records that are there, with the versions of their nodes; and what is
+    wrong with those that can't be read, such as one that a newer version of this product wrote.
+    """
+    paths = [replica.table.insert(name) for name in names]
+    records: dict[str, tuple[InsertRecord, int]] = {}
+    unreadable: dict[str, str] = {}
+    for name, path, read in zip(names, paths, replica.keeper.get_many(paths), strict=True):
+        try:
+            if read is not None:
+                records[name] = InsertRecord.decode(read[0]), read[1].version
+        except Corruption as error:
+            unreadable[name] = f"{path} can't be read, and stays: {error}"
+    return records, unreadable
+
+
+def forget_ids(replica: Replica, ids: OutdatedIds) -> tuple[int, int, tuple[str, ...]]:
+    """Remove outdated ids and records; return how many ids of blocks went, how many records of
+    inserts, and what is wrong with records that can't be read. Records are removed only if all the
+    ids were: an id must not be there longer than its record (`retention.outdated_records`).
     """
     block_ids = _remove_blocks(replica, ids)
-    all_went = block_ids == len(ids.blocks.remove)
-    return block_ids, _remove_inserts(replica, ids) if all_went else 0
+    if block_ids < len(ids.blocks.remove):
+        return block_ids, 0, ids.unreadable
+    insert_ids, unreadable = _remove_inserts(replica, ids)
+    return block_ids, insert_ids, (*ids.unreadable, *unreadable)
 
 
 def _remove_blocks(replica: Replica, ids: OutdatedIds) -> int:
@@ -100,24 +124,19 @@ def _remove_blocks(replica: Replica, ids: OutdatedIds) -> int:
     return _remove_ids(replica, replica.table.blocks, ids.blocks_version, todo)
 
 
-def _remove_inserts(replica: Replica, ids: OutdatedIds) -> int:
+def _remove_inserts(replica: Replica, ids: OutdatedIds) -> tuple[int, tuple[str, ...]]:
     """Remove outdated records of inserts. Each is read again first: an insert in part, which a
     retry may continue, keeps its record. A replacement is never continued.
     """
-    keeper, table = replica.keeper, replica.table
-    todo: list[list[Op]] = []
-    for insert_id, read in zip(
-        ids.inserts.remove,
-        keeper.get_many([table.insert(insert_id) for insert_id in ids.inserts.remove]),
-        strict=True,
-    ):
-        if read is None:
-            continue
-        record = InsertRecord.decode(read[0])
-        if record.is_whole or insert_id.startswith(REPLACEMENT):
-            version = read[1].version
-            todo.append(transactions.remove_insert(table, insert_id, record.batches, version))
-    return _remove_ids(replica, table.inserts, ids.inserts_version, todo)
+    table = replica.table
+    records, unreadable = _records(replica, ids.inserts.remove)
+    todo = [
+        transactions.remove_insert(table, insert_id, record.batches, version)
+        for insert_id, (record, version) in records.items()
+        if record.is_whole or insert_id.startswith(REPLACEMENT)
+    ]
+    removed = _remove_ids(replica, table.inserts, ids.inserts_version, todo)
+    return removed, tuple(unreadable.values())
 
 
 def _remove_ids(

@@ -21,6 +21,7 @@ from rmt_pipeline.replica.upkeep.clean_up import (
     plan_clean_up,
 )
 from rmt_pipeline.store import layout
+from rmt_pipeline.store.marks import CommitNote
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.local_replicas import Replicas
 
@@ -181,6 +182,39 @@ def test_many_ids_go_in_several_steps(replicas, monkeypatch):
     assert (cleaned.block_ids, cleaned.insert_ids) == (8, 8)
     keeper, table = replicas["r1"].keeper, replicas["r1"].table
     assert (len(keeper.children(table.blocks)), len(keeper.children(table.inserts))) == (2, 2)
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_a_record_that_can_not_be_read_stays_and_stops_nothing_else(replicas, is_large):
+    """It may be of an insert in part, by a newer version. What is old on the disk goes."""
+    replicas.set(replicated_deduplication_window="1")
+    replica = replicas["r1"]
+    keeper, table = replica.keeper, replica.table
+    path = table.insert(keeper.children(table.inserts)[0])
+    keeper.multi([SetData(path, b"insert format version: 999\n")])
+    if is_large:
+        keeper.multi([Create(f"{path}/0000000000")])
+    replicas.clock.passed_s += 10_000
+    replicas.insert("r1", 7)
+    cleaned = carry_out(replica, plan_clean_up(replica))
+    assert {str(part) for part in cleaned.parts} == set(SOURCES)
+    assert cleaned.insert_ids == 1
+    assert cleaned.stopped_because.startswith(f"{path} can't be read, and stays: ")
+    assert keeper.exists(path) is not None
+    assert len(keeper.children(table.inserts)) == 2
+
+
+def test_notes_of_an_insert_whose_record_can_not_be_read_stay(replicas):
+    """They stop nothing else."""
+    replica = replicas["r1"]
+    [insert_id, *_] = replica.keeper.children(replica.table.inserts)
+    path = replica.table.insert(insert_id)
+    text, _ = replica.keeper.get(path)
+    replica.store.marks.note_commit(insert_id, CommitNote(0, text))
+    replica.keeper.multi([SetData(path, b"insert format version: 999\n")])
+    cleaned = carry_out(replica, plan_clean_up(replica))
+    assert "something can't be read, and is left alone" in cleaned.stopped_because
+    assert insert_id in replica.store.marks.commit_notes()
 
 
 def test_a_directory_that_somebody_publishes_meanwhile_stays(replicas):
