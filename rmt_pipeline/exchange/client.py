@@ -128,7 +128,7 @@ class PartClient:
         try:
             answer.begin()
             _receive_small(_Reader(self, answer), parts, store, staged)
-        except (RmtError, HTTPError):
+        except (RmtError, HTTPError, OSError):
             answer.close()
         except BaseException:
             answer.close()
@@ -221,6 +221,8 @@ class HttpPeers:
                 )
         except RmtError as error:
             return error
+        except OSError as error:  # of this part alone: the disk refuses its files
+            return Unavailable(f"{request.part} could not be kept here: {error!r}")
 
     def _slot(self, request: FetchRequest) -> AbstractContextManager[None]:
         return self._slots.taken(self._client.is_cancelled, recovers=request.recovers)

@@ -1,5 +1,6 @@
 """Small parts come together; whatever is not plain about one of them is asked for alone."""
 
+import errno
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from rmt_pipeline.exchange.client import HttpPeers
 from rmt_pipeline.exchange.peers import FetchRequest
 from rmt_pipeline.protocol.errors import NoReplicaHasPart, RmtError, Unavailable
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.store.staging import StagedPart, Staging
 from rmt_pipeline.system import SystemClock
 from tests.support.exchange import (
     ENDPOINT,
@@ -86,6 +87,28 @@ def test_what_is_large_missing_or_broken_is_asked_for_alone_and_costs_the_others
     for part in (named(0), named(1), named(9)):
         target.publish(found[part], part)
         target.verify(part)
+
+
+def test_what_the_disk_refuses_of_one_costs_the_others_nothing(
+    source, target, client, monkeypatch
+):
+    parts = [named(block) for block in range(3)]
+    for part in parts:
+        put(source, part, SMALL)
+    begin = target.begin
+
+    def refusing(kind: str, hint: str) -> Staging:
+        if hint == str(parts[1]):
+            raise OSError(errno.EIO, "Input/output error")
+        return begin(kind, hint)
+
+    monkeypatch.setattr(target, "begin", refusing)
+    with Sender(source) as sender:
+        found = fetched(client, target, sender.port, *parts)
+    refused = found.pop(parts[1])
+    assert isinstance(refused, Unavailable)
+    assert "Input/output error" in str(refused)
+    assert all(isinstance(one, StagedPart) for one in found.values())
 
 
 def test_what_is_sent_together_is_bounded(source, target, client):
