@@ -131,7 +131,8 @@ def attach(
             already += result.duplicates
             del taken[: len(some)]
             for one in some:
-                store.detached_parts.remove(one.name)
+                with suppress(OSError):  # they are in the table: the next clean-up removes it
+                    store.detached_parts.remove(one.name)
     except BaseException as error:
         for one in taken:
             store.detached_parts.rename(one.name, "")

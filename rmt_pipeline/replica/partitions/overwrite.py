@@ -66,6 +66,7 @@ from rmt_pipeline.replica.partitions.swap import (
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.hashes.rows import hash_table
 from rmt_pipeline.store.manifest import Manifest
+from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.mutation import DeleteRows, commands_text
@@ -151,7 +152,7 @@ def overwrite(
     here, and other replicas are late.
     """
     replica = living()
-    work = _Overwriting(living, asked, query, replica.definition, new_waker())
+    work = _Overwriting(living, asked, query, replica.definition, replica.store, new_waker())
     if work.is_known(replica):
         return ReplaceResult(is_duplicate=True)
     slowed = throttle_insert(replica, query)
@@ -199,6 +200,8 @@ class _Overwriting:
     asked: Overwrite
     query: QuerySettings
     definition: TableDefinition
+    store: PartStore
+    """Of this table; also once there is no living replica to ask for it."""
     waker: Waker
     rows: dict[str, list[StagedPart]] = field(default_factory=dict)
     """The new rows, staged, by partition."""
@@ -248,9 +251,8 @@ class _Overwriting:
         """Throw away what was staged and is not in the table. What is in the table does not have
         its staged name any more.
         """
-        store = self.living().store
         for part in [*self.plan.made, *(one for parts in self.rows.values() for one in parts)]:
-            store.discard(part)
+            self.store.discard(part)
 
     # --- the rows that come
 
@@ -332,7 +334,7 @@ class _Overwriting:
             else:
                 return self._result(swapped), swapped
             for part in self.plan.made:
-                self.living().store.discard(part)
+                self.store.discard(part)
             self.plan = _Plan()
             clock.sleep_s(PAUSE_S)
         raise others_first(self.living())

@@ -152,6 +152,20 @@ def test_what_is_being_attached_is_not_taken_for_what_died(replicas):
     assert list(detached.died()) == [mine]
 
 
+def test_a_disk_that_can_not_remove_what_was_attached_leaves_that_to_the_clean_up(
+    replicas, monkeypatch
+):
+    """The parts are in the table: who attached them is told so."""
+    with monkeypatch.context() as broken:
+        error = OSError(errno.EIO, "Input/output error")
+        broken.setattr(DetachedParts, "remove", Mock(side_effect=error))
+        assert len(replicas.table("r1").attach("1", settings=NOW).parts) == 2
+    assert replicas.stores["r1"].detached() == ["attaching_1_0_0_0", "attaching_1_1_1_0"]
+    carry_out(replicas["r1"], plan_clean_up(replicas["r1"]))
+    assert replicas.stores["r1"].detached() == []
+    assert rows(replicas) == ALL
+
+
 def test_rows_that_were_dropped_since_do_not_come_back_with_what_died(replicas, monkeypatch):
     """1. ATTACH commits, and dies. 2. A clean-up. 3. DROP, and the ids of the blocks are gone.
     4. The next ATTACH took up what was left, and the rows were there again.

@@ -14,6 +14,7 @@ from rmt_pipeline.protocol.errors import (
     Unavailable,
     UserError,
     ViolatedConstraint,
+    ZooKeeperUnreachable,
 )
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
@@ -28,6 +29,7 @@ from rmt_pipeline.replica.partitions.from_table import EmptySource
 from rmt_pipeline.replica.partitions.overwrite import RowsOutside
 from rmt_pipeline.replica.partitions.swap import PartitionChanged
 from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Check, Create
 from tests.support.local_replicas import Replicas, definition_of
@@ -711,3 +713,23 @@ def test_of_rows_that_cancel_each_other_nothing_is_left_on_the_disk(tmp_path):
         for name in ("r1", "r2"):
             assert replicas.table(name).dataset().to_table().num_rows == 0
             assert replicas.stores[name].staged() == []
+
+
+def test_what_was_staged_goes_also_while_zookeeper_is_silent(replicas, monkeypatch):
+    """The error is the one that ended it."""
+    replica, is_silent = replicas["r1"], [False]
+
+    def living():
+        if is_silent[0]:
+            raise ZooKeeperUnreachable("no ZooKeeper answers")
+        return replica
+
+    def silent(*_):
+        is_silent[0] = True
+        raise Unavailable("the connection broke")
+
+    monkeypatch.setattr(overwrite, "swap", silent)
+    asked = overwrite.Overwrite(dicts([(1, 7)]), partitions=("1",))
+    with pytest.raises(Unavailable, match="the connection broke"):
+        overwrite.overwrite(living, asked, NOW, EventWaker)
+    assert replica.store.staged() == []
