@@ -120,12 +120,14 @@ def what_to_renumber(replica: Replica, moved: Moved) -> list[list[Op]]:
     return [there.as_read, *found] if found else []
 
 
-def forget_lost(replica: Replica, lost: Collection[PartName]) -> None:
+def forget_lost(
+    replica: Replica, lost: Collection[PartName], guards: Sequence[Op] = ()
+) -> None:
     """Remove the ids, and note in the records what is missing, of rows that were lost without being
     dropped: a client that sends them again must not be told that they exist. May be repeated, like
-    `forget`.
+    `forget`. Each multi asserts the `guards`; Refused is raised if they do not hold any more.
     """
-    _all_of_it(replica, lambda: what_to_forget(replica, lost, are_lost=True))
+    _all_of_it(replica, lambda: what_to_forget(replica, lost, are_lost=True), guards)
 
 
 def forget_copy(replica: Replica, part: PartName, content: int, rows: int) -> None:
@@ -156,9 +158,11 @@ def renumber(replica: Replica, moved: Moved) -> None:
     _all_of_it(replica, lambda: what_to_renumber(replica, moved))
 
 
-def _all_of_it(replica: Replica, look: Callable[[], list[list[Op]]]) -> None:
+def _all_of_it(
+    replica: Replica, look: Callable[[], list[list[Op]]], guards: Sequence[Op] = ()
+) -> None:
     """Carry out what `look` returns; while something of it is refused, look again. Raises Conflict
-    if that has happened FORGET_ROUNDS_MAX times.
+    if that has happened FORGET_ROUNDS_MAX times, and Refused if one of the `guards` is.
 
     Many operations go together: thousands of ids in as few multis as upkeep may write. If an insert
     relied on one of the ids meanwhile, the whole multi is refused; so after a refusal each list
@@ -171,11 +175,11 @@ def _all_of_it(replica: Replica, look: Callable[[], list[list[Op]]]) -> None:
             return
         as_read, *todo = found
         todo = todo if refused else _together(todo)
-        todo = [[*_after(as_read, number), *ops] for number, ops in enumerate(todo)]
+        todo = [[*guards, *_after(as_read, number), *ops] for number, ops in enumerate(todo)]
         refused = False
         for start in range(0, len(todo), limits.MULTI_OPS_MAX):
             for result in replica.keeper.multi_many(todo[start : start + limits.MULTI_OPS_MAX]):
-                if isinstance(result, Refused):
+                if isinstance(result, Refused) and result.index >= len(guards):
                     refused = True  # something changed meanwhile: look again
                 elif isinstance(result, Exception):
                     raise result

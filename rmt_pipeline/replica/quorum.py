@@ -14,7 +14,7 @@
    part aside before it works, and until then the part is not merged (`awaiting_quorum`).
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,6 +27,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.answered import answered
 from rmt_pipeline.replica.forget import what_to_forget
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper.batches import batches
 from rmt_pipeline.zookeeper.keeper import (
     Check,
     Create,
@@ -75,16 +76,16 @@ class Quorums:
     ) -> list[Op]:
         """The operations that change each entry as `change` does, which returns None to remove it.
         A node whose quorum is reached is deleted. With `enough`, that many replicas suffice,
-        whatever was asked for.
+        whatever was asked for. Those that belong together come first (`_cut`).
         """
-        ops: list[Op] = []
+        ops = self._changed_status(change, enough)
         for part, (entry, version) in self.beside.items():
             after, path = change(entry), self.table.quorum_of(part)
             if after is None or _is_reached(after, enough):
                 ops.append(Delete(path, version))
             elif after != entry:
                 ops.append(SetData(path, after.encode(), version))
-        return [*ops, *self._changed_status(change, enough)]
+        return ops
 
     def without(self, dropped: PartName) -> list[Op]:
         """The operations after which no dropped part waits and no sequential reader wants one. If
@@ -315,9 +316,18 @@ def forget_dropped_quorums(replica: Replica, dropped: PartName) -> None:
         if not ops:
             return
         with suppress(Refused):
-            replica.keeper.multi(ops)
+            for some in _cut(ops):
+                replica.keeper.multi(some)
             return
     raise Conflict(f"{replica}: the parts that wait for a quorum keep changing; trying again")
+
+
+def _cut(ops: Sequence[Op]) -> Iterator[Sequence[Op]]:
+    """Cut what `Quorums.changed` or `without` returned into multis: thousands of parts may wait
+    beside each other. The operations on the nodes of an insert that waits alone come first, and
+    stay together.
+    """
+    return batches(ops, bytes_max=limits.MULTI_BYTES_MAX - limits.OP_BYTES_OVERHEAD)
 
 
 def clean_quorums(replica: Replica) -> int:
@@ -332,7 +342,7 @@ def clean_quorums(replica: Replica) -> int:
     """
     keeper = replica.keeper
     quorums = read_quorums(replica)
-    ops: list[Op] = []
+    todo: list[list[Op]] = []
     if quorums.entries():
         table = replica.table
         names, stat = keeper.children_stat(table.replicas)
@@ -344,13 +354,14 @@ def clean_quorums(replica: Replica) -> int:
             ),
             enough=len(there),
         )
-        gone = [op for op in counted if isinstance(op, Delete)]
-        ops = [Check(table.replicas, stat.version), *counted] if gone else []
+        is_still = Check(table.replicas, stat.version)
+        if any(isinstance(op, Delete) for op in counted):
+            todo = [[is_still, *some] for some in _cut(counted)]
     removed = 0
-    if ops:
+    for ops in todo:
         with suppress(Refused):
             keeper.multi(ops)
-            removed = sum(isinstance(op, Delete) for op in ops)
+            removed += sum(isinstance(op, Delete) for op in ops)
     for part in _failed_long_ago(replica):
         with suppress(Refused):
             keeper.multi([Delete(replica.table.quorum_failed(part))])

@@ -60,6 +60,7 @@ _CLEAN_UP_FAILED = (
     '            log.exception("clean-up failed; trying again", table=table.full_name)\n'
 )
 KEPT = "tests/unit/replica/work/test_kept_results.py"
+MANY = "tests/unit/replica/test_many_nodes.py"
 STOPPED = "tests/unit/replica/test_stopped.py"
 QUEUE = "tests/unit/protocol/queue"
 TRIES = "tests/unit/replica/work/test_merge_failures.py"
@@ -2287,6 +2288,50 @@ MUTANTS: tuple[LineMutant, ...] = (
         'SetData(replica.paths.is_lost, b"0", is_lost_version)',
         "Check(replica.paths.is_lost, is_lost_version)",
         "tests/unit/replica/test_lost_parts.py",
+    ),
+    LineMutant(
+        "lost: the inserts of a part that is there after all are forgotten",
+        f"{REPLICA}/upkeep/lost.py",
+        "    forget_lost(replica, [part], seen.guards)\n",
+        "    forget_lost(replica, [part], ())\n",
+        f"{MANY}::test_nothing_is_forgotten_once_the_part_may_not_be_lost",
+    ),
+    LineMutant(
+        "lost: who dies has not told which inserts it has forgotten",
+        f"{REPLICA}/upkeep/lost.py",
+        "    replica.keeper.multi([*seen.guards, *_noted(replica, part, parts=0)])\n",
+        "    replica.keeper.multi([*seen.guards])\n",
+        f"{MANY}::test_who_dies_once_they_are_forgotten_has_told_which_they_are",
+    ),
+    LineMutant(
+        "quorum: thousands that wait for who is gone wait for ever",
+        f"{REPLICA}/quorum.py",
+        "            todo = [[is_still, *some] for some in _cut(counted)]\n",
+        "            todo = [[is_still, *counted]]\n",
+        f"{MANY}::test_of_many_that_wait_for_a_replica_that_is_dropped_none_waits_on",
+    ),
+    LineMutant(
+        "swap: more numbers are asked for than a packet takes",
+        f"{REPLICA}/partitions/swap.py",
+        '    if _is_too_large(transactions.lock_partitions(replica.table, partitions, "")):\n',
+        "    if _is_too_large(()):\n",
+        f"{MANY}::test_a_replacement_of_too_many_partitions_is_refused",
+    ),
+    LineMutant(
+        "insert: of a commit without answer the other numbers are kept",
+        f"{REPLICA}/insert/insert.py",
+        "                    give_back(sent.keeper, [Stray(lock) for lock in sent.locks])\n",
+        "                    give_back(sent.keeper, [])\n",
+        "tests/unit/replica/insert/test_left_locks.py"
+        "::test_of_a_commit_without_answer_of_which_a_drop_took_a_number_the_others_are_given_back",
+    ),
+    LineMutant(
+        "wait: what a clone has yet to copy is not waited for",
+        f"{REPLICA}/wait.py",
+        'is_lost[0] != b"1" and number_of(pointer[0]) >= end',
+        'is_lost[0] != b"1" and end >= 0',
+        "tests/unit/replica/test_wait.py"
+        "::test_who_syncs_waits_for_what_a_clone_has_yet_to_copy",
     ),
     LineMutant(
         "aside: what its process has not computed is left out",

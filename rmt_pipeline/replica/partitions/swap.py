@@ -346,6 +346,9 @@ def _take_numbers(side: _Side) -> None:
         for change in side.changes
         for _ in range(change.has_delimiter + len(change.incoming))
     ]
+    if _is_too_large(transactions.lock_partitions(replica.table, partitions, "")):
+        come = sum(len(change.incoming) for change in side.changes)
+        raise _too_many(replica, f"{come} parts that come in {len(side.changes)} partitions")
     if not side.is_left:
         ensure_partitions(replica, set(partitions))
     created = _take_locks(side, partitions)
@@ -757,7 +760,9 @@ def _is_too_large(ops: Sequence[Op]) -> bool:
 def _make_smaller(sides: Sequence[_Side], looked: Sequence[_Looked], times: int) -> None:
     """Make the next multi smaller. Raises PartsDoNotFit; Conflict if `times` is too often."""
     if not _forget_covered(sides, looked):
-        raise _too_many(sides, looked)
+        come = sum(len(side.pairs) for side in sides)
+        go = sum(len(parts) for found in looked for parts in found.parts.values())
+        raise _too_many(sides[0].replica, f"{come} parts that come and {go} that go")
     if times >= limits.LOOK_ROUNDS_MAX:
         raise Conflict(
             f"{sides[0].replica}: parts of the partition are merged all the time, and do not fit "
@@ -785,11 +790,9 @@ def _forget_covered(sides: Sequence[_Side], looked: Sequence[_Looked]) -> bool:
     return any_was
 
 
-def _too_many(sides: Sequence[_Side], looked: Sequence[_Looked]) -> PartsDoNotFit:
-    come = sum(len(side.pairs) for side in sides)
-    go = sum(len(parts) for found in looked for parts in found.parts.values())
+def _too_many(replica: Replica, parts: str) -> PartsDoNotFit:
     return PartsDoNotFit(
-        f"{sides[0].replica}: {come} parts that come and {go} that go do not fit into one commit "
-        "of ZooKeeper, and it happens at once or not at all. OPTIMIZE TABLE … PARTITION … FINAL "
-        "makes fewer of them; or replace fewer partitions at a time. Nothing was changed"
+        f"{replica}: {parts} do not fit into one commit of ZooKeeper, and it happens at once or "
+        "not at all. OPTIMIZE TABLE … PARTITION … FINAL makes fewer of them; or replace fewer "
+        "partitions at a time. Nothing was changed"
     )

@@ -25,6 +25,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.alter.history import stored_columns
 from rmt_pipeline.protocol.errors import (
     Conflict,
@@ -40,7 +41,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.queue.facts import Facts, Run
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.claims import Holder
-from rmt_pipeline.replica.forget import what_to_forget
+from rmt_pipeline.replica.forget import forget_lost, what_to_forget
 from rmt_pipeline.replica.insert.report import insert_reports
 from rmt_pipeline.replica.missing import lost_of, yet_to_look
 from rmt_pipeline.replica.publish import EntryGone, publish
@@ -50,6 +51,7 @@ from rmt_pipeline.replica.upkeep.commit_notes import settle_notes
 from rmt_pipeline.store.manifest import Manifest, PartColumn
 from rmt_pipeline.store.part_log import PartEvent
 from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.zookeeper.batches import op_bytes
 from rmt_pipeline.zookeeper.keeper import Check, Create, Op, Refused, SetData, absent
 from rmt_pipeline.zookeeper.snapshot import (
     awaiting_quorum,
@@ -145,13 +147,11 @@ def _replace(replica: Replica, part: PartName) -> bool:
         return False
     try:
         settle_notes(replica, part)
-        publish(
-            replica,
-            nodes[0],
-            part,
-            _staged_empty(replica, part),
-            more=_ops(replica, part, seen),
-        )
+        more = _ops(replica, part, seen)
+        if sum(map(op_bytes, more)) > limits.MULTI_BYTES_MAX:
+            _forget_before(replica, part, seen)
+            more = _ops(replica, part, seen)
+        publish(replica, nodes[0], part, _staged_empty(replica, part), more=more)
     except EntryGone:
         holder.give_back([nodes[0]])
         return False
@@ -246,6 +246,24 @@ def _ask_for(
 
 def _ops(replica: Replica, part: PartName, seen: _Seen) -> Sequence[Op]:
     """Return the operations that assert what was found, and those that note the loss."""
+    forgotten = what_to_forget(replica, [part], are_lost=True)
+    noted = _noted(replica, part, parts=1)
+    return [*seen.guards, *noted, *(op for some in forgotten for op in some)]
+
+
+def _forget_before(replica: Replica, part: PartName, seen: _Seen) -> None:
+    """Forget the inserts of which the part had rows: they are thousands, and do not fit into the
+    multi that replaces it. Each multi asserts that the part is lost. Which inserts they are is
+    noted first: if we die in between, the next clean-up goes on, and does not find all of them.
+    """
+    replica.keeper.multi([*seen.guards, *_noted(replica, part, parts=0)])
+    forget_lost(replica, [part], seen.guards)
+
+
+def _noted(replica: Replica, part: PartName, *, parts: int) -> Sequence[Op]:
+    """Return the operations that note which inserts had rows in the part, and count so many more
+    lost parts.
+    """
     keeper, table = replica.keeper, replica.table
     count, stat = keeper.get(table.lost_part_count)
     # there is one if the empty part was lost as well
@@ -260,13 +278,11 @@ def _ops(replica: Replica, part: PartName, seen: _Seen) -> Sequence[Op]:
     if before is not None:
         noted = SetData(table.lost_part(part), note.encode(), before[1].version)
     parent = [] if keeper.exists(table.lost_parts) is not None else [Create(table.lost_parts)]
-    forgotten = what_to_forget(replica, [part], are_lost=True)
+    total = number_of(count) + parts
     return [
-        *seen.guards,
-        SetData(table.lost_part_count, str(number_of(count) + 1).encode(), stat.version),
+        SetData(table.lost_part_count, str(total).encode(), stat.version),
         *parent,
         noted,
-        *(op for some in forgotten for op in some),
     ]
 
 
