@@ -9,8 +9,8 @@ A table is in `metadata` from the multi that puts its CREATE into the log to the
 So a replica that has missed statements needs none of them: it makes its tables as the records say.
 """
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from rmt_pipeline.cluster.queue import make_node
@@ -40,6 +40,7 @@ from rmt_pipeline.zookeeper.paths import (
     database_table,
     sequence_number,
 )
+from rmt_pipeline.zookeeper.strays import seen_to
 
 _MARK = b"Replicated database "
 
@@ -102,16 +103,23 @@ class DatabaseLost(UserError):
 
 
 def why_not_registered(
-    keeper: Keeper, database: DatabasePaths, name: str, replica: str
+    keeper: Keeper, database: DatabasePaths, name: str, replica: str, server: str
 ) -> UserError | None:
-    """Why the database `name` has no replica `replica` (`shard|replica`) in ZooKeeper; None if it
-    has. Its tables hold rows: who is told to drop them has to know that nobody lost them.
+    """Why the database `name` has no replica `replica` (`shard|replica`) of this `server` in
+    ZooKeeper; None if it has. Its tables hold rows: who is told to drop them has to know that
+    nobody lost them.
     """
     paths = (database.replica(replica), database.root, database.restored)
     mine, root, restored = keeper.get_many(paths)
-    if mine is not None:
-        return None
     dropped = f"DROP DATABASE {name} here too, and create it again to come back"
+    if mine is not None:
+        if mine[0] == server.encode():
+            return None
+        return UserError(
+            f"replica {replica!r} of {database.root} was dropped, and is server "
+            f"{mine[0].decode(errors='replace')}'s now: {dropped}, under another shard or replica "
+            "name"
+        )
     if root is not None and root[0].startswith(_MARK) and restored is None:
         return UserError(f"replica {replica!r} of {database.root} was dropped: {dropped}")
     return DatabaseLost(
@@ -124,32 +132,51 @@ def why_not_registered(
 def drop_database_replica(keeper: Keeper, database: DatabasePaths, replica: str) -> bool:
     """Remove one replica. True when it was the last one, and the database was removed with it.
     Raises ReplicaIsActive, and UserError when there is no such replica.
+
+    It goes in one multi, which is refused if its server has started since: then `active` is below
+    it. The versions tell it from one that was made in its place.
     """
-    active = database.queue.server_active(replica)
     [names] = keeper.children_many([database.replicas])
     if replica not in (names or ()):  # '' would remove all of them
         known = ", ".join(names or ()) or "none"
         raise UserError(f"{database.root} has no replica {replica!r}; it has: {known}")
-    if keeper.exists(active) is not None:
-        raise ReplicaIsActive(
-            f"replica {replica!r} of {database.root} is active: its server runs. DROP DATABASE "
-            "there, or stop the server first"
-        )
-    return remove_replica(keeper, database, replica)
-
-
-def remove_replica(keeper: Keeper, database: DatabasePaths, replica: str) -> bool:
-    """Remove this server's own replica, as `drop_database_replica` does for another one. Does
-    nothing when it is gone already.
-    """
-    delete_tree(keeper, database.replica(replica))
+    nodes = [database.log_ptr(replica), database.replica(replica)]
+    reads = zip(nodes, keeper.get_many(nodes), strict=True)
     try:
-        # No replica can register once their parent is gone, nor while there is a lock.
-        keeper.multi([Delete(database.replicas), Create(database.dropping, ephemeral=True)])
-    except Refused:
-        return _finish_removal(keeper, database)
-    _remove_all(keeper, database)
-    return True
+        keeper.multi(
+            [Delete(path, read[1].version) for path, read in reads if read is not None]
+        )
+    except Refused as refused:
+        if refused.kind is RefusalKind.NOT_EMPTY:
+            raise ReplicaIsActive(
+                f"replica {replica!r} of {database.root} is active: its server runs. DROP DATABASE "
+                "there, or stop the server first"
+            ) from refused
+        raise Conflict(
+            f"replica {replica!r} of {database.root} is being removed, or made again, by another "
+            "process; look what is there, and try again"
+        ) from refused
+    return _remove_if_last(keeper, database)
+
+
+def remove_replica(keeper: Keeper, database: DatabasePaths, replica: str, server: str) -> bool:
+    """Remove the replica of this `server`, as `drop_database_replica` does for another one. Does
+    nothing when it is gone already, or is another server's by now.
+    """
+    [read] = keeper.get_many([database.replica(replica)])
+    if read is not None and read[0] == server.encode():
+        delete_tree(keeper, database.replica(replica))
+    return _remove_if_last(keeper, database)
+
+
+def _remove_if_last(keeper: Keeper, database: DatabasePaths) -> bool:
+    """Remove the database if it has no replica any more. No replica can register once their parent
+    is gone, nor while there is the lock.
+    """
+    with _locked(keeper, database, [Delete(database.replicas)]) as is_locked:
+        if is_locked:
+            _remove_all(keeper, database)
+    return is_locked or _finish_removal(keeper, database)
 
 
 def _finish_removal(keeper: Keeper, database: DatabasePaths) -> bool:
@@ -163,15 +190,36 @@ def _finish_removal(keeper: Keeper, database: DatabasePaths) -> bool:
     data, _ = keeper.get(database.root)
     if not data.startswith(_MARK):
         return False
-    try:
-        keeper.multi([Create(database.dropping, ephemeral=True)])
-    except Refused as refused:
-        raise Conflict(
-            f"{database.root} is being removed by another process, or by one that died: then its "
-            "ZooKeeper session ends soon. Try again in a moment"
-        ) from refused
-    _remove_all(keeper, database)
+    with _locked(keeper, database) as is_locked:
+        if not is_locked:
+            raise Conflict(
+                f"{database.root} is being removed by another process, or by one that died: then "
+                "its ZooKeeper session ends soon. Try again in a moment"
+            )
+        _remove_all(keeper, database)
     return True
+
+
+@contextmanager
+def _locked(
+    keeper: Keeper, database: DatabasePaths, first: Sequence[Op] = ()
+) -> Iterator[bool]:
+    """Take the lock of the removal in one multi with what comes `first`; yields False if that is
+    refused. If the removal fails, the session deletes the lock later, so that another process can
+    go on while this session lives.
+    """
+    lock = keeper.strays.marked(database.dropping, keeper.session_id)
+    try:
+        with seen_to(keeper, [lock]):
+            keeper.multi([*first, Create(lock.path, lock.mark.encode(), ephemeral=True)])
+    except Refused:
+        yield False
+        return
+    try:
+        yield True
+    except BaseException:
+        keeper.strays.leave([lock])
+        raise
 
 
 def _remove_all(keeper: Keeper, database: DatabasePaths) -> None:

@@ -204,7 +204,9 @@ class DatabaseLoop(TaskLoop):
 
     def _begin(self, keeper: LivingKeeper) -> TaskWorker:
         """A worker for the new session. Raises UserError when this replica is not in ZooKeeper."""
-        problem = why_not_registered(keeper, self._paths, self._database, self._replica)
+        problem = why_not_registered(
+            keeper, self._paths, self._database, self._replica, self._name
+        )
         if problem is not None:
             raise problem
         worker = TaskWorker(

@@ -18,6 +18,7 @@ WAIT = "rmt_pipeline/replica/wait.py"
 SAID = "rmt_pipeline/sql/run/databases.py"
 LOST = "tests/unit/cluster/test_lost_database.py"
 DIES = "tests/crash/test_restore_database.py"
+NODES = "tests/unit/cluster/test_database_nodes.py"
 
 DATABASE_MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
@@ -288,5 +289,33 @@ DATABASE_MUTANTS: tuple[LineMutant, ...] = (
         "            update_record(keeper, paths, known[origin], record)\n",
         "            pass\n",
         f"{LOST}::test_an_alter_that_a_server_had_missed_when_all_was_lost_is_made_there_too",
+    ),
+    LineMutant(
+        "database: a replica whose server has started since is dropped",
+        DATABASE,
+        "        if refused.kind is RefusalKind.NOT_EMPTY:\n",
+        "        if refused.kind is RefusalKind.NOT_EMPTY and not delete_tree(keeper, nodes[1]):\n",
+        f"{NODES}::test_a_replica_whose_server_starts_meanwhile_is_not_dropped",
+    ),
+    LineMutant(
+        "database: a replica that was made anew since is dropped",
+        DATABASE,
+        "[Delete(path, read[1].version) for path, read in reads if read is not None]",
+        "[Delete(path) for path, read in reads if read is not None]",
+        f"{NODES}::test_a_replica_that_was_made_anew_meanwhile_is_not_dropped",
+    ),
+    LineMutant(
+        "database: a server removes the replica of another one",
+        DATABASE,
+        "    if read is not None and read[0] == server.encode():\n",
+        "    if read is not None:\n",
+        f"{NODES}::test_a_server_does_not_remove_the_replica_of_another_one_in_its_place",
+    ),
+    LineMutant(
+        "database: who could not finish a removal keeps its lock",
+        DATABASE,
+        "        keeper.strays.leave([lock])\n",
+        "        pass\n",
+        f"{NODES}::test_who_could_not_finish_a_removal_leaves_no_lock",
     ),
 )

@@ -192,7 +192,7 @@ def drop_replicated(
         tables = [*server.catalog.tables(name), *server.catalog.dropping(name)]
         for table in tables:
             server.drop_table(name, table)
-        remove_replica(keeper, paths, database.name)
+        remove_replica(keeper, paths, database.name, server.server.name)
         if not server.catalog.tables(name):
             break
     else:
@@ -239,7 +239,7 @@ def restore_lost(server: ServerContext, name: str, database: ReplicatedDatabase)
     them. Raises NothingToRestore; UserError when the replica was dropped, and not lost.
     """
     keeper, paths = server.keeper(), DatabasePaths(database.path)
-    problem = why_not_registered(keeper, paths, name, database.name)
+    problem = why_not_registered(keeper, paths, name, database.name, server.server.name)
     if problem is None:
         raise NothingToRestore(
             f"{paths.root} has the replica {database.name!r}: there is nothing to restore"
@@ -393,7 +393,9 @@ def ask_replicas(
     for table in _tables_named(statement):
         server.catalog.has(database, table.name)  # raises if the name is not allowed
     paths, request_id = DatabasePaths(found.path), server.ids.new_id()
-    problem = why_not_registered(server.keeper(), paths, database, found.name)
+    problem = why_not_registered(
+        server.keeper(), paths, database, found.name, server.server.name
+    )
     if problem is not None:  # else the log would be made again, without a database
         raise problem
     settings = session.settings
