@@ -2311,6 +2311,13 @@ MUTANTS: tuple[LineMutant, ...] = (
         f"{MANY}::test_of_many_that_wait_for_a_replica_that_is_dropped_none_waits_on",
     ),
     LineMutant(
+        "claims: replacements of many parts do not fit into a packet",
+        f"{REPLICA}/work/execute.py",
+        "    return next(cut(tasks, weigh, limits.MULTI_BYTES_MAX), ())\n",
+        "    return next(cut(tasks, weigh, 10 * limits.MULTI_BYTES_MAX), ())\n",
+        f"{MANY}::test_replacements_of_many_parts_are_claimed_some_at_a_time",
+    ),
+    LineMutant(
         "swap: more numbers are asked for than a packet takes",
         f"{REPLICA}/partitions/swap.py",
         '    if _is_too_large(transactions.lock_partitions(replica.table, partitions, "")):\n',

@@ -65,6 +65,7 @@ from rmt_pipeline.replica.work.pools import (
 )
 from rmt_pipeline.replica.work.replace import ReplaceHere, sweep_of
 from rmt_pipeline.replica.work.step import PartDone, Step
+from rmt_pipeline.zookeeper.batches import cut
 from rmt_pipeline.zookeeper.keeper import Op, Stat, Watch
 from rmt_pipeline.zookeeper.known import Queued
 from rmt_pipeline.zookeeper.snapshot import (
@@ -197,7 +198,7 @@ class Executor:
         finish_entries(replica, {node: view.entries[node] for node in done})
         altered, ready, awaiting = self._ready(plan, elsewhere)
         failed: list[PartDone] = []
-        tasks = list(self._tasks(view, ready, failed, snapshot.beside))
+        tasks = _claimed_at_once(list(self._tasks(view, ready, failed, snapshot.beside)))
         waiting = [
             (node, reason)
             for node, reason in (*awaiting.items(), *plan.wait)
@@ -547,6 +548,18 @@ class PulledParts:
             self.executor.has_pulled(self.batch, self.view)
         else:
             self.executor.give_back(self.batch)
+
+
+def _claimed_at_once(tasks: Sequence[ClaimedEntry]) -> Sequence[ClaimedEntry]:
+    """The first of the tasks, as many as one multi claims: each claim names all parts that its
+    entry produces, and a replacement's may be thousands. The next look takes the others.
+    """
+
+    def weigh(task: ClaimedEntry) -> int:
+        names = sum(len(str(part)) + 1 for part in task.produces)
+        return names + 3 * limits.OP_BYTES_OVERHEAD  # two operations, and who claims
+
+    return next(cut(tasks, weigh, limits.MULTI_BYTES_MAX), ())
 
 
 def _is_new_part(entry: LogEntry) -> bool:

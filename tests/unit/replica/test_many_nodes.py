@@ -4,6 +4,7 @@ packets are small.
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,13 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake_keeper, "MULTI_BYTES_MAX", 10_000)
     monkeypatch.setattr(limits, "MULTI_BYTES_MAX", 7_000)
     monkeypatch.setattr(limits, "MULTI_OPS_MAX", 20)
+    monkeypatch.setattr(limits, "ENTRIES_PER_CLAIM_MAX", 20)
     monkeypatch.setattr(limits, "CLEAN_UP_OPS_PER_MULTI_MAX", 20)
 
 
 @pytest.fixture
 def replicas(tmp_path: Path, small: None) -> Iterator[Replicas]:
-    with Replicas(tmp_path) as opened:
+    with Replicas(tmp_path, define=partitioned) as opened:
         yield opened
 
 
@@ -53,7 +55,7 @@ def await_quorums(replicas: Replicas) -> None:
     """Of many inserts: nothing works on r2."""
     for number in range(MANY):
         with pytest.raises(QuorumNotReached):
-            replicas.table("r1").insert([{"n": number}], settings=QUORUM)
+            replicas.table("r1").insert([{"p": 1, "n": number}], settings=QUORUM)
     assert len(waiting(replicas)) == MANY
 
 
@@ -68,7 +70,7 @@ def test_of_many_that_wait_for_a_replica_that_is_dropped_none_waits_on(
 
 def test_a_partition_in_which_many_wait_is_dropped(replicas: Replicas) -> None:
     await_quorums(replicas)
-    drop_partitions(lambda: replicas["r1"], ["all"], NOW, EventWaker)
+    drop_partitions(lambda: replicas["r1"], ["1"], NOW, EventWaker)
     assert not [one.error for one in replicas.work_off("r1") if one.error]
     assert waiting(replicas) == []
     assert replicas.parts("r1") == []
@@ -140,3 +142,19 @@ def test_a_replacement_of_too_many_partitions_is_refused(tmp_path: Path, small: 
             replicas.table("r1").replace(rows, settings=NOW)
         assert replicas.stores["r1"].staged() == []
         assert replicas["r1"].keeper.children(replicas["r1"].table.block_numbers) == []
+
+
+def test_replacements_of_many_parts_are_claimed_some_at_a_time(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each claim names all parts that the entry brings."""
+    table = replicas.table("r1")
+    for partition in range(MANY // 4):
+        for number in range(2):
+            table.insert([{"p": partition, "n": number}])
+        rows = [{"p": partition, "n": number} for number in range(11)]
+        asked = replace(NOW, max_insert_block_size=1, min_insert_block_size_rows=1)
+        assert len(table.replace(rows, settings=asked).parts) == 11
+    monkeypatch.setattr(fake_keeper, "MULTI_BYTES_MAX", 8_500)
+    assert not [one.error for one in replicas.work_off("r2") if one.error]
+    assert replicas.parts("r2") == replicas.parts("r1")
