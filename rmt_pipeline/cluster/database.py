@@ -25,6 +25,7 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.nodes.tasks import TableRecord, TaskOutcome
 from rmt_pipeline.replica.life.drop import delete_tree
 from rmt_pipeline.zookeeper.keeper import (
+    Check,
     Create,
     Delete,
     Keeper,
@@ -335,15 +336,22 @@ def update_record(
     """
     path = database.table(table)
     for _ in range(limits.LOOK_ROUNDS_MAX):
-        [read] = keeper.get_many([path])
-        if read is None:
+        # A table that is created changes the version of `metadata`: one of the same name may have
+        # a record of the same version.
+        above, read = keeper.get_many([database.metadata, path])
+        if above is None or read is None:
             return
         known = TableRecord.decode(read[0])
         if known.origin != record.origin or not known.is_older_than(record):
             return
         told = replace(record, is_detached=known.is_detached)
         try:
-            keeper.multi([SetData(path, told.encode(), read[1].version)])
+            keeper.multi(
+                [
+                    Check(database.metadata, above[1].version),
+                    SetData(path, told.encode(), read[1].version),
+                ]
+            )
         except Refused:
             continue
         return

@@ -318,4 +318,19 @@ DATABASE_MUTANTS: tuple[LineMutant, ...] = (
         "        pass\n",
         f"{NODES}::test_who_could_not_finish_a_removal_leaves_no_lock",
     ),
+    LineMutant(
+        "database: a record is written over that of a table made meanwhile",
+        SAID,
+        "        return SetData(self.paths.metadata, "
+        "version=0 if stat is None else stat.version)\n",
+        "        return SetData(self.paths.metadata, version=-1 if stat is None else -1)\n",
+        f"{NODES}::test_a_record_is_not_written_over_that_of_a_table_made_meanwhile",
+    ),
+    LineMutant(
+        "database: what an ALTER made is told of a table made meanwhile",
+        DATABASE,
+        "                    Check(database.metadata, above[1].version),\n",
+        "                    Check(database.metadata),\n",
+        f"{NODES}::test_what_an_alter_made_of_a_table_is_not_told_of_one_made_meanwhile",
+    ),
 )

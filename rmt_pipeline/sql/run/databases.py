@@ -471,6 +471,19 @@ class _Records:
                 f"table {self.database}.{table.name} already exists{words}"
             )
 
+    def unchanged(self) -> Op:
+        """Return the operation that asserts that no table was made or renamed since now; to be
+        called before a record is read that is written anew. The version of a record does not tell
+        that it is still the one that was read:
+
+        1. P reads the record of t, to rename t to u.
+        2. t is dropped, and another t is created: its record has the first version, too.
+        3. P writes the record of the first t at u, and removes the other one. The servers rename
+           the second t, which has rows by now, and find that it is not the one of the record.
+        """
+        stat = self.keeper.exists(self.paths.metadata)
+        return SetData(self.paths.metadata, version=0 if stat is None else stat.version)
+
     def renamed(self, known: _Known, old: TableName, new: TableName) -> bytes:
         return renamed_record(known.record, self.database, old.name, new.name).encode()
 
@@ -502,7 +515,10 @@ def _changes_of(records: _Records, statement: Statement, task: Task) -> Sequence
         case CreateTable(table=table):
             records.require_free(table)
             made = TableRecord(task.request_id, task.query)
-            return [Create(records.paths.table(table.name), made.encode())]
+            return [
+                SetData(records.paths.metadata),  # see `_Records.unchanged`
+                Create(records.paths.table(table.name), made.encode()),
+            ]
         case DropTable(tables=(table,)):
             known = records.get(table)
             return [Delete(known.path, known.version)]
@@ -510,31 +526,37 @@ def _changes_of(records: _Records, statement: Statement, task: Task) -> Sequence
             known = records.get(table)
             return [Check(known.path, known.version)]
         case DetachTable(table=table):
+            same = records.unchanged()
             known = records.get(table)
             detached = replace(known.record, is_detached=True)
-            return [SetData(known.path, detached.encode(), known.version)]
+            return [same, SetData(known.path, detached.encode(), known.version)]
         case AttachTable(table=table):
+            same = records.unchanged()
             known = records.get(table, detached=True)
             if not known.record.is_detached:
                 raise TableAlreadyExists(
                     f"table {records.database}.{table.name} is attached already"
                 )
             attached = replace(known.record, is_detached=False)
-            return [SetData(known.path, attached.encode(), known.version)]
+            return [same, SetData(known.path, attached.encode(), known.version)]
         case RenameTables(moves=((old, new),)):
+            same = records.unchanged()
             known = records.get(old)
             records.require_free(new)
             return [
+                same,
                 Delete(known.path, known.version),
                 Create(records.paths.table(new.name), records.renamed(known, old, new)),
             ]
         case ExchangeTables(one, other):
+            same = records.unchanged()
             first, second = records.get(one), records.get(other)
             if first.path == second.path:
                 raise UserError(
                     f"{one} and {other} are one table: there is nothing to exchange"
                 )
             return [
+                same,
                 SetData(first.path, records.renamed(second, other, one), first.version),
                 SetData(second.path, records.renamed(first, one, other), second.version),
             ]

@@ -1,6 +1,6 @@
 """The nodes of a Replicated database in ZooKeeper, while several processes make and remove them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -11,10 +11,15 @@ from rmt_pipeline.cluster.database import (
     move_pointer,
     register,
     remove_replica,
+    update_record,
     why_not_registered,
 )
+from rmt_pipeline.cluster.queue import put_in
 from rmt_pipeline.protocol.errors import Conflict, OutcomeUnknown, ReplicaIsActive, UserError
-from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
+from rmt_pipeline.protocol.nodes.tasks import TableRecord, Task
+from rmt_pipeline.sql.run.databases import _changes, _Records
+from rmt_pipeline.syntax.statements.parse import parse
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, Refused, SetData
 from rmt_pipeline.zookeeper.paths import DatabasePaths
 from tests.support.fake_keeper import FakeKeeper, FakeZooKeeper
 from tests.support.local_replicas import StillClock
@@ -128,3 +133,61 @@ def test_nor_who_is_interrupted(zookeeper, keeper, monkeypatch):
     keeper.exists("/")
     assert remove_replica(zookeeper.connect(), PATHS, TWO, "r2") is True
     assert keeper.exists(PATHS.root) is None
+
+
+def said(keeper: FakeKeeper, query: str, request_id: str) -> tuple[Sequence[Op], Task]:
+    """What a client is about to put into the log."""
+    task = Task(query, (), ONE, request_id, "d", ())
+    changes = _changes(_Records(keeper, PATHS, "d"), parse(query), task)
+    assert changes is not None
+    return changes, task
+
+
+def does(zookeeper: FakeZooKeeper, query: str, request_id: str) -> None:
+    other = zookeeper.connect()
+    changes, task = said(other, query, request_id)
+    put_in(other, PATHS.queue, task, StillClock(), changes)
+
+
+CREATE = "CREATE TABLE d.{} (n UInt64) ENGINE = ReplicatedMergeTree ORDER BY n"
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["RENAME TABLE d.t TO d.u", "EXCHANGE TABLES d.t AND d.v", "DETACH TABLE d.t PERMANENTLY"],
+)
+def test_a_record_is_not_written_over_that_of_a_table_made_meanwhile(zookeeper, keeper, query):
+    """The servers would find that their table is not the one of the record, and set it aside."""
+    does(zookeeper, CREATE.format("t"), "first")
+    does(zookeeper, CREATE.format("v"), "other")
+    changes, _ = said(keeper, query, "late")
+    does(zookeeper, "DROP TABLE d.t", "drop")
+    does(zookeeper, CREATE.format("t"), "second")
+    with pytest.raises(Refused) as refused:
+        keeper.multi(changes)
+    assert refused.value.path in {op.path for op in changes}  # it is looked at again
+    keeper.multi(said(keeper, query, "late")[0])
+    origins = {
+        TableRecord.decode(keeper.get(f"{PATHS.metadata}/{name}")[0]).origin
+        for name in keeper.children(PATHS.metadata)
+    }
+    assert origins == {"second", "other"}
+
+
+def test_what_an_alter_made_of_a_table_is_not_told_of_one_made_meanwhile(zookeeper, keeper):
+    """1. r1 has carried out an ALTER, and read the table's record. 2. The table is dropped, and
+    another one created. 3. r1 writes what it has.
+    """
+    does(zookeeper, CREATE.format("t"), "first")
+    told = TableRecord("first", CREATE.format("t"), version=1, task=1)
+
+    def made_anew() -> None:
+        does(zookeeper, "DROP TABLE d.t", "drop")
+        does(zookeeper, CREATE.format("t"), "second")
+
+    def tells(op: Op) -> bool:
+        return isinstance(op, SetData) and op.path == PATHS.table("t")
+
+    with before(keeper, tells, made_anew):
+        update_record(keeper, PATHS, "t", told)
+    assert TableRecord.decode(keeper.get(PATHS.table("t"))[0]).origin == "second"
