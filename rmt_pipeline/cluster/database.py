@@ -79,6 +79,7 @@ def register(
     ops: list[Op] = [
         Create(database.replica(replica), server.encode()),
         Create(database.log_ptr(replica), b""),
+        SetData(database.replicas),  # see `drop_database_replica`
     ]
     try:
         keeper.multi(ops)
@@ -135,18 +136,20 @@ def drop_database_replica(keeper: Keeper, database: DatabasePaths, replica: str)
     Raises ReplicaIsActive, and UserError when there is no such replica.
 
     It goes in one multi, which is refused if its server has started since: then `active` is below
-    it. The versions tell it from one that was made in its place.
+    it; or if a replica was made since, perhaps in its place, whose nodes may have its versions.
     """
-    [names] = keeper.children_many([database.replicas])
-    if replica not in (names or ()):  # '' would remove all of them
-        known = ", ".join(names or ()) or "none"
+    try:
+        names, stat = keeper.children_stat(database.replicas)
+    except Refused:
+        names = []
+    if replica not in names:  # '' would remove all of them
+        known = ", ".join(names) or "none"
         raise UserError(f"{database.root} has no replica {replica!r}; it has: {known}")
     nodes = [database.log_ptr(replica), database.replica(replica)]
-    reads = zip(nodes, keeper.get_many(nodes), strict=True)
+    there = keeper.exists_many(nodes)
+    ops = [Delete(path) for path, one in zip(nodes, there, strict=True) if one is not None]
     try:
-        keeper.multi(
-            [Delete(path, read[1].version) for path, read in reads if read is not None]
-        )
+        keeper.multi([Check(database.replicas, stat.version), *ops])
     except Refused as refused:
         if refused.kind is RefusalKind.NOT_EMPTY:
             raise ReplicaIsActive(

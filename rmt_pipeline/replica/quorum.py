@@ -57,9 +57,20 @@ class Quorums:
     """The nodes of parts that wait for their quorum, as they were read, with their versions.
     `status` is `quorum/status`, `last` is `quorum/last_part`, `beside` are those of parallel
     inserts.
+
+    The status of a later insert has the name of an earlier one's, and versions that start again. So
+    each insert that makes one changes the `version` of `quorum`, which was read before the status,
+    and is asserted with it:
+
+    1. A replica is about to promise a part that waits, and to count itself in the status.
+    2. The quorum of the part fails, or is reached; then the insert is repeated, or another one
+       comes, which makes a status.
+    3. The replica goes on: the first part would be there although it failed, and nothing would
+       wait for the second insert.
     """
 
     table: TablePaths
+    version: int
     status: tuple[QuorumStatus, int] | None
     last: tuple[AddedParts, int] | None
     beside: Mapping[PartName, tuple[QuorumEntry, int]]
@@ -111,12 +122,15 @@ class Quorums:
             return []
         status, version = self.status
         path = self.table.quorum_status
+        same = Check(self.table.quorum, self.version)
         left = tuple(after for entry in status.entries if (after := change(entry)) is not None)
         if not left:
-            return [Delete(path, version)]
+            return [same, Delete(path, version)]
         if all(_is_reached(entry, enough) for entry in left):
-            return [Delete(path, version), *self.noted(left)]
-        return [SetData(path, QuorumStatus(left).encode(), version)] * (left != status.entries)
+            return [same, Delete(path, version), *self.noted(left)]
+        if left == status.entries:
+            return []
+        return [same, SetData(path, QuorumStatus(left).encode(), version)]
 
     def noted(self, entries: Iterable[QuorumEntry]) -> list[Op]:
         """The operations that note these parts as having reached their quorum, for sequential
@@ -139,18 +153,19 @@ def read_quorums(replica: Replica, parts: Collection[PartName] | None = None) ->
     it names, each with its version.
     """
     keeper, table = replica.keeper, replica.table
-    alone = [table.quorum_status, table.quorum_last_part]
+    alone = [table.quorum, table.quorum_status, table.quorum_last_part]
     beside = [] if parts is None else sorted(parts)
     if parts is None:
-        parallel, status, last = keeper.get_many([table.quorum_parallel, *alone])
+        parallel, above, status, last = keeper.get_many([table.quorum_parallel, *alone])
         if parallel is not None and parallel[1].children_count:
             [names] = keeper.children_many([table.quorum_parallel])
             beside = [PartName.parse(name) for name in names or ()]
     reads: list[tuple[bytes, Stat] | None] = []
     if parts is not None or beside:
-        status, last, *reads = keeper.get_many([*alone, *map(table.quorum_of, beside)])
+        above, status, last, *reads = keeper.get_many([*alone, *map(table.quorum_of, beside)])
     return Quorums(
         table,
+        0 if above is None else above[1].version,
         None if status is None else (QuorumStatus.decode(status[0]), status[1].version),
         None if last is None else (AddedParts.decode(last[0]), last[1].version),
         {

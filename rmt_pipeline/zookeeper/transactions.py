@@ -182,7 +182,8 @@ def commit_insert(
     For each part the multi writes the log entry, deletes the lock of its block number, creates the
     block id (so that the same block is refused from then on), adds the part to this replica's
     parts, and creates its quorum node. It also writes the insert's record (`change`). With
-    `quorum_status` all parts wait for one quorum, and no other insert may wait. `fence` asserts
+    `quorum_status` all parts wait for one quorum, and no other insert may wait; the node above it
+    gets another version, which tells this status from that of an earlier insert. `fence` asserts
     that no partition was dropped.
 
     Deleting the locks also fences: once they are gone, another copy of this multi that is still on
@@ -211,7 +212,7 @@ def commit_insert(
         steps += [(ops, purpose, index) for ops, purpose in _commit(table, replica, block)]
     if quorum_status is not None:
         status = Create(table.quorum_status, quorum_status)
-        steps.append(([status], Purpose.QUORUM, None))
+        steps.append(([status, SetData(table.quorum)], Purpose.QUORUM, None))
     return _tagged(steps)
 
 

@@ -300,8 +300,8 @@ DATABASE_MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "database: a replica that was made anew since is dropped",
         DATABASE,
-        "[Delete(path, read[1].version) for path, read in reads if read is not None]",
-        "[Delete(path) for path, read in reads if read is not None]",
+        "        keeper.multi([Check(database.replicas, stat.version), *ops])\n",
+        "        keeper.multi([Check(database.replicas), *ops])\n",
         f"{NODES}::test_a_replica_that_was_made_anew_meanwhile_is_not_dropped",
     ),
     LineMutant(

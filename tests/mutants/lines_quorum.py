@@ -6,6 +6,10 @@ REPLICA = "rmt_pipeline/replica"
 FATE = f"{REPLICA}/quorum.py"
 WAIT = f"{REPLICA}/insert/quorum.py"
 TESTS = "tests/unit/replica/insert/test_quorum.py"
+LATE = (
+    "tests/unit/replica/insert/test_quorum_meanwhile.py"
+    "::test_who_publishes_late_is_not_counted_for_the_insert_that_came_after"
+)
 HALF = "tests/unit/replica/test_half_dropped.py"
 LOST = "tests/unit/replica/test_lost_parts.py"
 
@@ -368,5 +372,19 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
         "    return is_finished or keeper.exists(paths.host) is None\n",
         "    return is_finished\n",
         "tests/unit/replica/test_half_dropped.py::test_a_mutation_does_not_wait_for_it",
+    ),
+    LineMutant(
+        "quorum: the status of a later insert is that of the one before",
+        FATE,
+        "        same = Check(self.table.quorum, self.version)\n",
+        "        same = Check(self.table.quorum)\n",
+        LATE,
+    ),
+    LineMutant(
+        "quorum: an insert that waits does not tell its status from an earlier one",
+        "rmt_pipeline/zookeeper/transactions.py",
+        "        steps.append(([status, SetData(table.quorum)], Purpose.QUORUM, None))\n",
+        "        steps.append(([status], Purpose.QUORUM, None))\n",
+        LATE,
     ),
 )

@@ -191,6 +191,7 @@ MULTIS = [
         unchanged="r/is_lost",
         there="r/is_active",
         makes=f"{INSERTED} quorum/status=status",
+        writes="quorum",
         removes=LOCK_2,
     ),
     Multi(

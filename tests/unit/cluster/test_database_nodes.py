@@ -8,7 +8,6 @@ from rmt_pipeline.cluster import database as databases
 from rmt_pipeline.cluster.database import (
     drop_database_replica,
     make_database,
-    move_pointer,
     register,
     remove_replica,
     update_record,
@@ -72,7 +71,6 @@ def test_a_replica_that_was_made_anew_meanwhile_is_not_dropped(zookeeper, keeper
     """1. P and Q drop the dead r2 at once. 2. P removes it, and its user makes a new r2, whose
     server has yet to start. 3. Q goes on.
     """
-    move_pointer(keeper, PATHS, TWO, 7)
     other = zookeeper.connect()
 
     def made_anew() -> None:

@@ -1,18 +1,24 @@
 """What happens while a part is inserted that waits for its quorum."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
+from rmt_pipeline.protocol.nodes.formats import QuorumStatus
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica import quorum
 from rmt_pipeline.replica.assign.merges import Nothing
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.insert.result import QuorumNotReached
-from rmt_pipeline.zookeeper.keeper import Op
+from rmt_pipeline.zookeeper.keeper import Create, Op
 from tests.support.between_requests import BeforeRequest
 from tests.support.local_replicas import ROOT, Replicas
-from tests.support.lost_answers import logs
+from tests.support.lost_answers import before, logs
 
+ONE = PartName("all", 0, 0, 0)
 BRIEFLY = {"insert_quorum": "2", "insert_quorum_timeout": "1000"}
+ALONE = {**BRIEFLY, "insert_quorum_parallel": "0"}
 
 
 @pytest.mark.parametrize("number", range(8))
@@ -44,3 +50,61 @@ def test_a_part_that_comes_while_mutations_are_assigned_is_not_mutated(
     replicas.step("r1", "fetch")
     replicas.step("r2", "fetch")
     assert not isinstance(assign_mutations(replica), Nothing)
+
+
+def publishes(op: Op) -> bool:
+    return isinstance(op, Create) and op.path.endswith(f"/parts/{ONE}")
+
+
+def status_of(replicas: Replicas) -> QuorumStatus:
+    return QuorumStatus.decode(replicas.zookeeper.nodes[f"{ROOT}/quorum/status"].data)
+
+
+def test_who_publishes_late_is_not_counted_for_the_insert_that_came_after(
+    tmp_path: Path,
+) -> None:
+    """1. r2 has fetched a part that waits, and is about to promise it. 2. The quorum of the part
+    fails: r1, which has it, is away. 3. Its client inserts the same rows once more, on r3: a node
+    of the same name says that they wait, in its first version, too. 4. r2 goes on: the rows would
+    be there twice, and nothing would wait for the second insert.
+    """
+    with Replicas(tmp_path, ["r1", "r2", "r3"]) as replicas:
+        with pytest.raises(QuorumNotReached):
+            replicas.table("r1").insert([{"n": 1}], settings=ALONE)
+
+        def fails_and_is_said_again() -> None:
+            replicas.stop("r1")
+            assert quorum.has_failed(replicas["r3"], ONE)
+            with pytest.raises(QuorumNotReached):
+                replicas.table("r3").insert([{"n": 1}], settings=ALONE)
+
+        with before(replicas["r2"].keeper, publishes, fails_and_is_said_again):
+            replicas.step("r2", "fetch")
+        assert str(ONE) not in replicas.parts("r2")
+        assert [str(one) for one in status_of(replicas).parts] == ["all_1_1_0"]
+
+
+def test_who_publishes_late_does_not_write_over_the_wait_of_another_insert(
+    tmp_path: Path,
+) -> None:
+    """As above; but the first part has reached its quorum meanwhile, and r2 comes too late for it.
+    What it wrote stayed for ever: no other quorum insert could wait alone any more.
+    """
+    names = ["r1", "r2", "r3", "r4"]
+    three = {**ALONE, "insert_quorum": "3"}
+    with Replicas(tmp_path, names) as replicas:
+        with pytest.raises(QuorumNotReached):
+            replicas.table("r1").insert([{"n": 1}], settings=three)
+
+        def reached_and_another_one_waits() -> None:
+            for name in ("r3", "r4"):
+                replicas.step(name, "fetch")
+            with pytest.raises(QuorumNotReached):
+                replicas.table("r3").insert([{"n": 2}], settings=three)
+
+        with before(replicas["r2"].keeper, publishes, reached_and_another_one_waits):
+            replicas.step("r2", "fetch")
+        [entry] = status_of(replicas).entries
+        assert (str(entry.part), entry.replicas) == ("all_1_1_0", ("r3",))
+        replicas.work_off("r1", "r2")
+        assert f"{ROOT}/quorum/status" not in replicas.zookeeper.nodes

@@ -9,7 +9,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.insert.result import QuorumNotReached
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.quorum import Quorums, has_failed
-from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, SetData
+from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Op, SetData
 from rmt_pipeline.zookeeper.paths import TablePaths
 from rmt_pipeline.zookeeper.snapshot import awaiting_quorum
 from tests.support.between_requests import BeforeRequest
@@ -20,7 +20,7 @@ __all__ = ["two"]  # a fixture
 
 T = TablePaths("/t")
 ONE, TWO, BEFORE = (PartName("all", n, n, 0) for n in (5, 6, 4))
-STATUS, LAST = 3, 7
+ABOVE, STATUS, LAST = 2, 3, 7
 """The versions of their nodes."""
 
 
@@ -31,6 +31,7 @@ def waits(part: PartName, *replicas: str, required: int = 2) -> QuorumEntry:
 def quorums(*alone: QuorumEntry, beside: tuple[QuorumEntry, ...] = ()) -> Quorums:
     return Quorums(
         T,
+        ABOVE,
         (QuorumStatus(alone), STATUS) if alone else None,
         (AddedParts((BEFORE,)), LAST),
         {entry.part: (entry, number) for number, entry in enumerate(beside, start=11)},
@@ -50,6 +51,7 @@ def without(*parts: PartName):
 
 
 BOTH = (waits(ONE, "r1"), waits(TWO, "r1"))
+SAME = Check(T.quorum, ABOVE)
 GONE = Delete(T.quorum_status, STATUS)
 
 
@@ -58,29 +60,33 @@ GONE = Delete(T.quorum_status, STATUS)
     [
         (quorums(), with_r2(ONE), []),
         (quorums(*BOTH), with_r2(), []),
-        (quorums(waits(ONE, "r1")), with_r2(ONE), [GONE, last_is(ONE)]),
+        (quorums(waits(ONE, "r1")), with_r2(ONE), [SAME, GONE, last_is(ONE)]),
         (
             quorums(*BOTH),
             with_r2(ONE),
             [
+                SAME,
                 SetData(
                     T.quorum_status,
                     QuorumStatus((waits(ONE, "r1", "r2"), waits(TWO, "r1"))).encode(),
                     STATUS,
-                )
+                ),
             ],
         ),
-        (quorums(*BOTH), with_r2(ONE, TWO), [GONE, last_is(ONE, TWO)]),
-        (quorums(*BOTH), without(ONE, TWO), [GONE]),
+        (quorums(*BOTH), with_r2(ONE, TWO), [SAME, GONE, last_is(ONE, TWO)]),
+        (quorums(*BOTH), without(ONE, TWO), [SAME, GONE]),
         (
             quorums(*BOTH),
             without(ONE),
-            [SetData(T.quorum_status, QuorumStatus((waits(TWO, "r1"),)).encode(), STATUS)],
+            [
+                SAME,
+                SetData(T.quorum_status, QuorumStatus((waits(TWO, "r1"),)).encode(), STATUS),
+            ],
         ),
         (
             quorums(waits(ONE, "r1", "r2"), waits(TWO, "r1")),
             without(TWO),
-            [GONE, last_is(ONE)],
+            [SAME, GONE, last_is(ONE)],
         ),
     ],
     ids=[
@@ -119,14 +125,14 @@ def test_those_that_wait_beside_each_other() -> None:
 def test_so_many_are_enough_whatever_was_asked_for(enough: int, goes: bool) -> None:
     same = lambda entry: entry  # noqa: E731
     alone, beside = quorums(waits(ONE, "r1")), quorums(beside=(waits(ONE, "r1"),))
-    assert alone.changed(same, enough=enough) == [GONE, last_is(ONE)] * goes
+    assert alone.changed(same, enough=enough) == [SAME, GONE, last_is(ONE)] * goes
     assert beside.changed(same, enough=enough) == [Delete(T.quorum_of(ONE), 11)] * goes
 
 
 def test_without_a_last_part_none_is_noted() -> None:
     """A table of before there was one."""
     found = replace(quorums(waits(ONE, "r1")), last=None)
-    assert found.changed(with_r2(ONE)) == [GONE]
+    assert found.changed(with_r2(ONE)) == [SAME, GONE]
 
 
 @pytest.mark.parametrize(
@@ -134,12 +140,12 @@ def test_without_a_last_part_none_is_noted() -> None:
     [
         ((), BEFORE, [SetData(T.quorum_last_part, AddedParts(()).encode(), LAST)]),
         ((), ONE, []),
-        (BOTH[:1], ONE, [GONE]),
+        (BOTH[:1], ONE, [SAME, GONE]),
         (BOTH[:1], TWO, []),
         (
             (waits(ONE, "r1", "r2"), waits(TWO, "r1")),
             PartName("all", 6, 6, 0),
-            [GONE, last_is(ONE)],
+            [SAME, GONE, last_is(ONE)],
         ),
         (
             BOTH,
