@@ -2311,6 +2311,14 @@ MUTANTS: tuple[LineMutant, ...] = (
         f"{MANY}::test_of_many_that_wait_for_a_replica_that_is_dropped_none_waits_on",
     ),
     LineMutant(
+        "start: what another server has there since is what is left of oneself",
+        f"{REPLICA}/life/start.py",
+        "        still = [] if host is None else [Check(paths.host, host[1].version)]\n",
+        "        still = [] if host is None else [Check(paths.host)]\n",
+        "tests/unit/replica/life/test_activate.py"
+        "::test_what_another_server_has_there_since_is_not_taken_for_what_is_left_of_oneself",
+    ),
+    LineMutant(
         "claims: replacements of many parts do not fit into a packet",
         f"{REPLICA}/work/execute.py",
         "    return next(cut(tasks, weigh, limits.MULTI_BYTES_MAX), ())\n",

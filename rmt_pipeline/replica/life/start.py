@@ -148,15 +148,17 @@ def activate(
     """
     keeper, paths = replica.keeper, replica.paths
     mine = f"{identity}\n{incarnation}\n".encode()
-    read, detached = keeper.get_many([paths.is_active, paths.detached])
+    host, read, detached = keeper.get_many([paths.host, paths.is_active, paths.detached])
     if read is not None:
         if not read[0].startswith(f"{identity}\n".encode()):
             raise _already_active(replica, read[0])
+        # Each activation gives `host` another version: the node may be another server's by now.
+        still = [] if host is None else [Check(paths.host, host[1].version)]
         try:
-            keeper.multi([Delete(paths.is_active, read[1].version)])
+            keeper.multi([Delete(paths.is_active, read[1].version), *still])
         except Refused as refused:
             if refused.kind is not RefusalKind.NO_NODE:
-                raise _already_active(replica, read[0]) from refused
+                raise _already_active(replica, b"") from refused
     try:
         ops = transactions.activate(paths, mine, address.encode())
         ops += absent(replica.table.restoring)

@@ -56,3 +56,22 @@ def test_what_is_left_of_oneself_may_go_by_itself_meanwhile(replicas: Replicas) 
     activated_while(replicas, 1, lambda: replicas.zookeeper.expire(session))
     replica = replicas["r1"]
     assert replica.session.get(replica.paths.is_active)[0] == b"r1\n2\n"
+
+
+def test_what_another_server_has_there_since_is_not_taken_for_what_is_left_of_oneself(
+    replicas: Replicas,
+) -> None:
+    """Its node is in the first version, too."""
+    session = replicas["r1"].keeper.session_id
+
+    def other() -> None:
+        replicas.zookeeper.expire(session)
+        replica = replicas["r1"]
+        mine, replica.keeper.session = replica.session, replicas.zookeeper.connect()
+        activate(replica, "another host", "1", ADDRESS)
+        replica.keeper.session = mine
+
+    with pytest.raises(ReplicaIsAlreadyActive, match="is active in another process"):
+        activated_while(replicas, 1, other)
+    nodes = replicas.zookeeper.nodes
+    assert nodes[replicas["r1"].paths.is_active].data == b"another host\n1\n"
