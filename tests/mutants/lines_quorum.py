@@ -210,8 +210,8 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "lost parts: their ids stay",
         f"{REPLICA}/upkeep/lost.py",
-        "        *(op for some in forgotten for op in some),\n",
-        "",
+        "    return [*seen.guards, *noted, *(op for some in forgotten for op in some)]\n",
+        "    return [*seen.guards, *noted]\n",
         f"{LOST}::test_its_insert_is_named_and_can_be_repeated",
     ),
     LineMutant(
