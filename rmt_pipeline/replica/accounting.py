@@ -160,15 +160,13 @@ class Accounts:
     _headers: dict[PartName, bytes] = field(default_factory=dict)
 
     def require(self, entry: LogEntry, staged: StagedPart) -> None:
-        """Raises RowsDoNotAddUp if the result of a merge or mutation must not be published. Other
-        entries always pass.
+        """Raises RowsDoNotAddUp if the result of a merge or mutation must not be published.
 
         A result that covers too much stays staged, and the next try takes it again, since making it
         once more would give the same. A merge result with the wrong rows is set aside and made
         again: the cause may have been a disk error that is over.
         """
-        if not isinstance(entry, MergeParts | MutatePart):
-            return
+        assert isinstance(entry, MergeParts | MutatePart), "nothing else is made here"
         now_s = self.replica.clock.monotonic_s()
         if self._listed_s is None or now_s - self._listed_s > LISTED_VALID_S:
             self._there, self._listed_s = _There.now(self.replica), now_s

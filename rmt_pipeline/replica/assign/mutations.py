@@ -61,7 +61,7 @@ def assign_mutations(replica: Replica) -> list[Assigned] | Nothing:
     if not covered_now(
         replica, entries, log_version=view.log_version, is_lost_version=view.is_lost_version
     ):
-        return Nothing(OUTDATED, changed=True)
+        return Nothing(OUTDATED)
     assigned: list[Assigned] = []
     ops = [Create(replica.table.log_prefix, encode(entry), sequence=True) for entry in entries]
     for batch in batches(
@@ -207,5 +207,5 @@ def _write(replica: Replica, texts: Sequence[bytes], view: _View) -> list[str] |
             return replica.keeper.multi(ops)[-len(texts) :]
     except Refused as refused:
         if refused.kind is RefusalKind.BAD_VERSION:
-            return Nothing(outdated(replica, refused), changed=True)
+            return Nothing(outdated(replica, refused))
         raise

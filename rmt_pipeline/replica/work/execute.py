@@ -467,8 +467,7 @@ class Executor:
                     why = missing.get(_result(entry))
                     error = NoReplicaHasPart(f"{source}: {why}") if why else source
                     done.append(self._carrier.failed(node, entry, error))
-                else:
-                    taken.append(left.part)
+                else:  # it overlaps nothing: who has what contains it has it, too
                     yield ClaimedEntry(node, entry, left)
                 continue
             if source.part != _result(entry):

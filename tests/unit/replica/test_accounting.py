@@ -147,7 +147,7 @@ def test_the_same_is_true_of_mutations_that_are_decided(replicas, monkeypatch):
         return seen
 
     monkeypatch.setattr(mutations, "queue_snapshot", overtaken)
-    assert assign_mutations(replica) == Nothing(OUTDATED, changed=True)
+    assert assign_mutations(replica) == Nothing(OUTDATED)
 
 
 def test_what_is_in_the_log_all_the_same_is_made_and_not_published(replicas):

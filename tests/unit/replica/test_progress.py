@@ -4,13 +4,15 @@ import shutil
 from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rmt_pipeline.protocol.errors import DiskFull, UserError
+from rmt_pipeline.protocol.errors import DiskFull, ReplicaDropped, UserError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.mutations import mutations
 from rmt_pipeline.replica.mutations.mutations import finalize_mutations, load_mutations
 from rmt_pipeline.replica.mutations.plan import PartitionPlan, plan_mutation
 from rmt_pipeline.replica.mutations.progress import MutationProgress, mutation_progress
@@ -19,6 +21,7 @@ from rmt_pipeline.replica.work.carry import Batch
 from rmt_pipeline.store.staging import Staging
 from rmt_pipeline.syntax.mutation import parse_commands
 from rmt_pipeline.zookeeper.keeper import Create, Delete
+from rmt_pipeline.zookeeper.snapshot import QueueSnapshot
 from tests.support.executor import Executor
 from tests.support.local_replicas import Replicas, by_tens
 
@@ -178,6 +181,22 @@ def test_what_comes_after_it_in_a_new_partition_or_is_fetched_is_none_of_its(
     replicas.work_off()
     finish(replicas)
     assert [one.is_done for one in progress(replicas)] == [True]
+
+
+def test_a_replica_that_is_dropped_while_it_is_looked_at_says_so(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutate(replicas, "DELETE WHERE n = 1")
+    look = mutations.queue_snapshot
+
+    def then_dropped(*given: Any, **named: Any) -> QueueSnapshot:
+        found = look(*given, **named)
+        replicas.drop("r1")
+        return found
+
+    monkeypatch.setattr(mutations, "queue_snapshot", then_dropped)
+    with pytest.raises(ReplicaDropped):
+        progress(replicas)
 
 
 def plan(replicas: Replicas, text: str) -> list[PartitionPlan]:

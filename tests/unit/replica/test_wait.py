@@ -17,7 +17,13 @@ from rmt_pipeline.replica.assign.merges import Assigned, optimize_partition
 from rmt_pipeline.replica.life.clone import clone_if_lost
 from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.pull_log import pull_log
-from rmt_pipeline.replica.wait import SyncMode, sync_replica, wait_for_entry, wait_for_kinds
+from rmt_pipeline.replica.wait import (
+    SyncMode,
+    Timeout,
+    sync_replica,
+    wait_for_entry,
+    wait_for_kinds,
+)
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.local_replicas import ClockWaker, Meanwhile, Replicas
@@ -192,6 +198,33 @@ def test_what_is_done_before_it_is_looked_at_is_not_waited_for(replicas: Replica
     sync_replica(replica, SyncMode.LIGHTWEIGHT, 5.0, waker)
     assert replicas.parts("r2") == ["all_0_0_0"]
     assert replicas.clock.passed_s == 0.0
+
+
+@pytest.mark.parametrize("mode", [SyncMode.DEFAULT, SyncMode.STRICT, SyncMode.LIGHTWEIGHT])
+def test_who_syncs_from_some_waits_for_what_these_wrote(tmp_path, mode: SyncMode) -> None:
+    """Nobody can send what r3 wrote: it is away. Once it is dropped, its entries may be anybody's,
+    and are waited for.
+    """
+    with Replicas(tmp_path, ("r1", "r2", "r3")) as replicas:
+        replicas.insert("r3", 2)
+        replicas.insert("r1", 1)
+        replicas.stop("r3")
+
+        def sync(*names: str) -> None:
+            waker = Meanwhile(replicas.clock, [lambda: replicas.step("r2", "fetch")])
+            sync_replica(replicas["r2"], mode, 5.0, waker, names)
+
+        sync("r1")
+        assert replicas.parts("r2") == ["all_1_1_0"]
+        for names in ([], ["r3"], ["r1", "r3"]):
+            with pytest.raises(Timeout):
+                sync(*names)
+        began_s = replicas.clock.passed_s
+        sync("r1")
+        assert replicas.clock.passed_s == began_s
+        drop_replica(replicas.zookeeper.connect(), replicas["r1"].table, "r3")
+        with pytest.raises(Timeout):
+            sync("r1")
 
 
 @pytest.mark.parametrize("at_once", [False, True])

@@ -11,6 +11,8 @@ from rmt_pipeline.replica import quorum
 from rmt_pipeline.replica.assign.merges import Nothing
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.insert.result import QuorumNotReached
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.readable import ReplicaIsNotInQuorum
 from rmt_pipeline.zookeeper.keeper import Create, Op
 from tests.support.between_requests import BeforeRequest
 from tests.support.local_replicas import ROOT, Replicas
@@ -108,3 +110,20 @@ def test_who_publishes_late_does_not_write_over_the_wait_of_another_insert(
         assert (str(entry.part), entry.replicas) == ("all_1_1_0", ("r3",))
         replicas.work_off("r1", "r2")
         assert f"{ROOT}/quorum/status" not in replicas.zookeeper.nodes
+
+
+def test_a_sequential_reader_does_not_ask_for_what_a_drop_is_to_take(tmp_path: Path) -> None:
+    """The row has reached its quorum without r3, which has yet to read of it and of the drop."""
+    with Replicas(tmp_path, ("r1", "r2", "r3")) as replicas:
+        replicas.meanwhile.append(lambda: replicas.step("r2", "fetch"))
+        replicas.table("r1").insert([{"n": 1}], settings=BRIEFLY)
+        reader = replicas.table("r3")
+        with pytest.raises(ReplicaIsNotInQuorum):
+            reader.dataset({"select_sequential_consistency": 1})
+        replicas.table("r1").truncate(settings={"alter_sync": "0"})
+        replicas.step("r1", "fetch")
+        for pulls in (False, True):
+            if pulls:
+                pull_log(replicas["r3"])
+            sequential = reader.dataset({"select_sequential_consistency": 1})
+            assert sequential.to_table().num_rows == 0

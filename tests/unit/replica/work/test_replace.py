@@ -8,11 +8,15 @@ import pytest
 
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.insert.result import Outcome
+from rmt_pipeline.replica.partitions import swap
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.store.part_store import PartStore
 from tests.support.local_replicas import Replicas, partitioned
-from tests.support.partitioned import rows, work
+from tests.support.lost_answers import faulty
+from tests.support.mortal_disk import Died
+from tests.support.partitioned import insert, rows, swaps, work
 from tests.support.parts import CountedIds
 from tests.support.two_tables import Two, filled, source_of
 
@@ -72,3 +76,22 @@ def test_a_larger_part_is_not_taken_before_its_own_entry_is_here(two: Two) -> No
     work(two.t, "r2")
     assert two.t.parts("r2") == ["1_2_3_1", "2_0_0_0"]
     assert rows(two.t, "r2") == [(1, 10), (1, 11), (2, 2)]
+
+
+def test_what_it_took_may_be_inserted_again_once_its_own_replica_has_carried_it_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Too many rows go for their ids to go in the same multi. Who said it died when it was decided,
+    and nobody else has carried it out yet.
+    """
+    monkeypatch.setattr(swap, "with_forgetting", lambda _replica, ops, _ranges: ops)
+    with Replicas(tmp_path / "s", define=source_of) as s:
+        both = Two(s, Replicas(tmp_path / "t", define=partitioned, beside=s))
+        filled(both)
+        with faulty(both.t["r1"].keeper, swaps, landed=True, error=Died()), pytest.raises(Died):
+            both.replace()
+        work(both.t, "r1")
+        assert rows(both.t, "r1") == [(1, 10), (1, 11), (2, 2)]
+        assert insert(both.t, (1, 1)).outcome is Outcome.INSERTED
+        work(both.t)
+        assert rows(both.t, "r1") == rows(both.t, "r2") == [(1, 1), (1, 10), (1, 11), (2, 2)]

@@ -1,0 +1,31 @@
+"""What an insert does with answers that do not hold any more when it looks."""
+
+import pytest
+
+from rmt_pipeline.replica.insert import insert
+from rmt_pipeline.replica.insert.record import Known
+from rmt_pipeline.replica.insert.result import Outcome
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper.keeper import Delete
+from tests.support.local_replicas import Replicas
+
+
+@pytest.mark.parametrize("token", ["", "mine"])
+def test_a_record_that_is_forgotten_before_it_is_read_makes_no_duplicate(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    """1. An insert is refused, as its record is there. 2. A clean-up removes what is too old."""
+    replicas.table("r1").insert([{"n": 1}], token=token)
+    read = insert.read_record
+
+    def forgotten(replica: Replica, insert_id: str) -> Known | None:
+        keeper, table = replica.keeper, replica.table
+        ids = [Delete(table.block(one)) for one in keeper.children(table.blocks)]
+        keeper.multi([Delete(table.insert(insert_id)), *ids])
+        monkeypatch.setattr(insert, "read_record", read)
+        return read(replica, insert_id)
+
+    monkeypatch.setattr(insert, "read_record", forgotten)
+    result = replicas.table("r2").insert([{"n": 1}], token=token)
+    assert (result.outcome, result.rows, result.duplicates) == (Outcome.INSERTED, 1, ())
+    assert replicas.table("r1").insert([{"n": 1}], token=token).outcome is Outcome.DUPLICATE
