@@ -40,7 +40,11 @@ class InsertPipeline:
         """
         self._room.acquire()
         self._futures = [one for one in self._futures if not _is_fine(one)]
-        future = self._pool.submit(self._insert, data, **options)
+        try:
+            future = self._pool.submit(self._insert, data, **options)
+        except BaseException:  # the block was left, or no thread can be started
+            self._room.release()
+            raise
         future.add_done_callback(lambda _: self._room.release())
         self._futures.append(future)
         return future

@@ -56,3 +56,12 @@ def test_an_insert_that_failed_is_raised_at_the_end_of_the_block():
 
     with pytest.raises(ValueError, match="row 7"):
         run()
+
+
+def test_an_insert_that_can_not_begin_takes_no_place():
+    """Else the second one waited for ever."""
+    with InsertPipeline(inserted, 1) as inserts:
+        pass
+    with pytest.raises(RuntimeError):
+        inserts.insert(1)
+    assert inserts._room.acquire(blocking=False)
