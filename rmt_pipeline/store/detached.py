@@ -6,7 +6,8 @@
 
 A part is taken by renaming it: of two processes that rename it only one succeeds. While a process
 attaches a part it holds a lock on a file in it; if that is not locked, the process has died.
-Nothing in `detached/` is removed automatically, except what a process that died was attaching.
+Nothing in `detached/` is removed automatically, except what a process that died was attaching, or
+removing.
 """
 
 import contextlib
@@ -184,6 +185,21 @@ class DetachedParts:
         with contextlib.suppress(FileNotFoundError):
             self._disk.remove_tree(self._path(str(doomed)))
         return True
+
+    def finish_removals(self, older_than_s: float, now_s: float) -> list[str]:
+        """Remove what is left of directories whose removal a process had begun, and died: in which
+        nothing has changed for `older_than_s` seconds. Return their names.
+        """
+        left = [str(one) for one in self.names() if one.reason == "deleting"]
+        old = [
+            one
+            for one in left
+            if (since := self.modified_s(one)) is not None and now_s - since >= older_than_s
+        ]
+        for one in old:
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.remove_tree(self._path(one))
+        return old
 
     def _path(self, *names: str) -> str:
         return layout.join(self._root, layout.DETACHED, *names)

@@ -48,6 +48,7 @@ from rmt_pipeline.zookeeper.paths import log_entry_name, sequence_number
 from rmt_pipeline.zookeeper.snapshot import claims_and_parts
 
 INSERTS_SHOWN_MAX = 3
+_UNFINISHED = ("attaching", "deleting")  # of a detached part; its process may have died
 Found = TypeVar("Found")
 
 
@@ -202,12 +203,10 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
     detached, full = _set_aside(replica, plan.unexpected)
     _tried(words, partial(_forget_dropped, replica))
     _tried(words, partial(tidy_notes, replica))
-    swept = partial(
-        replica.store.sweep,
-        keep=(),
-        older_than_s=replica.settings.temporary_directories_lifetime,
-        now_s=replica.clock.now_s(),
-    )
+    lifetime_s, now_s = replica.settings.temporary_directories_lifetime, replica.clock.now_s()
+    swept = partial(replica.store.sweep, keep=(), older_than_s=lifetime_s, now_s=now_s)
+    finished = partial(replica.store.detached_parts.finish_removals, lifetime_s, now_s)
+    directories = [one for step in (swept, finished) for one in _tried(words, step) or ()]
     return CleanedUp(
         parts=removed,
         pinned=pinned,
@@ -221,7 +220,7 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
         mutations=mutations,
         quorums=quorums,
         lost=lost_parts,
-        directories=tuple(_tried(words, swept) or ()),
+        directories=tuple(directories),
         kept=kept,
         stopped_because="; ".join(filter(None, [*words, *full])),
     )
@@ -588,5 +587,5 @@ def is_settled(
         or store.staged()
         or store.drops.ranges()
         or store.marks.commit_notes()
-        or any(one.reason == "attaching" for one in store.detached_parts.names())
+        or any(one.reason in _UNFINISHED for one in store.detached_parts.names())
     )

@@ -255,6 +255,7 @@ WAITING: dict[str, Callable[[Replica], object]] = {
         "one", CommitNote(0, b"")
     ),
     "a part that is being attached": on_disk("detached/attaching_all_7_7_0"),
+    "a part that is being removed": on_disk("detached/deleting_all_7_7_0"),
 }
 
 

@@ -554,3 +554,21 @@ def test_other_replicas_are_waited_for_as_alter_sync_says(replicas, alter_sync, 
     assert (
         replicas.table("r1").attach("1", settings=query).parts == ()
     )  # nothing is attached twice
+
+
+def test_a_removal_whose_process_died_is_finished_by_a_clean_up(replicas, monkeypatch):
+    """DROP DETACHED left it, however often it was said."""
+    replica, store = replicas["r1"], replicas.stores["r1"]
+    with monkeypatch.context() as dying:
+        dying.setattr(type(store.disk), "remove_tree", Mock(side_effect=Died))
+        with pytest.raises(Died):
+            attach.drop_detached(replica, "1", None)
+    assert store.detached() == ["1_1_1_0", "deleting_1_0_0_0"]
+    begun = store.detached_parts.modified_s("deleting_1_0_0_0")
+    replica.clock.passed_s += begun - replica.clock.now_s() + 3600.0
+    carry_out(replica, plan_clean_up(replica))
+    assert store.detached() == ["1_1_1_0", "deleting_1_0_0_0"]  # it may be under way
+    replica.clock.passed_s += 100_000.0
+    cleaned = carry_out(replica, plan_clean_up(replica))
+    assert cleaned.directories == ("deleting_1_0_0_0",)
+    assert store.detached() == ["1_1_1_0"]
