@@ -1,7 +1,10 @@
-"""Arrow arrays and tables of every stored type, for hypothesis."""
+"""Arrow arrays and tables of every stored type, for hypothesis. A strategy is made once: to look
+into a new one takes hypothesis longer than to draw from it.
+"""
 
 import datetime as dt
 import decimal
+from functools import cache
 
 import pyarrow as pa
 from hypothesis import strategies as st
@@ -42,42 +45,57 @@ SCALARS: dict[str, tuple[pa.DataType, st.SearchStrategy]] = {
 }
 
 
+@cache
 def nullable(values: st.SearchStrategy) -> st.SearchStrategy:
     return st.one_of(st.none(), values)
+
+
+@cache
+def lists_of(values: st.SearchStrategy, least: int, most: int) -> st.SearchStrategy:
+    return st.lists(values, min_size=least, max_size=most)
+
+
+@cache
+def structs_of(values: st.SearchStrategy) -> st.SearchStrategy:
+    return st.fixed_dictionaries({"x": values, "y": nullable(st.integers(-5, 5))})
+
+
+@cache
+def pairs_of(values: st.SearchStrategy) -> st.SearchStrategy:
+    return st.tuples(st.text(max_size=3), values)
+
+
+KINDS = st.sampled_from(list(SCALARS.values()))
+NESTED = st.sampled_from(["list", "struct", "map"])
+NAMES = st.lists(st.text("abc", min_size=1, max_size=3), min_size=1, max_size=4, unique=True)
 
 
 @st.composite
 def types_and_values(draw: st.DrawFn) -> tuple[pa.DataType, st.SearchStrategy]:
     """A type and a strategy for its values, NULL among them; nested to a depth of two."""
-    kind, values = draw(st.sampled_from(list(SCALARS.values())))
+    kind, values = draw(KINDS)
     values = nullable(values)
     for _ in range(draw(st.integers(0, 2))):
-        match draw(st.sampled_from(["list", "struct", "map"])):
+        match draw(NESTED):
             case "list":
-                kind, values = pa.list_(kind), nullable(st.lists(values, max_size=4))
+                kind, values = pa.list_(kind), nullable(lists_of(values, 0, 4))
             case "struct":
-                inner = values
                 kind = pa.struct([("x", kind), ("y", pa.int8())])
-                values = nullable(
-                    st.fixed_dictionaries({"x": inner, "y": nullable(st.integers(-5, 5))})
-                )
+                values = nullable(structs_of(values))
             case _:
-                pairs = st.tuples(st.text(max_size=3), values)
-                kind, values = pa.map_(pa.string(), kind), nullable(st.lists(pairs, max_size=3))
+                kind = pa.map_(pa.string(), kind)
+                values = nullable(lists_of(pairs_of(values), 0, 3))
     return kind, values
 
 
 @st.composite
 def arrays(draw: st.DrawFn, length: int | None = None) -> pa.Array:
     kind, values = draw(types_and_values())
-    size = {"max_size": 12} if length is None else {"min_size": length, "max_size": length}
-    return pa.array(draw(st.lists(values, **size)), kind)
+    least, most = (0, 12) if length is None else (length, length)
+    return pa.array(draw(lists_of(values, least, most)), kind)
 
 
 @st.composite
 def tables(draw: st.DrawFn) -> pa.Table:
     length = draw(st.integers(0, 8))
-    names = draw(
-        st.lists(st.text("abc", min_size=1, max_size=3), min_size=1, max_size=4, unique=True)
-    )
-    return pa.table({name: draw(arrays(length)) for name in names})
+    return pa.table({name: draw(arrays(length)) for name in draw(NAMES)})

@@ -2,6 +2,7 @@
 
 import decimal
 import string
+from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -79,20 +80,29 @@ def keys(draw: st.DrawFn) -> list[tuple[str, str]]:
     return [(f"k{number}", kind) for number, kind in enumerate(kinds)]
 
 
+KEYS_MAX = 6
+
+
 @st.composite
 def sources(draw: st.DrawFn, values: dict[str, st.SearchStrategy[Any]]) -> list[list[Row]]:
     """Some parts; keys are drawn from few rows, so that they meet."""
-    row = st.fixed_dictionaries(values)
-    key_names = [name for name in values if name.startswith("k")]
-    key_pool = draw(
-        st.lists(
-            st.fixed_dictionaries({name: values[name] for name in key_names}),
-            min_size=1,
-            max_size=6,
-        )
+    keys, parts = draw(keys_and_parts(tuple(values.items())))
+    return [[row | keys[key % len(keys)] for row, key in rows] for rows in parts]
+
+
+@lru_cache(256)
+def keys_and_parts(
+    values: tuple[tuple[str, st.SearchStrategy[Any]], ...],
+) -> st.SearchStrategy[tuple[list[Row], list[list[tuple[Row, int]]]]]:
+    """The keys, and rows with the place of theirs. Made once for the same columns: to look into a
+    new strategy takes hypothesis as long as to draw from it.
+    """
+    keys = st.fixed_dictionaries({name: one for name, one in values if name.startswith("k")})
+    row = st.tuples(st.fixed_dictionaries(dict(values)), st.integers(0, KEYS_MAX - 1))
+    return st.tuples(
+        st.lists(keys, min_size=1, max_size=KEYS_MAX),
+        st.lists(st.lists(row, max_size=8), min_size=1, max_size=4),
     )
-    rows = st.builds(lambda all_of_it, key: all_of_it | key, row, st.sampled_from(key_pool))
-    return draw(st.lists(st.lists(rows, max_size=8), min_size=1, max_size=4))
 
 
 def check(

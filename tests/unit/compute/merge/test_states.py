@@ -1,5 +1,6 @@
 """States of aggregate functions: merged by the kernel as by the oracle."""
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from rmt_pipeline.protocol.errors import UnknownType
 from rmt_pipeline.syntax.types import parse_type
-from tests.support.merging import definition
+from tests.support.merging import Row, definition
 from tests.unit.compute.merge.test_engines import BATCH_ROWS, UNHURRIED, check
 
 NUMBER = st.integers(-(2**63), 2**63 - 1)
@@ -71,9 +72,14 @@ STATES: dict[str, st.SearchStrategy[Any]] = {
 def test_states_of_a_key_become_one(engine, state, batch_rows, data) -> None:
     """P25."""
     table = definition([("k", "UInt8"), ("s", state), ("n", "Int64")], ("k",), engine)
+    check(table, data.draw(parts_with(state)), batch_rows)
+
+
+@cache
+def parts_with(state: str) -> st.SearchStrategy[list[list[Row]]]:
+    """Made once: to look into a new one takes hypothesis as long as to draw from it."""
     row = st.fixed_dictionaries({"k": st.integers(0, 2), "s": STATES[state], "n": SMALL})
-    parts = data.draw(st.lists(st.lists(row, max_size=5), min_size=1, max_size=3))
-    check(table, parts, batch_rows)
+    return st.lists(st.lists(row, max_size=5), min_size=1, max_size=3)
 
 
 @pytest.mark.parametrize("state", STATES)
