@@ -58,17 +58,26 @@ def what_to_forget(
 
 def what_to_forget_at_once(
     replica: Replica, dropped: Collection[PartName], bytes_max: int
-) -> list[Op]:
-    """All operations of `what_to_forget` in one list, or an empty list if they have more than
-    `bytes_max` bytes. When whole partitions are dropped, nearly all their ids are to be forgotten;
+) -> list[Op] | None:
+    """All operations of `what_to_forget` in one list, or None if they have more than `bytes_max`
+    bytes. When whole partitions are dropped, nearly all their ids are to be forgotten;
     so whether thousands of them fit is known before they are read.
     """
     there = _ids_there(replica, _partitions(dropped))
     are_whole = all(one.is_drop_range for one in dropped)
     if are_whole and _size(map(Delete, there.ids)) > bytes_max:
-        return []
+        return None
     found = list(chain.from_iterable(_to_forget(replica, there, dropped)))
-    return found if _size(found) <= bytes_max else []
+    return found if _size(found) <= bytes_max else None
+
+
+def sees_to_ids(replica: Replica, source: str) -> bool:
+    """Whether this replica, when it carries out an entry of `source`, sees to the ids that did not
+    fit beside it: the same replica; or any, if that one is not active. It may be gone for good.
+    """
+    if source == replica.name:
+        return True
+    return replica.keeper.exists(replica.table.replica(source).is_active) is None
 
 
 def take_out(
@@ -118,6 +127,25 @@ def what_to_renumber(replica: Replica, moved: Moved) -> list[list[Op]]:
             ops = _change(replica.table, insert_id, rows, rows.renumbered(moved), version)
             found += [ops] * bool(ops)
     return [there.as_read, *found] if found else []
+
+
+def what_to_move(
+    replica: Replica, moves: Mapping[str, Callable[[Iterable[PartitionRows]], Moved]]
+) -> list[Op]:
+    """The operations that give the records of these inserts, by their ids, the names of the parts
+    to which their rows have moved, by what their lines say.
+    """
+    table = replica.table
+    ops: list[Op] = []
+    reads = replica.keeper.get_many([table.insert(insert_id) for insert_id in moves])
+    for (insert_id, moved), read in zip(moves.items(), reads, strict=True):
+        if read is not None:
+            record = InsertRecord.decode(read[0])
+            rows = InsertRows(record, _batches(replica, insert_id, record))
+            to = moved(rows.lines)
+            left = rows.renumbered(to) if to.to else rows
+            ops += _change(table, insert_id, rows, left, read[1].version)
+    return ops
 
 
 def forget_lost(

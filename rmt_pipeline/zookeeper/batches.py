@@ -1,6 +1,6 @@
 """Cuts operations into multis that fit into a packet of ZooKeeper, and sends them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from rmt_pipeline.protocol import limits
@@ -42,6 +42,11 @@ def op_bytes(op: Op, frame: int = limits.OP_BYTES_OVERHEAD) -> int:
     """
     data = len(op.data) if isinstance(op, Create | SetData) else 0
     return len(op.path.encode()) + data + frame
+
+
+def fits(ops: Iterable[Op]) -> bool:
+    """Whether these operations, all that there are, fit into one multi."""
+    return sum(op_bytes(op, limits.OP_FRAME_BYTES) for op in ops) <= limits.MULTI_BYTES_MAX
 
 
 def refusals(keeper: Keeper, multis: Sequence[Sequence[Op]]) -> list[Refused | None]:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+import pytest
+
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.alter.commands import AlterCommand, ClearColumn
 from rmt_pipeline.protocol.errors import Corruption
@@ -39,12 +41,13 @@ from tests.simulation.keeping import (
     unfreeze,
 )
 from tests.simulation.ledger import SUFFIX, Change, ClientInsert, Snapshot
-from tests.simulation.run import CALM_STEPS_MAX, LATER_S, Run, build
+from tests.simulation.run import CALM_STEPS_MAX, LATER_S, Run, build, no_ids_fit
 from tests.simulation.size import Size
 from tests.simulation.workload import Workload, check_parts, clean_up
 from tests.support.cluster import TABLE, Context, Site
 from tests.support.schedule import Strike
 from tests.support.sim_keeper import SimKeeper
+from tests.support.world import Process
 
 SIZE = Size(hosts=2, partitions=2, clients=0, inserts_each=0, rows_max=2)
 REST_STEPS_MAX = 1500
@@ -63,6 +66,8 @@ class Scenario:
     switch: float = 0.0
     """How often another process runs in between."""
     tables: int = 1
+    do_ids_fit: bool = True
+    """Into the multi of a drop or a replacement."""
 
     def play(self, schedule: Strike) -> Run:
         schedule.switch = self.switch
@@ -72,8 +77,11 @@ class Scenario:
                 site.form = "runs"  # a process for each pool, which is interrupted by its name
         with schedule.truce():
             self.prepare(run)
-        self.act(run)
-        rest(run)
+        with pytest.MonkeyPatch.context() as patch:
+            if not self.do_ids_fit:
+                no_ids_fit(run, patch)
+            self.act(run)
+            rest(run)
         return run
 
 
@@ -412,6 +420,34 @@ def drop_at_r1(*partitions: str, detach: bool = False) -> Callable[[Run], None]:
     return act
 
 
+def and_again(act: Callable[[Run], Process]) -> Callable[[Run], None]:
+    """The rows of the last insert are said again as soon as the command is answered, or its process
+    has died.
+    """
+
+    def acted(run: Run) -> None:
+        process = act(run)
+        run.world.run(REST_STEPS_MAX, lambda: not process.is_alive, every=1)
+        last = run.ledger.inserts[2]
+        del run.ledger.inserts[2]
+        insert(run, number=last.number, at="r2")
+
+    return acted
+
+
+def drop_all_at_r1(run: Run) -> Process:
+    action = drop("a", "b", ledger=run.ledger)
+    return run.cluster.spawn(run.cluster.sites["r1"], "drop", action)
+
+
+def replace_at_r1(form: str) -> Callable[[Run], Process]:
+    def act(run: Run) -> Process:
+        workload = Workload(run.cluster, run.ledger, SIZE)
+        return workload.spawn_swap(form, "ab", at=run.cluster.sites["r1"], taken="001")
+
+    return act
+
+
 def drop_part_at_r1(run: Run) -> None:
     site = run.cluster.sites["r1"]
     run.cluster.spawn(site, "drop", drop_some_part(random.Random(1), detach=True))
@@ -610,6 +646,18 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "two carry out a replacement": Scenario(
         "h2/fetch", three_inserts, swap_at_r1("replace"), workers=2, switch=0.4
+    ),
+    "drop partitions and see to ids": Scenario(
+        "h1/drop", three_inserts, and_again(drop_all_at_r1), do_ids_fit=False
+    ),
+    "carry out a drop and see to ids": Scenario(
+        "h1/fetch", three_inserts, and_again(drop_all_at_r1), do_ids_fit=False
+    ),
+    "replace partitions and see to ids": Scenario(
+        "h1/swap", three_inserts, and_again(replace_at_r1("replace")), do_ids_fit=False
+    ),
+    "replace by a condition and see to ids": Scenario(
+        "h1/swap", three_inserts, and_again(replace_at_r1("condition")), do_ids_fit=False
     ),
     "clear a column of a partition": Scenario("h1/alter", widened, alter_at_r1(CLEAR)),
     "rewrite for a column that is cleared": Scenario("h2/merge", widened, alter_at_r1(CLEAR)),

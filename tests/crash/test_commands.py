@@ -14,6 +14,7 @@ BETWEEN = set(test_between_tables.COMMANDS)
 COMMANDS: dict[type, set[str]] = {
     nodes.DropPartition: {
         "drop partitions",
+        "drop partitions and see to ids",
         "drop a part",
         "carry out a drop",
         "carry out a detach on the follower",
@@ -25,7 +26,13 @@ COMMANDS: dict[type, set[str]] = {
         "attach what was detached",
     },
     nodes.DropDetached: {"drop what is detached"},
-    nodes.PartitionFrom: {"replace partitions", "attach from a table", "replace", "attach"},
+    nodes.PartitionFrom: {
+        "replace partitions and see to ids",
+        "replace partitions",
+        "attach from a table",
+        "replace",
+        "attach",
+    },
     nodes.MovePartition: {"move"},
     nodes.FetchPartition: {"fetch from another table"},
     nodes.FreezePartition: {"freeze"},

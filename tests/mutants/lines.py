@@ -9,6 +9,7 @@ PROTOCOL = "rmt_pipeline/protocol"
 REPLICA = "rmt_pipeline/replica"
 UNDO = "tests/unit/replica/partitions/test_undo.py"
 DROPS = "tests/unit/replica/partitions/test_drop.py"
+LEFT = "tests/unit/replica/partitions/test_ids_left.py"
 FETCHES = "tests/unit/replica/partitions/test_from_path.py"
 FREEZES = "tests/unit/replica/partitions/test_freeze.py"
 FROZEN = "tests/unit/store/test_frozen.py"
@@ -707,7 +708,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "restore: an id names the block of whoever came first",
         f"{REPLICA}/life/announce.py",
-        "        elif path in blocks and _is_before(read[0], blocks[path]):",
+        "        elif path in blocks and names_earlier(read[0], blocks[path]):",
         "        elif False:",
         "tests/unit/replica/life/test_restore_dropped.py"
         "::test_what_was_inserted_again_after_a_drop_has_its_id",
@@ -2328,8 +2329,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "swap: more numbers are asked for than a packet takes",
         f"{REPLICA}/partitions/swap.py",
-        '    if _is_too_large(transactions.lock_partitions(replica.table, partitions, "")):\n',
-        "    if _is_too_large(()):\n",
+        '    if not fits(transactions.lock_partitions(replica.table, partitions, "")):\n',
+        "    if not fits(()):\n",
         f"{MANY}::test_a_replacement_of_too_many_partitions_is_refused",
     ),
     LineMutant(
@@ -2859,17 +2860,17 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "backfill: inserts of rows that stay are forgotten",
         f"{REPLICA}/partitions/swap.py",
-        "            if side.ranges and wanted.keeps_ids:\n"
-        "                ops = _with_renumbering(side, ops)\n"
-        "            elif side.ranges:\n",
-        "            if side.ranges:\n",
+        "            if wanted.keeps_ids:\n"
+        "                ops, fit = with_renumbering(side.replica, ops, side.moved)\n"
+        "            else:\n",
+        "            if True:\n",
         f"{OVERWRITES}::test_inserts_whose_rows_stay_stay_known_and_those_replaced_do_not",
     ),
     LineMutant(
         "backfill: they are forgotten by who carries it out",
         f"{REPLICA}/work/replace.py",
-        "            if entry.source_replica == replica.name and entry.keeps_ids:\n",
-        "            if entry.source_replica == replica.name and False:\n",
+        "        if entry.keeps_ids:\n",
+        "        if entry.keeps_ids and False:\n",
         f"{OVERWRITES}::test_rows_that_stay_and_are_lost_are_known_to_be",
     ),
     LineMutant(
@@ -3216,5 +3217,61 @@ MUTANTS: tuple[LineMutant, ...] = (
         "        forget(replica, [drop.part])",
         "        pass",
         f"{DROPS}::test_ids_that_do_not_fit_beside_the_drop_are_forgotten_by_who_asked",
+    ),
+    LineMutant(
+        "drop: ids that do not fit are left when it is answered",
+        f"{REPLICA}/partitions/drop.py",
+        "    forget_what_is_left(living, [one.dropped for one in logged if one.leaves_ids])\n",
+        "",
+        f"{LEFT}::test_what_it_took_can_be_inserted_when_it_is_answered",
+    ),
+    LineMutant(
+        "drop: ids of a large part are left when it is answered",
+        f"{REPLICA}/partitions/drop.py",
+        "            forget_what_is_left(living, [logged.dropped] * logged.leaves_ids)\n",
+        "",
+        f"{LEFT}::test_what_it_took_can_be_inserted_when_it_is_answered",
+    ),
+    LineMutant(
+        "swap: ids that do not fit are left when it is answered",
+        f"{REPLICA}/partitions/swap.py",
+        "                forget(side.living(), list(starmap(drop_range, ends)))\n",
+        "                pass\n",
+        f"{LEFT}::test_what_it_took_can_be_inserted_when_it_is_answered",
+    ),
+    LineMutant(
+        "swap: what moves out of a table leaves the id of its last block",
+        f"{REPLICA}/partitions/swap.py",
+        "one.block_max + side.is_left)",
+        "one.block_max)",
+        f"{LEFT}::test_what_it_took_can_be_inserted_when_it_is_answered",
+    ),
+    LineMutant(
+        "swap: the record of a replacement by no row goes with what it replaced",
+        f"{REPLICA}/partitions/swap.py",
+        "one.block_max + side.is_left)",
+        "one.block_max + 1)",
+        f"{LEFT}::test_a_replacement_of_nothing_by_nothing_is_known_by_its_token",
+    ),
+    LineMutant(
+        "backfill: rows that stay have their old names when it is answered",
+        f"{REPLICA}/partitions/swap.py",
+        "                renumber(side.living(), side.moved)\n",
+        "                pass\n",
+        f"{LEFT}::test_rows_that_stay_are_known_by_their_new_names_when_it_is_answered",
+    ),
+    LineMutant(
+        "ids: nobody sees to those of a replica that is gone",
+        f"{REPLICA}/forget.py",
+        "    return replica.keeper.exists(replica.table.replica(source).is_active) is None\n",
+        "    return False\n",
+        f"{LEFT}::test_if_who_asked_dies_it_can_be_inserted_when_it_is_carried_out",
+    ),
+    LineMutant(
+        "ids: who could not forget them does not say so",
+        f"{REPLICA}/partitions/ids_left.py",
+        "    except RmtError as error:\n",
+        "    except Unfinished as error:\n",
+        f"{LEFT}::test_who_could_not_forget_them_is_told_that_it_is_not_finished",
     ),
 )

@@ -271,7 +271,7 @@ def what_is_read_is_replaced_and_read_again(scene: Scene) -> None:
     """The first reader still reads: what he reads does not leave the disk."""
     inserts(scene, 0)
     scene.work("r1", "r2")
-    replace, again = put(insert(scene, 1).rows), reading(scene)
+    replace, again = put(scene.run.ledger, insert(scene, 1).rows), reading(scene)
 
     def replaced(context: Context) -> None:
         replace(context)

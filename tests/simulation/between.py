@@ -63,6 +63,8 @@ class Tables:
             self.began.append((self.source.world.now_s, self._rows_now(partition)))
             between = Between(there.replica, context.replica, partition, query, waking(context))
             taken: Taken = getattr(between, form)()
+            for ledger in (self.sold, self.bought):
+                ledger.answer(context.process)
             self.what_was_said_is_true(form, taken)
 
         return run

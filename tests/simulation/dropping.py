@@ -87,6 +87,8 @@ def answered(
     detach: bool,
 ) -> None:
     """From outside, at this moment. Who did not wait was promised nothing of what is here."""
+    if ledger is not None:
+        ledger.answer(context.process)
     if ledger is None or ledger.age != answer.age:  # the whole table was dropped meanwhile
         return
     if ledger.restored != answer.restored:  # perhaps no disk knew of the drop

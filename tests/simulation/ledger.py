@@ -210,7 +210,9 @@ class Ledger:
     undoing: dict[Process, ClientInsert] = field(default_factory=dict)
     """By process, the insert that it was to undo."""
     unanswered: dict[PartName, Process] = field(default_factory=dict)
-    """Parts that an undo has dropped which was not answered: perhaps it has left their ids."""
+    """What a command has dropped that was not answered: perhaps it has left the ids of it."""
+    do_ids_fit: bool = True
+    """Into the multi of a drop or a replacement; those of an undo may never do."""
     undone: list[ClientInsert] = field(default_factory=list)
     """Those of which an undo has taken something."""
     taken_out: set[str] = field(default_factory=set)
@@ -281,6 +283,11 @@ class Ledger:
             if is_inside(block, dropped):
                 self.dropped_by.setdefault(block, dropped)
 
+    def answer(self, process: Process) -> None:
+        """What it was asked for is done: what that dropped can be inserted again."""
+        for dropped in [one for one, by in self.unanswered.items() if by is process]:
+            del self.unanswered[dropped]
+
     def fail(self, part: PartName) -> None:
         """Its quorum failed: what came in it is gone, and may come again."""
         self.failed.add(part)
@@ -310,6 +317,7 @@ class Ledger:
             removed=self.removed,
             ttls=self.ttls,
             undoing=self.undoing,
+            do_ids_fit=self.do_ids_fit,
         )
         for one in fields(self):
             setattr(self, one.name, getattr(new, one.name))

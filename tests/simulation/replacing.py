@@ -26,7 +26,7 @@ Rows = Mapping[str, Sequence[str]]
 Action = Callable[[Context], None]
 
 
-def put(rows: Rows, *, replaces: bool = True) -> Action:
+def put(ledger: Ledger, rows: Rows, *, replaces: bool = True) -> Action:
     """All partitions in one commit; with `replaces` whatever was in them goes."""
 
     def run(context: Context) -> None:
@@ -37,6 +37,7 @@ def put(rows: Rows, *, replaces: bool = True) -> Action:
             for partition, some in sorted(rows.items())
         )
         swap(context.replica, Wanted(changes))
+        ledger.answer(context.process)
 
     return run
 
@@ -80,6 +81,7 @@ def put_beside(ledger: Ledger, rows: Rows, taken: str) -> Action:
             swap(context.replica, Wanted(tuple(changes), keeps_ids=True))
         except PartitionChanged:
             return  # somebody else was there first
+        ledger.answer(context.process)
 
     return run
 

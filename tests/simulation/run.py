@@ -22,7 +22,7 @@ import pytest
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.replica.assign import duty, merges
-from rmt_pipeline.replica.partitions import undo
+from rmt_pipeline.replica.partitions import ids_left, undo
 from rmt_pipeline.replica.tries import StillTrying
 from rmt_pipeline.replica.work import execute, worker
 from rmt_pipeline.table import ReadWithoutZooKeeper
@@ -315,6 +315,7 @@ def _failure_of(schedule: Swarm) -> tuple[Exception, Run] | None:
         patch.setattr(limits, "INSERT_BYTES_MAX", run.commit_bytes_max)
         if run.commit_bytes_max < COMMIT_BYTES_MAX:  # then an undo goes partition by partition
             patch.setattr(undo, "op_bytes", lambda _: limits.MULTI_BYTES_MAX)
+            no_ids_fit(run, patch)
         try:
             storm_and_calm(run)
         except Exception as error:  # noqa: BLE001  whatever it is, it is the result
@@ -323,6 +324,14 @@ def _failure_of(schedule: Swarm) -> tuple[Exception, Run] | None:
             return None
         finally:
             run.world.end()
+
+
+def no_ids_fit(run: Run, patch: pytest.MonkeyPatch) -> None:
+    """Into the multis of commands on partitions."""
+    patch.setattr(ids_left, "what_to_forget_at_once", lambda *_: None)
+    patch.setattr(ids_left, "fits", lambda _: False)
+    for _, ledger in run.books:
+        ledger.do_ids_fit = False
 
 
 def shrink(seed: int, struck: list[int]) -> list[int]:

@@ -428,7 +428,7 @@ def test_what_a_replacement_brought_is_looked_at_again_before_it_is_lost() -> No
 
     with Scene() as scene:
         scene.insert("r1", "x")
-        scene.do("r1", put({"a": ["y"]}))
+        scene.do("r1", put(scene.run.ledger, {"a": ["y"]}))
         [brought] = set(scene.parts("r1")) - {"a_0_0_0"}
         part = PartName.parse(brought)
         assert scene.do("r1", lambda context: refetch(context.replica(), part, fails))

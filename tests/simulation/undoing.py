@@ -27,8 +27,7 @@ def undo(
             if (ledger.age, ledger.restored) == (age, restored):
                 it_could_not_be_undone(ledger, insert, refused)
             return
-        for part in undone.parts:
-            ledger.unanswered.pop(part, None)
+        ledger.answer(context.process)
         answered(context, ledger, answer, undone.parts, query, detach=False)
 
     return run

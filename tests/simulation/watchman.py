@@ -600,6 +600,9 @@ class Watchman:
         ledger.entries += 1
         if dropped is not None:
             ledger.dropped_at[dropped] = ledger.entries
+            process = self.cluster.world.connected.get(self.cluster.world.zookeeper.writer)
+            if process is not None and not ledger.do_ids_fit:
+                ledger.unanswered[dropped] = process
         if not isinstance(entry, MergeParts | MutatePart):
             place = ledger.entries, entry.source_replica
             ledger.came_at |= dict.fromkeys(parts_brought(entry), place)

@@ -438,7 +438,7 @@ class Workload:
             for partition in sorted(partitions)
         }
         self._ledger.inserts.append(ClientInsert(number, rows, token="", gives_up=True))
-        action = put(rows, replaces=form == "replace")
+        action = put(self._ledger, rows, replaces=form == "replace")
         if form == "condition":
             action = put_beside(self._ledger, rows, taken)
         return self._cluster.spawn(at, "swap", action)

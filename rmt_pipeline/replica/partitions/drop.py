@@ -2,7 +2,8 @@
 entry is in the log and was waited for (§9.2).
 
     a block number in each partition ──► inserts below it cancelled ──► one multi: the entries, the
-    ids and records of what is dropped forgotten, the numbers given back ──► waited
+    ids and records of what is dropped forgotten, the numbers given back ──► ids that did not fit
+    forgotten ──► waited
 
 How a replica carries the entry out is in `work.drop`. Why nothing is dropped that was inserted
 later, and nothing that was inserted before comes back:
@@ -33,13 +34,12 @@ from rmt_pipeline.protocol.log.entry import DropPart, DropRange
 from rmt_pipeline.protocol.parts.name import PartName, drop_range
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import merge_view
-from rmt_pipeline.replica.forget import what_to_forget_at_once
 from rmt_pipeline.replica.mutations.mutations import release_numbers, take_numbers
+from rmt_pipeline.replica.partitions.ids_left import forget_what_is_left, with_forgetting
 from rmt_pipeline.replica.replica import Replica, asserting_active
 from rmt_pipeline.replica.wait import wait_as_asked_for
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.batches import op_bytes
 from rmt_pipeline.zookeeper.keeper import Check, Op, RefusalKind, Refused, SetData
 from rmt_pipeline.zookeeper.partition_transactions import (
     LoggedDrop,
@@ -89,12 +89,13 @@ class CannotAssignDrop(Conflict):
 @dataclass(frozen=True, slots=True)
 class Logged:
     """A log entry that drops something: its node's path, its text, and the part or range that it
-    drops.
+    drops. `leaves_ids`: those of the rows did not fit into the multi (`ids_left`).
     """
 
     path: str
     data: bytes
     dropped: PartName
+    leaves_ids: bool = False
 
 
 def drop_partitions(
@@ -124,6 +125,7 @@ def drop_partitions(
         logged += _drop(
             living, wanted[start : start + limits.DROPS_PER_MULTI_MAX], detach=detach
         )
+    forget_what_is_left(living, [one.dropped for one in logged if one.leaves_ids])
     wait_as_asked_for(living, [(one.path, one.data) for one in logged], query, new_waker())
     return tuple(one.dropped for one in logged)
 
@@ -164,6 +166,7 @@ def drop_part(
     for _ in range(limits.DROP_ROUNDS_MAX):
         logged = _drop_one(living, part, detach=detach)
         if logged is not None:
+            forget_what_is_left(living, [logged.dropped] * logged.leaves_ids)
             wait_as_asked_for(living, [(logged.path, logged.data)], query, new_waker())
             return
     raise others_first(living())
@@ -223,7 +226,7 @@ def _drop_ranges(
     ]
     if not drops:
         return []
-    ops = with_forgetting(
+    ops, fit = with_forgetting(
         replica,
         submit_drops(replica.table, replica.paths, drops, version=version),
         ranges.values(),
@@ -232,7 +235,7 @@ def _drop_ranges(
     if paths is None:
         return None
     return [
-        Logged(path, drop.entry, part_range)
+        Logged(path, drop.entry, part_range, leaves_ids=not fit)
         for path, drop, part_range in zip(paths, drops, ranges.values(), strict=True)
     ]
 
@@ -279,17 +282,6 @@ def cancel_inserts(
             raise result
 
 
-def with_forgetting(
-    replica: Replica, ops: Sequence[Op], dropped: Collection[PartName]
-) -> Sequence[Op]:
-    """Return the operations, followed by those that remove the ids and records of the dropped rows,
-    as far as they fit into the same multi. The rest is removed by the replica that carries the
-    entry out (`work.drop`).
-    """
-    left = limits.MULTI_BYTES_MAX - sum(map(op_bytes, ops))
-    return [*ops, *what_to_forget_at_once(replica, dropped, left)]
-
-
 # --- one part ---------------------------------------------------------------------------------
 
 
@@ -327,8 +319,9 @@ def _drop_one(living: Living, part: PartName, *, detach: bool) -> Logged | None:
         is_lost_version=view.is_lost_version,
     )
     ops.append(SetData(replica.table.alter_partition_version))  # see `nothing_to_drop`
-    paths = submit(living, replica, with_forgetting(replica, ops, [part]), [entry], "")
-    return None if paths is None else Logged(paths[0], entry, part)
+    ops, fit = with_forgetting(replica, ops, [part])
+    paths = submit(living, replica, ops, [entry], "")
+    return None if paths is None else Logged(paths[0], entry, part, leaves_ids=not fit)
 
 
 # --- into the log -----------------------------------------------------------------------------

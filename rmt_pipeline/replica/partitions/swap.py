@@ -27,6 +27,7 @@ is in `work.replace`. What the multi asserts, and why nothing is lost, doubled o
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import starmap
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import (
@@ -53,7 +54,7 @@ from rmt_pipeline.protocol.parts.name import LEVEL_MAX, MUTATION_MAX, PartName, 
 from rmt_pipeline.protocol.parts.set import PartSet, contained_in
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.caught_up import caught_up
-from rmt_pipeline.replica.forget import what_to_renumber
+from rmt_pipeline.replica.forget import forget, renumber
 from rmt_pipeline.replica.insert.insert import ensure_partitions
 from rmt_pipeline.replica.mutations.mutations import load_mutations, release_numbers, take_locks
 from rmt_pipeline.replica.partitions.drop import (
@@ -64,7 +65,11 @@ from rmt_pipeline.replica.partitions.drop import (
     partition_version,
     perhaps_another,
     submit,
+)
+from rmt_pipeline.replica.partitions.ids_left import (
+    before_it_is_answered,
     with_forgetting,
+    with_renumbering,
 )
 from rmt_pipeline.replica.partitions.inside import (
     parts_inside,
@@ -77,7 +82,7 @@ from rmt_pipeline.replica.settled import are_on_disk
 from rmt_pipeline.store.part_log import PartEvent, PartEventType
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.batches import op_bytes, refusals
+from rmt_pipeline.zookeeper.batches import fits, refusals
 from rmt_pipeline.zookeeper.keeper import Check, Op, RefusalKind, Refused
 from rmt_pipeline.zookeeper.partition_transactions import (
     Arrival,
@@ -164,10 +169,6 @@ Also = Callable[[Replica, Numbers], Sequence[Op]]
 """Returns more operations for the multi. One that creates an existing node is an IdIsTaken."""
 
 
-def _nothing(_replica: Replica, _numbers: Numbers) -> Sequence[Op]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """Changes that are committed all at once. `origin` is the database and name, as this replica
@@ -179,7 +180,7 @@ class Wanted:
     changes: tuple[Change, ...]
     origin: tuple[str, str] = ("", "")
     leaving: Leaving | None = None
-    also: Also = _nothing
+    also: Also = lambda *_: ()
     keeps_ids: bool = False
     command: str = "REPLACE PARTITION"
     run_id: str = ""
@@ -251,6 +252,11 @@ class _Side:
     def pairs(self) -> list[tuple[StagedPart, PartName]]:
         return [(one.staged, part) for each in self.numbered for one, part, _ in each.parts]
 
+    @property
+    def moved(self) -> Moved:
+        """To where the rows of parts move that stay."""
+        return Moved.of((new.source, to) for one in self.numbered for new, to, _ in one.parts)
+
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
@@ -270,12 +276,13 @@ _Gone = Mapping[PartName, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """A swap that is in the log, by side; `paths` are those of the first side's entries."""
+    """A swap that is in the log, by side; `paths`: those of the first; `left`: whose ids are."""
 
     looked: Sequence[_Looked]
     swaps: Sequence[Sequence[Swap]]
     gone: Sequence[_Gone]
     paths: Sequence[str]
+    left: Sequence[_Side] = ()
 
 
 def _sides(living: Living, wanted: Wanted) -> list[_Side] | None:
@@ -321,6 +328,13 @@ def _finished(sides: Sequence[_Side], done: _Done, wanted: Wanted) -> Swapped:
         with suppress(RmtError):
             paths = done.paths if side is sides[0] else _paths(side, some)
             logged.append((side.living, _logged(side, some, paths)))
+    with before_it_is_answered():
+        for side in done.left:
+            if wanted.keeps_ids:
+                renumber(side.living(), side.moved)
+            else:  # but for the numbers that end them: there a replacement by no row has its record
+                ends = [(one.partition, one.block_max + side.is_left) for one in side.ranges]
+                forget(side.living(), list(starmap(drop_range, ends)))
     parts = tuple(part for _, part in sides[0].pairs)
     went = done.gone[0]
     return Swapped(parts, tuple(went), sum(rows for rows, _ in went.values()), tuple(logged))
@@ -346,7 +360,7 @@ def _take_numbers(side: _Side) -> None:
         for change in side.changes
         for _ in range(change.has_delimiter + len(change.incoming))
     ]
-    if _is_too_large(transactions.lock_partitions(replica.table, partitions, "")):
+    if not fits(transactions.lock_partitions(replica.table, partitions, "")):
         come = sum(len(change.incoming) for change in side.changes)
         raise _too_many(replica, f"{come} parts that come in {len(side.changes)} partitions")
     if not side.is_left:
@@ -413,18 +427,20 @@ def _commit(sides: Sequence[_Side], wanted: Wanted, is_sent: list[bool]) -> _Don
             return _Done(looked, swaps, gone, ())
         ops = _ops(sides, looked, swaps)
         ops += wanted.also(sides[0].replica, _numbers(sides[0]))
-        if _is_too_large(ops):
+        if not fits(ops):
             forgotten += 1
             _make_smaller(sides, looked, forgotten)
             continue
-        for side in sides:
-            if side.ranges and wanted.keeps_ids:
-                ops = _with_renumbering(side, ops)
-            elif side.ranges:
-                ops = list(with_forgetting(side.replica, ops, side.ranges))
+        left: list[_Side] = []
+        for side in (one for one in sides if one.ranges):
+            if wanted.keeps_ids:
+                ops, fit = with_renumbering(side.replica, ops, side.moved)
+            else:
+                ops, fit = with_forgetting(side.replica, ops, side.ranges)
+            left += [] if fit else [side]
         paths = _submit(sides[0], swaps[0], ops, is_sent, looked[0].log_end)
         if paths is not None:
-            return _Done(looked, swaps, gone, paths)
+            return _Done(looked, swaps, gone, paths, left)
         if not _are_good(sides):
             return None
     raise others_first(sides[0].replica)
@@ -449,16 +465,6 @@ def _ops(
     ]
     others = [side.replica for side in sides[1:]]  # the sending keeper does not check these
     return [*ops, *(Check(one.creation) for one in others if one.creation)]
-
-
-def _with_renumbering(side: _Side, ops: Sequence[Op]) -> list[Op]:
-    """Return the operations with those that renumber the ids and records of rows that stay, if all
-    fit; otherwise this replica does that when it carries the entry out (`work.replace`).
-    """
-    pairs = [(coming.source, part) for one in side.numbered for coming, part, _ in one.parts]
-    todo = what_to_renumber(side.replica, Moved.of(pairs))
-    together = [*ops, *(op for some in todo for op in some)]
-    return list(ops) if _is_too_large(together) else together
 
 
 def _submit(
@@ -751,10 +757,6 @@ def _paths(side: _Side, swaps: Sequence[Swap]) -> list[str]:
 
 
 # --- size -------------------------------------------------------------------------------------
-
-
-def _is_too_large(ops: Sequence[Op]) -> bool:
-    return sum(op_bytes(op, limits.OP_FRAME_BYTES) for op in ops) > limits.MULTI_BYTES_MAX
 
 
 def _make_smaller(sides: Sequence[_Side], looked: Sequence[_Looked], times: int) -> None:

@@ -41,7 +41,7 @@ from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.answered import answered
 from rmt_pipeline.replica.fetch import PartSource, difference_from_promise, find_sources
-from rmt_pipeline.replica.forget import forget, renumber
+from rmt_pipeline.replica.forget import forget, renumber, sees_to_ids
 from rmt_pipeline.replica.missing import why_missing
 from rmt_pipeline.replica.partitions.inside import (
     parts_inside,
@@ -58,7 +58,7 @@ from rmt_pipeline.replica.work.drop import DropHere
 from rmt_pipeline.replica.work.step import Swept
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
-from rmt_pipeline.zookeeper.batches import op_bytes
+from rmt_pipeline.zookeeper.batches import fits
 from rmt_pipeline.zookeeper.keeper import Check, Op, Refused
 from rmt_pipeline.zookeeper.partition_transactions import Dropping, cut_deletions
 from rmt_pipeline.zookeeper.snapshot import queue_snapshot, sweep_snapshot
@@ -341,14 +341,8 @@ class _Work:
             if found.inside or are_on_disk(replica, [dropped]):
                 replica.store.drops.note(dropped)
             forget_dropped_quorums(replica, dropped)
-            if entry.source_replica == replica.name and entry.keeps_ids:
-                renumber(
-                    replica, Moved.of(zip(entry.source_parts, entry.new_parts, strict=True))
-                )
-            elif entry.source_replica == replica.name:
-                # Not of the range's last block: there a replacement that brought no row has its
-                # record.
-                forget(replica, [drop_range(dropped.partition, dropped.block_max)])
+            if sees_to_ids(replica, entry.source_replica):
+                self._see_to_ids(dropped)
         for part, _ in arrivals:
             settle_notes(replica, part)
         headers = [(part, staged.manifest.header().encode()) for part, staged in arrivals]
@@ -372,6 +366,16 @@ class _Work:
         known.published(replica.paths, before, came, session, went=going)
         known.changed(replica.paths, queued, session, went={self.node})
         return told
+
+    def _see_to_ids(self, dropped: PartName) -> None:
+        entry = self.entry
+        if entry.keeps_ids:
+            moved = Moved.of(zip(entry.source_parts, entry.new_parts, strict=True))
+            renumber(self.replica, moved)
+        else:
+            # Not of the range's last block: there a replacement that brought no row has its
+            # record.
+            forget(self.replica, [drop_range(dropped.partition, dropped.block_max)])
 
     def _has_landed(
         self, refused: Refused, arrivals: Sequence[tuple[PartName, StagedPart]]
@@ -419,5 +423,4 @@ class _Work:
 def _fits(
     dropping: Dropping, parts: Sequence[PartName], headers: Sequence[tuple[PartName, bytes]]
 ) -> bool:
-    ops = dropping.finish(parts, headers)
-    return sum(op_bytes(op, limits.OP_FRAME_BYTES) for op in ops) <= limits.MULTI_BYTES_MAX
+    return fits(dropping.finish(parts, headers))

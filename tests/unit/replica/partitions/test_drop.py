@@ -528,7 +528,7 @@ def forgets_parts(op):
 
 
 def test_ids_that_do_not_fit_beside_the_drop_are_forgotten_by_who_asked(replicas, monkeypatch):
-    monkeypatch.setattr(dropping, "with_forgetting", lambda replica, ops, dropped: ops)
+    monkeypatch.setattr(dropping, "with_forgetting", lambda replica, ops, dropped: (ops, True))
     insert(replicas, (1, 1), token="a token")
     drop(replicas, "1")
     assert insert(replicas, (1, 1), token="a token").outcome is Outcome.DUPLICATE
@@ -543,7 +543,7 @@ def forgets(op):
 
 
 def test_ids_are_forgotten_many_at_a_time(replicas, monkeypatch):
-    monkeypatch.setattr(dropping, "with_forgetting", lambda replica, ops, dropped: ops)
+    monkeypatch.setattr(dropping, "with_forgetting", lambda replica, ops, dropped: (ops, True))
     for n in range(30):
         insert(replicas, (1, n))
     drop(replicas, "1")
@@ -564,7 +564,7 @@ def test_an_id_that_was_relied_on_meanwhile_does_not_keep_those_beside_it(
     replicas, monkeypatch
 ):
     """All are refused for the sake of one, and then each goes alone."""
-    monkeypatch.setattr(dropping, "with_forgetting", lambda replica, ops, dropped: ops)
+    monkeypatch.setattr(dropping, "with_forgetting", lambda replica, ops, dropped: (ops, True))
     for n in range(3):
         insert(replicas, (1, n))
     drop(replicas, "1")
@@ -592,10 +592,10 @@ def test_ids_of_a_partition_that_can_not_fit_are_not_read_by_who_asks(replicas, 
     real = keeper.get_many
     monkeypatch.setattr(keeper, "get_many", lambda paths: reads.extend(paths) or real(paths))
     replica, dropped = replicas["r1"], [PartName.parse("1_0_2_999999999_999999999")]
-    assert what_to_forget_at_once(replica, dropped, bytes_max=700) == []
+    assert what_to_forget_at_once(replica, dropped, bytes_max=700) is None
     assert reads == [replica.table.blocks, replica.table.inserts]
     assert len(what_to_forget_at_once(replica, dropped, bytes_max=10_000)) == 2 + 6
-    assert what_to_forget_at_once(replica, dropped, bytes_max=1500) == []  # with the records
+    assert what_to_forget_at_once(replica, dropped, bytes_max=1500) is None  # with the records
 
 
 def test_readers_do_not_wait_for_manifests_to_be_counted(replicas, monkeypatch):

@@ -609,7 +609,7 @@ def active(replicas):
 def test_rows_that_stay_and_are_lost_are_known_to_be(replicas, monkeypatch, fits):
     """Also when their ids did not fit beside the replacement."""
     if not fits:
-        monkeypatch.setattr(swap, "_with_renumbering", lambda side, ops: list(ops))
+        monkeypatch.setattr(swap, "with_renumbering", lambda replica, ops, moved: (ops, True))
     put(replicas, (1, 9), where="n in (2, 9)")
     work(replicas)
     kept = min(active(replicas))

@@ -92,7 +92,7 @@ def test_whose_directories_are_there_still_is_carried_out(replicas):
 
 def test_whose_ids_are_there_still_is_carried_out(replicas, monkeypatch):
     """They did not fit into the multi."""
-    monkeypatch.setattr(swap, "with_forgetting", lambda _replica, ops, _dropped: ops)
+    monkeypatch.setattr(swap, "with_forgetting", lambda _replica, ops, _dropped: (ops, True))
     put(replicas, (1, 7), partition="1")
     assert pulled(replicas) == (1, 1)
     work(replicas)

@@ -1,0 +1,201 @@
+"""Commands on partitions of so many blocks that their ids do not fit into one multi (P38 to P40):
+what they take can be inserted again as soon as they are answered.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from rmt_pipeline.protocol.errors import OutcomeUnknown, Unfinished
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.replica.insert.result import Outcome
+from rmt_pipeline.replica.life.drop import drop_dead_replica
+from rmt_pipeline.replica.partitions import ids_left, swap
+from tests.support.local_replicas import Replicas, partitioned
+from tests.support.lost_answers import faulty, logs
+from tests.support.partitioned import dicts, insert, merge, rows, work
+from tests.support.two_tables import NOW, Two, source_of
+
+LAST = QuerySettings(
+    alter_sync=0, receive_timeout=0, allow_replace_partition_from_empty_source=True
+)
+BY_ROW = {"max_insert_block_size": 1, "min_insert_block_size_rows": 1}
+GONE = ((1, 1), (1, 2))
+
+
+@pytest.fixture(autouse=True)
+def nothing_fits(monkeypatch):
+    monkeypatch.setattr(ids_left, "what_to_forget_at_once", lambda *_: None)
+    monkeypatch.setattr(ids_left, "fits", lambda _: False)
+
+
+@pytest.fixture
+def two(tmp_path) -> Iterator[Two]:
+    """The rows that go are in `s`, which has other rows, too."""
+    with Replicas(tmp_path / "s", define=source_of) as s:
+        yield Two(s, Replicas(tmp_path / "t", define=partitioned, beside=s))
+
+
+def drop_partition(two):
+    two.s.table("r1").drop_partitions(["1"], settings=NOW)
+
+
+def truncate(two):
+    two.s.table("r1").drop_partitions(None, settings=NOW)
+
+
+def drop_part(two):
+    [part] = PartSet(map(PartName.parse, two.s.parts("r1")))
+    two.s.table("r1").drop_part(part, settings=NOW)
+
+
+def detach(two):
+    two.s.table("r1").drop_partitions(["1"], detach=True, settings=NOW)
+
+
+def move(two):
+    two.move()
+
+
+def replace_by_nothing(two):
+    two.s.table("r1").replace_partition("1", two.t.table("r1"), settings=LAST)
+
+
+def overwrite(two):
+    two.s.table("r1").replace([], partition="1", settings=LAST)
+
+
+def overwrite_under_a_token(two):
+    two.s.table("r1").replace([], partition="1", token="nothing", settings=LAST)
+
+
+COMMANDS = (
+    drop_partition,
+    truncate,
+    drop_part,
+    detach,
+    move,
+    replace_by_nothing,
+    overwrite,
+    overwrite_under_a_token,
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("token", ["", "mine"])
+def test_what_it_took_can_be_inserted_when_it_is_answered(two, command, token):
+    """No replica has carried it out, but for the one that replaces something."""
+    insert(two.s, *GONE, token=token, settings=BY_ROW)
+    work(two.s)
+    if command is drop_part:
+        merge(two.s)
+    command(two)
+    again = insert(two.s, *GONE, at="r2", token=token, settings=BY_ROW)
+    assert again.outcome is Outcome.INSERTED
+    assert insert(two.s, *GONE, token=token).outcome is Outcome.DUPLICATE
+    work(two.s)
+    assert rows(two.s, "r1") == rows(two.s, "r2") == list(GONE)
+    assert insert(two.s, *GONE, token=token, settings=BY_ROW).outcome is Outcome.DUPLICATE
+
+
+def test_a_replacement_of_nothing_by_nothing_is_known_by_its_token(two):
+    """Its record has the number that ends what was there."""
+    insert(two.s, (1, 1))
+    overwrite_under_a_token(two)
+    work(two.s)
+    insert(two.s, (1, 2))
+    overwrite_under_a_token(two)
+    work(two.s)
+    assert rows(two.s) == [(1, 2)]
+
+
+@pytest.mark.parametrize("at", ["r1", "r2"])
+def test_rows_that_stay_are_known_by_their_new_names_when_it_is_answered(two, at):
+    """Then they are dropped under these, by whichever replica."""
+    insert(two.s, *GONE, settings=BY_ROW)
+    work(two.s)
+    two.s.table("r1").replace(dicts([(1, 9)]), where="n = 9", settings=LAST)
+    if at == "r2":
+        work(two.s, "r2")
+    for part in PartSet(map(PartName.parse, two.s.parts(at))):
+        two.s.table(at).drop_part(part, settings=NOW)
+    assert insert(two.s, (1, 1)).outcome is Outcome.INSERTED
+    work(two.s)
+    assert rows(two.s, "r1") == rows(two.s, "r2") == [(1, 1)]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_if_who_asked_dies_it_can_be_inserted_when_it_is_carried_out(two, command, monkeypatch):
+    """By r2, for r1 is never back."""
+    insert(two.s, *GONE, settings=BY_ROW)
+    work(two.s)
+    if command is drop_part:
+        merge(two.s)
+    dies_before_ids(monkeypatch, two, command)
+    two.s.stop("r1")
+    drop_dead_replica(two.s.zookeeper.connect(), two.s["r2"].table, "r1")
+    work(two.s, "r2")
+    assert rows(two.s, "r2") == []
+    assert insert(two.s, *GONE, at="r2", settings=BY_ROW).outcome is Outcome.INSERTED
+    work(two.s, "r2")
+    assert rows(two.s, "r2") == list(GONE)
+
+
+def dies_before_ids(monkeypatch, two, command):
+    def dies(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        for module in (ids_left, swap):
+            patch.setattr(module, "forget", dies)
+        with pytest.raises(KeyboardInterrupt):
+            command(two)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_who_asked_sees_to_it_when_he_comes_back(two, command, monkeypatch):
+    insert(two.s, *GONE, settings=BY_ROW)
+    work(two.s)
+    if command is drop_part:
+        merge(two.s)
+    dies_before_ids(monkeypatch, two, command)
+    work(two.s, "r2")
+    assert insert(two.s, *GONE, settings=BY_ROW).outcome is Outcome.DUPLICATE, "not answered"
+    two.s.stop("r1")
+    two.s.come_back("r1")
+    work(two.s)
+    assert insert(two.s, *GONE, settings=BY_ROW).outcome is Outcome.INSERTED
+    work(two.s)
+    assert rows(two.s, "r1") == rows(two.s, "r2") == list(GONE)
+
+
+@pytest.mark.parametrize("command", [drop_partition, overwrite])
+def test_who_could_not_forget_them_is_told_that_it_is_not_finished(two, command, monkeypatch):
+    insert(two.s, *GONE)
+    work(two.s)
+
+    def fails(*_):
+        raise OutcomeUnknown("no answer")
+
+    with monkeypatch.context() as patch:
+        for module in (ids_left, swap):
+            patch.setattr(module, "forget", fails)
+        with pytest.raises(Unfinished, match=r"in the log .* a duplicate of them: no answer"):
+            command(two)
+    work(two.s)
+    assert rows(two.s, "r1") == rows(two.s, "r2") == []
+    assert insert(two.s, *GONE).outcome is Outcome.INSERTED
+
+
+@pytest.mark.parametrize("command", [drop_partition, drop_part, move, overwrite])
+def test_what_got_no_answer_and_landed_is_seen_to_as_well(two, command):
+    insert(two.s, (1, 1))
+    work(two.s)
+    replicas = two.t if command is move else two.s
+    with faulty(replicas["r1"].keeper, logs, landed=True):
+        command(two)
+    assert insert(two.s, (1, 1)).outcome is Outcome.INSERTED
+    work(two.s)
+    assert rows(two.s, "r1") == rows(two.s, "r2") == [(1, 1)]
