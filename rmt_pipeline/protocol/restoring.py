@@ -23,14 +23,19 @@ same rows is no try that died: they were inserted again after the drop.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
+from rmt_pipeline.protocol.inserts.ids import HASH_MAX
+from rmt_pipeline.protocol.inserts.rows import Moved
 from rmt_pipeline.protocol.nodes.formats import PartHeader
+from rmt_pipeline.protocol.nodes.records import PartitionRows
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import Intersects, PartSet
+
+_ADDED_UP_MAX = 1000  # blocks among which those are looked for into which an insert was cut
 
 Promised = Mapping[str, Mapping[PartName, PartHeader]]
 """The parts that each replica promises, with their headers, by the replica's name."""
@@ -196,6 +201,71 @@ def dead_tries(
         if part in unseen and unseen.get(other) != unseen[part]:
             found[part] = other
     return found
+
+
+class CameAgain:
+    """Blocks of an insert, or of all inserts that are known by their rows, given with the hashes of
+    their rows: where the rows of earlier blocks may have come again, after these were dropped.
+    """
+
+    def __init__(self, blocks: Mapping[PartName, int]) -> None:
+        self._hashes = blocks
+        self._equal: dict[tuple[str, int], list[PartName]] = defaultdict(list)
+        self._partition: dict[str, list[PartName]] = defaultdict(list)
+        for block in sorted(blocks):
+            self._equal[block.partition, blocks[block]].append(block)
+            self._partition[block.partition].append(block)
+
+    def moved(
+        self, lines: Iterable[PartitionRows], dropped: Collection[PartName] | None = None
+    ) -> Moved:
+        """From the blocks that the lines of an insert name to those with the same rows that are
+        later than all of these. None: whatever is named; else only what was `dropped`.
+        """
+        found: dict[str, list[PartitionRows]] = defaultdict(list)
+        for line in lines:
+            if line.first >= 0:
+                found[line.partition].append(line)
+        pairs = [pair for mine in found.values() for pair in self._pairs(mine, dropped)]
+        return Moved.of((str(_block_of(line)), block) for line, block in pairs)
+
+    def _pairs(
+        self, lines: Sequence[PartitionRows], dropped: Collection[PartName] | None
+    ) -> Iterator[tuple[PartitionRows, PartName]]:
+        """Of one partition. If no block is cut as before, the rows are in blocks that follow each
+        other and add up to them.
+        """
+        last = max(line.last for line in lines)
+        gone: dict[int, list[PartitionRows]] = defaultdict(list)
+        for line in sorted(lines, key=lambda one: (_block_of(one) in self._hashes, one)):
+            if dropped is None or any(map(line.is_in, dropped)):
+                gone[int(line.row_hash, 16)].append(line)
+        partition, are_equal = lines[0].partition, False
+        for row_hash, those in gone.items():
+            equal = self._equal.get((partition, row_hash), ())
+            later = [block for block in equal if block.block_min > last][-len(those) :]
+            are_equal = are_equal or bool(later)
+            yield from zip(those, later, strict=False)
+        if gone and not are_equal:
+            wanted = sum(row_hash * len(those) for row_hash, those in gone.items()) & HASH_MAX
+            run = self._adding_up(partition, last, wanted)
+            yield from ((line, one) for those in gone.values() for line in those for one in run)
+
+    def _adding_up(self, partition: str, last: int, wanted: int) -> Sequence[PartName]:
+        """The last later blocks that follow each other and whose hashes add up to this."""
+        near = self._partition.get(partition, [])[-_ADDED_UP_MAX:]
+        later = [block for block in near if block.block_min > last]
+        starts, total, found = {0: 0}, 0, slice(0)
+        for end, block in enumerate(later, start=1):
+            total = (total + self._hashes[block]) & HASH_MAX
+            if (start := starts.get((total - wanted) & HASH_MAX)) is not None:
+                found = slice(start, end)
+            starts[total] = end
+        return later[found]
+
+
+def _block_of(line: PartitionRows) -> PartName:
+    return PartName(line.partition, line.first, line.last, 0)
 
 
 def _largest_first(part: PartName) -> tuple[int, int, int, PartName]:

@@ -12,6 +12,7 @@ STEPS = "tests/unit/replica/insert/test_steps.py"
 
 IN_PART = "tests/unit/replica/life/test_restore_in_part.py"
 AFTER = "tests/unit/replica/life/test_after_restore.py"
+AGAIN = "tests/unit/replica/life/test_restore_said_again.py"
 DEAD_TRIES = "tests/unit/replica/life/test_restore_dead_tries.py"
 UNKNOWN = "tests/unit/replica/insert/test_unknown_commits.py"
 
@@ -113,6 +114,43 @@ INSERT_MUTANTS = (
         "    if united.repeats:\n",
         "    if not united:\n",
         f"{DEAD_TRIES}::test_what_stays_of_two_tries_is_what_is_forgotten_when_it_is_dropped",
+    ),
+    LineMutant(
+        "restore: what is forgotten with a dropped block names a later one too late",
+        f"{REPLICA}/life/opening.py",
+        "    _name_what_came_again(replica, said, united, held, ranges)\n"
+        "    _forget_dropped(replica, ranges)\n",
+        "    _forget_dropped(replica, ranges)\n"
+        "    _name_what_came_again(replica, said, united, held, ranges)\n",
+        f"{AGAIN}::test_what_was_dropped_and_inserted_again_is_known",
+    ),
+    LineMutant(
+        "restore: a token is that of the block that was dropped",
+        f"{REPLICA}/life/known_inserts.py",
+        "        return ops or what_to_move(unbound(replica), moves)\n",
+        "        return ops\n",
+        f"{AGAIN}::test_what_was_dropped_and_inserted_again_is_known",
+    ),
+    LineMutant(
+        "restore: a block that no server has noted has no id of its rows",
+        f"{REPLICA}/life/known_inserts.py",
+        "            if read is not None and names_earlier(read[0], part)\n",
+        "            if read is None\n",
+        f"{AGAIN}::test_what_was_dropped_and_inserted_again_is_known",
+    ),
+    LineMutant(
+        "restore: rows under another token are those of the insert",
+        f"{REPLICA}/life/known_inserts.py",
+        "            if name.startswith(ids.BY_ROWS)\n",
+        "            if name\n",
+        f"{AGAIN}::test_an_insert_of_the_same_rows_under_another_token_is_another_one",
+    ),
+    LineMutant(
+        "restore: rows that came again are known by blocks that are cut as before alone",
+        "rmt_pipeline/protocol/restoring.py",
+        "        if gone and not are_equal:\n",
+        "        if not gone and are_equal:\n",
+        f"{AGAIN}::test_what_was_inserted_again_cut_otherwise_is_known",
     ),
     LineMutant(
         "restore: a dead try is unknown to the record of an older copy, and so stays",

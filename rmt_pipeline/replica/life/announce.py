@@ -37,7 +37,7 @@ from rmt_pipeline.protocol.nodes.records import (
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.life.disk_parts import DiskParts
-from rmt_pipeline.replica.life.known_inserts import remember_inserts
+from rmt_pipeline.replica.life.known_inserts import names_earlier, remember_inserts
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper import restore_transactions, transactions
 from rmt_pipeline.zookeeper.batches import repeat_guarded
@@ -267,8 +267,8 @@ def _record_ops(replica: Replica, disk: DiskParts) -> list[Op]:
     records of ALTERs, which are needed to read parts that are older than these.
 
     The same rows may be in two blocks: of the first one another replica knows that it was dropped.
-    So an id names the last one, whichever of their replicas comes first, unless that may be of a
-    try that died.
+    So an id names the last one, whichever of their replicas comes first. If that may be of a try
+    that died, it is named when it is known that it stays (`known_inserts.name_what_came_again`).
     """
     table, definition = replica.table, replica.definition
     wanted: dict[str, bytes] = {}
@@ -290,15 +290,9 @@ def _record_ops(replica: Replica, disk: DiskParts) -> list[Op]:
     for path, read in zip(paths, replica.session.get_many(paths), strict=True):
         if read is None:
             ops.append(Create(path, wanted[path]))
-        elif path in blocks and _is_before(read[0], blocks[path]):
+        elif path in blocks and names_earlier(read[0], blocks[path]):
             ops.append(SetData(path, wanted[path], read[1].version))
     return ops
-
-
-def _is_before(named: bytes, block: PartName) -> bool:
-    """Whether an id names an earlier block than this one."""
-    part = PartName.try_parse(named.decode(errors="replace"))
-    return part is not None and part.block_min < block.block_min
 
 
 def texts_of(replica: Replica) -> tuple[bytes, bytes]:

@@ -11,13 +11,16 @@ What tells of an insert, from the least to the most:
    what of the insert is in, even if that was merged since, and that the rest is not.
 3. An older copy of ZooKeeper may have the record as it was then, whole or in part.
 
-Each replica adds what its disk tells to what is there already.
+Each replica adds what its disk tells to what is there already. What names a block that was dropped
+names the later one in which the same rows came again, before what was dropped is forgotten
+(`name_what_came_again`).
 """
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from functools import partial
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import Conflict
@@ -33,14 +36,14 @@ from rmt_pipeline.protocol.nodes.records import (
 )
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
-from rmt_pipeline.protocol.restoring import InsertTries, United
-from rmt_pipeline.replica.forget import renumber, take_out
+from rmt_pipeline.protocol.restoring import CameAgain, InsertTries, United
+from rmt_pipeline.replica.forget import renumber, take_out, what_to_move
 from rmt_pipeline.replica.insert.record import read_record
 from rmt_pipeline.replica.life.disk_parts import DiskParts
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.manifest import Manifest
-from rmt_pipeline.zookeeper.batches import repeat_guarded
-from rmt_pipeline.zookeeper.keeper import Create, Op, SetData
+from rmt_pipeline.zookeeper.batches import batches, repeat_guarded
+from rmt_pipeline.zookeeper.keeper import Create, Keeper, Op, SetData
 
 _BLOCKS_TOGETHER = 1000  # of one insert that becomes known again: its record is one node
 _LINES_TOGETHER = 2000  # of an insert in part, in one node
@@ -54,6 +57,11 @@ def remember_inserts(replica: Replica, guard: Op, disk: DiskParts) -> int:
     doubtful = _doubtful(replica, disk)
     in_part = _remember_in_part(replica, guard, disk, doubtful)
     named = _by_token(disk)
+    moves = {
+        insert_id: CameAgain(seen).moved
+        for insert_id, parts in named.items()
+        if (seen := {one: parts[one].row_hash for one in parts.keys() - disk.unseen})
+    }
     by_insert = {
         insert_id: parts
         # the last ones stay longest in the window
@@ -76,7 +84,7 @@ def remember_inserts(replica: Replica, guard: Op, disk: DiskParts) -> int:
             both = _with_lines_of(known, record)
             if both != known:
                 ops.append(SetData(path, both.encode(), read[1].version))
-        return ops
+        return ops or what_to_move(unbound(replica), moves)
 
     repeat_guarded(replica.session, guard, todo)
     return len(named)
@@ -376,6 +384,87 @@ def forget_tries(replica: Replica, united: United, inserts: Mapping[str, InsertT
     if united.repeats:
         moved = Moved.of((str(part), other) for part, other in united.repeats.items())
         renumber(plain, moved)
+
+
+def name_what_came_again(
+    replica: Replica,
+    said: Mapping[str, Announced],
+    stay: Mapping[PartName, tuple[int, int]],
+    dropped: Collection[PartName],
+) -> None:
+    """Let ids and records that name a block that was dropped name the later one that has the same
+    rows, if that stays. `stay` are the parts that do, with the hashes of their rows in order and in
+    any order. Otherwise these would be forgotten with what was dropped:
+
+    1. The rows of an insert are dropped, and inserted again. 2. ZooKeeper goes back to a copy from
+    before that; or it loses the table, and a disk that has yet to drop the first block is heard
+    first. 3. Id and record name the first block. They are forgotten, and the insert, said once
+    more, is in the table twice.
+
+    Blocks that their disk has seen promised are named by now, as far as they are known by a token
+    (`remember_inserts`) or an id (`announce`). A block that none has seen could be of a try that
+    died, until it was decided what stays.
+    """
+    plain = unbound(replica)
+    keeper, table = plain.keeper, plain.table
+    unseen = {part for one in said.values() for part in one.unseen} & stay.keys()
+    ids_of = {
+        table.block(ids.block_id(one.partition, stay[one][0])): one for one in sorted(unseen)
+    }
+    reads = keeper.get_many(list(ids_of))
+    _send(
+        keeper,
+        [
+            SetData(path, str(part).encode(), read[1].version)
+            for (path, part), read in zip(ids_of.items(), reads, strict=True)
+            if read is not None and names_earlier(read[0], part)
+        ],
+    )
+    by_rows = CameAgain(_named_by_rows(plain, stay))
+    tried: dict[str, dict[PartName, int]] = defaultdict(dict)
+    for each in said.values():
+        for one in each.tries:
+            if one.part in stay:
+                tried[one.insert_id][one.part] = stay[one.part][1]
+    known = {
+        **{
+            name: by_rows
+            for name in keeper.children(table.inserts)
+            if name.startswith(ids.BY_ROWS)
+        },
+        **{name: CameAgain(blocks) for name, blocks in tried.items()},
+    }
+    moves = {name: partial(again.moved, dropped=dropped) for name, again in known.items()}
+    _send(keeper, what_to_move(plain, moves))
+
+
+def _named_by_rows(
+    plain: Replica, stay: Mapping[PartName, tuple[int, int]]
+) -> dict[PartName, int]:
+    """Return the parts that ids by rows name, if they stay, with the hashes of their rows."""
+    names = plain.keeper.children(plain.table.blocks)
+    reads = plain.keeper.get_many(list(map(plain.table.block, names)))
+    found: dict[PartName, int] = {}
+    for name, read in zip(names, reads, strict=True):
+        part = PartName.try_parse("" if read is None else read[0].decode(errors="replace"))
+        if (
+            part is not None
+            and part in stay
+            and ids.block_id(part.partition, stay[part][0]) == name
+        ):
+            found[part] = stay[part][1]
+    return found
+
+
+def names_earlier(named: bytes, block: PartName) -> bool:
+    """Whether an id names an earlier block than this one."""
+    part = PartName.try_parse(named.decode(errors="replace"))
+    return part is not None and part.block_min < block.block_min
+
+
+def _send(keeper: Keeper, ops: Sequence[Op]) -> None:
+    for batch in batches(ops, bytes_max=limits.MULTI_BYTES_MAX):
+        keeper.multi(batch)
 
 
 def unbound(replica: Replica) -> Replica:

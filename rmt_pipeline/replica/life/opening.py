@@ -17,7 +17,12 @@ from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.restoring import Promised, United, unite
 from rmt_pipeline.replica.forget import forget, forget_copy, forget_lost, renumber
 from rmt_pipeline.replica.insert.record import read_record
-from rmt_pipeline.replica.life.known_inserts import forget_tries, tries_of, unbound
+from rmt_pipeline.replica.life.known_inserts import (
+    forget_tries,
+    name_what_came_again,
+    tries_of,
+    unbound,
+)
 from rmt_pipeline.replica.life.restoring import CHANGED, alone
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper import restore_transactions
@@ -103,6 +108,7 @@ def _open_locked(replica: Replica) -> United | None:
     _forget_given_up(replica, united, held, ranges)  # while the copies are still promised
     forget_tries(replica, united, inserts)  # after a crash the same is decided again
     _give_up(keeper, table, united)
+    _name_what_came_again(replica, said, united, held, ranges)
     _forget_dropped(replica, ranges)
     _forget_unheld(replica, united, held)
     queued = _bring_metadata(replica, names)
@@ -167,16 +173,37 @@ class _Content(NamedTuple):
         return cls(part.partition, *(int.from_bytes(text, "little") for text in texts))
 
 
-def _kept(united: United, held: Promised) -> dict[_Content, PartName]:
-    """Return the contents of all parts that any replica promises from now on, each with one."""
+def _promised(united: United, held: Promised) -> dict[PartName, _Content]:
+    """Return all parts that any replica promises from now on, with their contents."""
     given_up = {(one.replica, one.part) for one in united.given_up}
-    kept = {
+    return {
         part: _Content.of(part, header)
         for name, promised in held.items()
         for part, header in promised.items()
         if (name, part) not in given_up
     }
+
+
+def _kept(united: United, held: Promised) -> dict[_Content, PartName]:
+    """Return the contents of these parts, each with one of them."""
+    kept = _promised(united, held)
     return {kept[part]: part for part in sorted(kept, key=lambda one: one in united.parts)}
+
+
+def _name_what_came_again(
+    replica: Replica,
+    said: Mapping[str, Announced],
+    united: United,
+    held: Promised,
+    dropped: Collection[PartName],
+) -> None:
+    if dropped:
+        stay = {
+            part: (content.in_order, content.row_hash)
+            for part, content in _promised(united, held).items()
+            if part not in united.repeats
+        }
+        name_what_came_again(replica, said, stay, dropped)
 
 
 def _forget_given_up(
