@@ -10,7 +10,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica import forget
-from rmt_pipeline.replica.partitions import drop
+from rmt_pipeline.replica.partitions import drop, ids_left
 from rmt_pipeline.replica.work import drop as work
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.keeper import Op, SetData
@@ -38,7 +38,7 @@ def entries_inside_stay(patch: pytest.MonkeyPatch) -> None:
 
 
 def nothing_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(drop, "what_to_forget_at_once", lambda *_: [])
+    patch.setattr(ids_left, "what_to_forget_at_once", lambda *_: [])
     patch.setattr(work, "forget", lambda *_: None)
 
 

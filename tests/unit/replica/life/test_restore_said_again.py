@@ -133,18 +133,21 @@ def test_what_was_inserted_again_cut_otherwise_is_known(two, order, token, noted
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("noted", [False, True])
-def test_an_insert_of_the_same_rows_under_another_token_is_another_one(two, order, noted):
-    """What was dropped is not known by the rows that the other one has brought since."""
+@pytest.mark.parametrize("others", ["", "yours"])
+def test_an_insert_of_the_same_rows_under_another_token_is_another_one(
+    two, order, noted, others
+):
+    """Or under none. What was dropped is not known by the rows that it has brought since."""
     assert two.insert_again("r1", 1, token="mine") == "inserted"
     two.live_on()
     older = copy_of(two)
     drop(two, "0")
-    assert two.insert_again("r1", 1, token="yours") == "inserted"
+    assert two.insert_again("r1", 1, token=others) == "inserted"
     two.step("r2", "fetch")
     go_back(two, older, order, noted=noted)
-    assert two.insert_again("r1", 1, token="yours") == "duplicate"
+    assert two.insert_again("r1", 1, token=others) == "duplicate"
     assert two.insert_again("r2", 1, token="mine") == "inserted"
-    assert two.insert_again("r2", 1) == "inserted"
+    assert two.insert_again("r2", 1, token="a third one") == "inserted"
     two.live_on()
     assert two.values("r1") == Counter([1, 1, 1])
 
