@@ -276,7 +276,7 @@ _Gone = Mapping[PartName, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """A swap that is in the log, by side; `paths`: those of the first; `left`: whose ids are."""
+    """A swap that is in the log, by side; `paths`: of the first; `left`: whose ids were left."""
 
     looked: Sequence[_Looked]
     swaps: Sequence[Sequence[Swap]]
