@@ -44,7 +44,7 @@ def op_bytes(op: Op, frame: int = limits.OP_BYTES_OVERHEAD) -> int:
     return len(op.path.encode()) + data + frame
 
 
-def fits(ops: Iterable[Op]) -> bool:
+def fit_together(ops: Iterable[Op]) -> bool:
     """Whether these operations, all that there are, fit into one multi."""
     return sum(op_bytes(op, limits.OP_FRAME_BYTES) for op in ops) <= limits.MULTI_BYTES_MAX
 

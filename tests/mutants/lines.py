@@ -2329,8 +2329,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "swap: more numbers are asked for than a packet takes",
         f"{REPLICA}/partitions/swap.py",
-        '    if not fits(transactions.lock_partitions(replica.table, partitions, "")):\n',
-        "    if not fits(()):\n",
+        '    if not fit_together(transactions.lock_partitions(replica.table, partitions, "")):\n',
+        "    if not fit_together(()):\n",
         f"{MANY}::test_a_replacement_of_too_many_partitions_is_refused",
     ),
     LineMutant(

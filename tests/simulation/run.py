@@ -329,7 +329,7 @@ def _failure_of(schedule: Swarm) -> tuple[Exception, Run] | None:
 def no_ids_fit(run: Run, patch: pytest.MonkeyPatch) -> None:
     """Into the multis of commands on partitions."""
     patch.setattr(ids_left, "what_to_forget_at_once", lambda *_: None)
-    patch.setattr(ids_left, "fits", lambda _: False)
+    patch.setattr(ids_left, "fit_together", lambda _: False)
     for _, ledger in run.books:
         ledger.do_ids_fit = False
 

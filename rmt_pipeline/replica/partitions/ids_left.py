@@ -21,7 +21,7 @@ from rmt_pipeline.protocol.inserts.rows import Moved
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.forget import forget, what_to_forget_at_once, what_to_renumber
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.zookeeper.batches import fits, op_bytes
+from rmt_pipeline.zookeeper.batches import fit_together, op_bytes
 from rmt_pipeline.zookeeper.keeper import Op
 
 
@@ -41,7 +41,7 @@ def with_renumbering(
 ) -> tuple[list[Op], bool]:
     """Do the same with those that give ids and records of rows that stay their new names."""
     together = [*ops, *(op for some in what_to_renumber(replica, moved) for op in some)]
-    return (together, True) if fits(together) else (list(ops), False)
+    return (together, True) if fit_together(together) else (list(ops), False)
 
 
 def forget_what_is_left(living: Callable[[], Replica], dropped: Collection[PartName]) -> None:

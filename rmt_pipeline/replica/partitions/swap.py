@@ -82,7 +82,7 @@ from rmt_pipeline.replica.settled import are_on_disk
 from rmt_pipeline.store.part_log import PartEvent, PartEventType
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.batches import fits, refusals
+from rmt_pipeline.zookeeper.batches import fit_together, refusals
 from rmt_pipeline.zookeeper.keeper import Check, Op, RefusalKind, Refused
 from rmt_pipeline.zookeeper.partition_transactions import (
     Arrival,
@@ -360,7 +360,7 @@ def _take_numbers(side: _Side) -> None:
         for change in side.changes
         for _ in range(change.has_delimiter + len(change.incoming))
     ]
-    if not fits(transactions.lock_partitions(replica.table, partitions, "")):
+    if not fit_together(transactions.lock_partitions(replica.table, partitions, "")):
         come = sum(len(change.incoming) for change in side.changes)
         raise _too_many(replica, f"{come} parts that come in {len(side.changes)} partitions")
     if not side.is_left:
@@ -427,7 +427,7 @@ def _commit(sides: Sequence[_Side], wanted: Wanted, is_sent: list[bool]) -> _Don
             return _Done(looked, swaps, gone, ())
         ops = _ops(sides, looked, swaps)
         ops += wanted.also(sides[0].replica, _numbers(sides[0]))
-        if not fits(ops):
+        if not fit_together(ops):
             forgotten += 1
             _make_smaller(sides, looked, forgotten)
             continue

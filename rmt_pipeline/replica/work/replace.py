@@ -58,7 +58,7 @@ from rmt_pipeline.replica.work.drop import DropHere
 from rmt_pipeline.replica.work.step import Swept
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
-from rmt_pipeline.zookeeper.batches import fits
+from rmt_pipeline.zookeeper.batches import fit_together
 from rmt_pipeline.zookeeper.keeper import Check, Op, Refused
 from rmt_pipeline.zookeeper.partition_transactions import Dropping, cut_deletions
 from rmt_pipeline.zookeeper.snapshot import queue_snapshot, sweep_snapshot
@@ -423,4 +423,4 @@ class _Work:
 def _fits(
     dropping: Dropping, parts: Sequence[PartName], headers: Sequence[tuple[PartName, bytes]]
 ) -> bool:
-    return fits(dropping.finish(parts, headers))
+    return fit_together(dropping.finish(parts, headers))

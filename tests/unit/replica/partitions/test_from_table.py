@@ -711,7 +711,7 @@ def test_others_give_a_part_the_columns_that_it_was_linked_with(two):
 def test_parts_that_are_covered_anew_all_the_time_are_not_looked_at_for_ever(two, monkeypatch):
     """Each look finds some, and none of them goes: somebody gives up parts meanwhile."""
     filled(two)
-    monkeypatch.setattr(swapping, "fits", lambda ops: isinstance(ops[0], Create))
+    monkeypatch.setattr(swapping, "fit_together", lambda ops: isinstance(ops[0], Create))
     monkeypatch.setattr(swapping, "_forget_covered", lambda sides, looked: True)
     with pytest.raises(Conflict, match="merged all the time"):
         two.replace()

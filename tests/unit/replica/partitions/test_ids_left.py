@@ -28,7 +28,7 @@ GONE = ((1, 1), (1, 2))
 @pytest.fixture(autouse=True)
 def nothing_fits(monkeypatch):
     monkeypatch.setattr(ids_left, "what_to_forget_at_once", lambda *_: None)
-    monkeypatch.setattr(ids_left, "fits", lambda _: False)
+    monkeypatch.setattr(ids_left, "fit_together", lambda _: False)
 
 
 @pytest.fixture
