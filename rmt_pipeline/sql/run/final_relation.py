@@ -97,9 +97,20 @@ def final_relation(
 
 def _wanted(definition: TableDefinition, query: Query) -> list[str]:
     """The columns that the query may use: those that it names anywhere, or all."""
-    stored = [column.name for column in definition.columns]
     names = names_in(query)
-    aliases = {column.name for column in definition.columns if column.default_kind == "ALIAS"}
-    if names_columns_by_star(query) or not names.isdisjoint(aliases):
-        return stored
-    return [name for name in stored if names.issuperset(name.split("."))]
+    named = [
+        column
+        for column in definition.columns
+        if not names.isdisjoint(_ways_to_name(column.name))
+    ]
+    if names_columns_by_star(query) or any(one.default_kind == "ALIAS" for one in named):
+        named = list(definition.columns)
+    return [column.name for column in named]
+
+
+def _ways_to_name(column: str) -> Iterator[str]:
+    """What a query may call the column, or the first part of that: the column `n.x` is "`n.x`",
+    `n.x`, or, with its group of Nested, `n`.
+    """
+    parts = column.split(".")
+    return (".".join(parts[:end]) for end in range(1, len(parts) + 1))
