@@ -163,8 +163,10 @@ def _map_is_summable(members: Sequence[tuple[str, str]]) -> bool:
 
 def _is_map_key(type_text: str) -> bool:
     plain = _plain(type_text)
+    if "Nullable(" in type_text or plain.startswith("DateTime64"):
+        return False
     return bool(_INTEGER.fullmatch(plain)) or plain.startswith(
-        ("String", "FixedString", "Date", "Enum")
+        ("String", "FixedString", "Date", "Enum", "UUID", "Bool", "IPv")
     )
 
 
@@ -195,7 +197,11 @@ def _sum_map(names: Sequence[str], group: Sequence[Row], types: Mapping[str, str
             totals[key] = (
                 list(numbers) if before is None else _add_each(before, numbers, values, types)
             )
-    kept = sorted((key, total) for key, total in totals.items() if any(total))
+    kinds = [_element(types[name]) for name in keys]
+    kept = sorted(
+        ((key, total) for key, total in totals.items() if any(total)),
+        key=lambda one: tuple(map(order_value, kinds, one[0])),
+    )
     result: dict[str, Any] = {}
     for index, name in enumerate(keys):
         result[name] = [key[index] for key, _ in kept]

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from rmt_pipeline.store.hashes.rows import hash_table
 from rmt_pipeline.store.manifest import Manifest, PartColumn, PartFile
 from rmt_pipeline.store.parquet import to_parquet
 from rmt_pipeline.syntax.types import arrow_schema, parse_type
+from rmt_pipeline.types.data_type import DataType
 from tests.oracle.order import order_value
 from tests.oracle.rows import MergeRules, comparable
 
@@ -71,9 +72,7 @@ def sorted_table(rows: Sequence[Row], table: TableDefinition) -> pa.Table:
     types = {name: parse_type(text) for name, text in texts.items()}
     stored = [
         {
-            name: kind.wide_to_bytes(row[name])
-            if kind.wide_bytes and row[name] is not None
-            else row[name]
+            name: _changed(row[name], kind, DataType.wide_to_bytes)
             for name, kind in types.items()
         }
         for row in ordered
@@ -86,13 +85,18 @@ def rows_of(found: pa.Table, table: TableDefinition) -> list[Row]:
     types = {column.name: parse_type(column.type) for column in table.columns}
     return [
         {
-            name: kind.wide_from_bytes(row[name])
-            if kind.wide_bytes and row[name] is not None
-            else row[name]
+            name: _changed(row[name], kind, DataType.wide_from_bytes)
             for name, kind in types.items()
         }
         for row in found.to_pylist()
     ]
+
+
+def _changed(value: Any, kind: DataType, wide: Callable[[DataType, Any], Any]) -> Any:
+    """The value with `wide` of each number that is stored as bytes, in an array, too."""
+    if isinstance(value, list) and kind.plain.family == "Array":
+        return [_changed(one, kind.plain.elements[0], wide) for one in value]
+    return wide(kind, value) if kind.wide_bytes and value is not None else value
 
 
 def same(row: Row) -> Any:

@@ -1,24 +1,25 @@
 """Columns `…Map.key` and `…Map.value`: maps that SummingMergeTree adds up (spec §17.3).
 
-They are rare and small, so this is done row by row.
+They are rare and small, so their keys are looked at one by one.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from rmt_pipeline.compute.merge.sum import wrapped
+from rmt_pipeline.compute.merge.sum import is_zero, sums
 from rmt_pipeline.compute.rows.groups import Groups
+from rmt_pipeline.compute.rows.order import Flags, RowIndexes, nested_key
+from rmt_pipeline.compute.rows.order_values import order_values
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.types.data_type import DataType
 
 KEY_ENDINGS = ("ID", "Key", "Type")
-
-MapEntries = dict[tuple[Any, ...], tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def _map_of(columns: Sequence[tuple[str, DataType]]) -> MapColumns | None:
     keys, values = [], []
     for at, (name, kind) in enumerate(columns):
         if at == 0 or name.endswith(KEY_ENDINGS):
-            if not (kind.is_integer or kind.is_string or kind.date_like or kind.is_enum):
+            if kind.nullable or not _is_of_keys(kind):
                 return None
             keys.append((name, kind))
         else:
@@ -75,54 +76,92 @@ def _map_of(columns: Sequence[tuple[str, DataType]]) -> MapColumns | None:
     )
 
 
-def add_maps(
-    columns: MapColumns, arrays: Sequence[pa.Array], groups: Groups
-) -> Iterator[pa.Array]:
-    """Add up the maps of each group. Yields for each of the map's columns its arrays, one per
-    group.
+def _is_of_keys(kind: DataType) -> bool:
+    """Whether keys are of this type: numbers of any name, as in the original, and strings."""
+    if kind.is_integer or kind.is_string or kind.is_enum or kind.is_date:
+        return True
+    return kind.plain.family in {"DateTime", "Bool", "UUID", "IPv4", "IPv6"}
+
+
+def add_maps(columns: MapColumns, arrays: Sequence[pa.Array], groups: Groups) -> list[pa.Array]:
+    """Add up the maps of each group. Returns for each of the map's columns its arrays, one per
+    group: sorted by key, without the keys all of whose values are zero or NULL. With several keys a
+    group of one row keeps its map as it is.
     """
-    lists = [array.to_pylist() for array in arrays]
-    results: list[list[list[Any]]] = [[] for _ in arrays]
-    for first, last in zip(groups.first.tolist(), groups.last.tolist(), strict=True):
-        if first == last and columns.keys > 1:
-            for result, values in zip(results, lists, strict=True):
-                result.append(values[first])
-            continue
-        total: MapEntries = {}
-        for row in range(first, last + 1):
-            _add(total, columns, [values[row] for values in lists])
-        for result, values in zip(results, _columns_of(total, columns), strict=True):
-            result.append(values)
-    for result, array in zip(results, arrays, strict=True):
-        yield pa.array(result, array.type)
-
-
-def _add(total: MapEntries, columns: MapColumns, row: Sequence[list[Any]]) -> None:
-    keys = zip(*row[: columns.keys], strict=True)
-    values = zip(*row[columns.keys :], strict=True)
-    kinds = columns.kinds[columns.keys :]
-    for key, added in zip(keys, values, strict=True):
-        before = total.get(key)
-        total[key] = added if before is None else _sum(before, added, kinds)
-
-
-def _sum(
-    left: tuple[Any, ...], right: tuple[Any, ...], kinds: Sequence[DataType]
-) -> tuple[Any, ...]:
-    return tuple(
-        mine if theirs is None else theirs if mine is None else wrapped(mine + theirs, kind)
-        for mine, theirs, kind in zip(left, right, kinds, strict=True)
-    )
-
-
-def _columns_of(total: MapEntries, columns: MapColumns) -> list[list[Any]]:
-    """The map's columns, sorted by key, without the keys all of whose values are zero or NULL."""
-    kept = sorted(
-        ((key, values) for key, values in total.items() if any(values)),
-        key=lambda each: each[0],
-    )
-    by_key = [[key[at] for key, _ in kept] for at in range(columns.keys)]
-    by_value = [
-        [values[at] for _, values in kept] for at in range(len(columns.names) - columns.keys)
+    values = [array.flatten() for array in arrays]
+    entries = _entries(columns, arrays[0], values, groups)
+    firsts = values[: columns.keys]
+    kept, owner = entries.as_they_are, entries.owner
+    if len(entries.elements):
+        elements, same = pa.array(entries.elements), Groups(entries.starts)
+        firsts = [array.take(elements.take(pa.array(same.first))) for array in firsts]
+        added = []
+        for array, kind in zip(
+            values[columns.keys :], columns.kinds[columns.keys :], strict=True
+        ):
+            added.append(sums(array.take(elements), kind, same))
+            kept |= ~_is_nothing(added[-1], kind)
+        values = [*firsts, *added]
+    places, edges = pa.array(np.flatnonzero(kept)), _edges(owner[kept], len(groups))
+    return [
+        pa.ListArray.from_arrays(edges, value.take(places), type=array.type)
+        for value, array in zip(values, arrays, strict=True)
     ]
-    return by_key + by_value
+
+
+@dataclass(frozen=True, slots=True)
+class _Entries:
+    """The entries of the groups' maps: each is made of some elements of the arrays.
+
+    `elements` are all elements, entry by entry, and in the order of rows within one; `starts` says
+    where an entry begins. `owner` is the group of each entry; `as_they_are` says which entries stay
+    even if all their values are zero.
+    """
+
+    elements: RowIndexes
+    starts: Flags
+    owner: RowIndexes
+    as_they_are: Flags
+
+
+def _entries(
+    columns: MapColumns, lists: pa.ListArray, values: Sequence[pa.Array], groups: Groups
+) -> _Entries:
+    kinds = columns.kinds[: columns.keys]
+    ordered = [
+        order_values(array, kind).to_pylist()
+        for array, kind in zip(values, kinds, strict=False)
+    ]
+    keys = [tuple(map(nested_key, key)) for key in zip(*ordered, strict=True)]
+    ends = np.cumsum(pc.list_value_length(lists).to_numpy())
+    found: list[list[int]] = []
+    owner: list[int] = []
+    as_they_are: list[bool] = []
+    first = 0
+    for group, (one, last) in enumerate(zip(groups.first, groups.last, strict=True)):
+        here, first = range(first, int(ends[last])), int(ends[last])
+        is_kept = bool(one == last) and columns.keys > 1
+        by_key: dict[object, list[int]] = {}
+        for at in here:
+            by_key.setdefault(at if is_kept else keys[at], []).append(at)
+        found += [by_key[key] for key in sorted(by_key)]  # type: ignore[type-var]
+        owner += [group] * len(by_key)
+        as_they_are += [is_kept] * len(by_key)
+    starts = [at == 0 for entry in found for at in range(len(entry))]
+    return _Entries(
+        np.array([at for entry in found for at in entry], dtype=np.intp),
+        np.array(starts, dtype=np.bool_),
+        np.array(owner, dtype=np.intp),
+        np.array(as_they_are, dtype=np.bool_),
+    )
+
+
+def _is_nothing(array: pa.Array, kind: DataType) -> Flags:
+    """Which values are zero or NULL."""
+    return np.asarray(array.is_null()) | is_zero(array, kind.plain)
+
+
+def _edges(owner: RowIndexes, groups: int) -> pa.Array:
+    """The offsets of lists, one for each group, of entries that belong to these groups."""
+    counts = np.bincount(owner, minlength=groups)
+    return pa.array(np.concatenate(([0], np.cumsum(counts))), pa.int32())

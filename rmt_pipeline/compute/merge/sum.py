@@ -43,17 +43,6 @@ def sums(array: pa.Array, kind: DataType, groups: Groups) -> pa.Array:
     return pa.array(added, array.type, mask=None if some is None else ~some)
 
 
-def wrapped(number: Any, kind: DataType) -> Any:
-    """One sum of Python numbers, modulo the width of its type, as `sums` computes it."""
-    if kind.is_integer and not kind.wide_bytes:
-        least, width = kind.integer_min, 1 << kind.bits
-        return (number - least) % width + least
-    if kind.plain.family == "Float32":
-        with np.errstate(over="ignore"):
-            return float(np.float32(number))
-    return number
-
-
 def is_zero(array: pa.Array, kind: DataType) -> Flags:
     """Which values count as zero. In a Nullable column only NULL does."""
     if kind.nullable:

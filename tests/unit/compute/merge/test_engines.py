@@ -254,14 +254,26 @@ MAPS = {
     "String": st.sampled_from(["", "x", "y"]),
     "Int64": SMALL,
     "Float64": st.sampled_from([0.0, 1.0, -1.0, 0.5]),
+    "Nullable(UInt8)": st.sampled_from([None, 0, 1, 255]),
+    "Int128": st.sampled_from([0, 1, -1, 2**127 - 1, -(2**127)]),
+    "UInt256": st.sampled_from([0, 1, 2**256 - 1]),
+    "Decimal(9, 2)": st.sampled_from([decimal.Decimal(text) for text in ("0", "1.5", "-1.5")]),
+    "Enum8('b' = -1, 'c' = 2, 'a' = 7)": st.sampled_from("abc"),
+    "Bool": st.booleans(),
+    "UUID": UUIDS,
 }
+MAP_KEYS = [
+    *("UInt8", "String", "Int128", "Enum8('b' = -1, 'c' = 2, 'a' = 7)"),
+    *("Bool", "UUID", "Nullable(UInt8)", "Float64"),
+]
+MAP_VALUES = ["Int64", "Float64", "Nullable(UInt8)", "Int128", "UInt256", "Decimal(9, 2)"]
 
 
 @UNHURRIED
 @given(
-    st.sampled_from(["UInt8", "String"]),
+    st.sampled_from(MAP_KEYS),
     st.booleans(),
-    st.lists(st.sampled_from(["Int64", "Float64"]), min_size=1, max_size=2),
+    st.lists(st.sampled_from(MAP_VALUES), min_size=1, max_size=2),
     st.sampled_from([(), ("theMap",), ("v",)]),
     BATCH_ROWS,
     st.data(),
@@ -294,6 +306,17 @@ def test_summing_adds_maps_key_by_key(  # noqa: PLR0917  drawn by hypothesis
         data.draw(st.lists(st.lists(row(), max_size=4), min_size=1, max_size=3)),
         batch_rows,
     )
+
+
+def test_a_sum_in_a_map_that_has_too_many_digits_is_a_decimal_of_the_type() -> None:
+    """As a sum of decimals outside of maps is."""
+    columns = [("k", "UInt8"), ("d", "Decimal(9, 2)")]
+    columns += [("theMap.key", "Array(UInt8)"), ("theMap.v", "Array(Decimal(9, 2))")]
+    table = definition(columns, ("k",), "SummingMergeTree")
+    most = decimal.Decimal("9999999.99")
+    part = sorted_table([{"k": 1, "d": most, "theMap.key": [1], "theMap.v": [most]}], table)
+    found, _ = merge_tables([part, part], job_of(table), batch_rows=10)
+    assert found.column("theMap.v").to_pylist() == [found.column("d").to_pylist()]
 
 
 FUNCTIONS = {
