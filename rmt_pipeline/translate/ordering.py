@@ -4,7 +4,7 @@ their second half.
 
 from rmt_pipeline.syntax.nodes import OrderItem
 from rmt_pipeline.translate.base.casts import plain_condition, sort_sql
-from rmt_pipeline.translate.base.typed import Typed, TypeProblem
+from rmt_pipeline.translate.base.typed import Typed, TypeProblem, tuple_elements
 
 
 def order_terms(value: Typed, item: OrderItem) -> list[str]:
@@ -15,6 +15,8 @@ def order_terms(value: Typed, item: OrderItem) -> list[str]:
     nulls = "NULLS FIRST" if item.nulls_first else "NULLS LAST"
     if value.plain.family == "Map":
         raise TypeProblem(f"cannot order by {value.type.text}: maps have no order")
+    if value.plain.family == "Tuple":  # NULL and NaN in it come last, in both directions
+        return [term for one in tuple_elements(value) for term in order_terms(one, item)]
     own = sort_sql(value)
     if own is not None:
         return [f"{own} {direction} {nulls}"]

@@ -47,6 +47,7 @@ from rmt_pipeline.translate.base.typed import (
     string_sql,
     struct_sql,
     to_stored,
+    tuple_elements,
     working_type,
 )
 from rmt_pipeline.types.data_type import DataType
@@ -349,13 +350,26 @@ def enum_number(value: Typed) -> str:
 
 def sort_sql(value: Typed) -> str | None:
     """Return SQL of the value that the original sorts and compares by: an enum's number; a UUID's
-    second half, then its first. None if that is the value itself. A NULL stays NULL.
+    second half, then its first; a tuple or an array of these. None if that is the value itself. A
+    NULL stays NULL.
     """
     if value.type.is_enum:
         return enum_number(value)
-    if value.plain.family == "UUID":
-        return uuid_halves(value.sql)
-    return None
+    match value.plain.family:
+        case "UUID":
+            return uuid_halves(value.sql)
+        case "Tuple":
+            elements = tuple_elements(value)
+            own = [sort_sql(each) for each in elements]
+            if not any(own):
+                return None
+            pairs = enumerate(zip(own, elements, strict=True))
+            return struct_sql((f"c{at}", sql or to_stored(each)) for at, (sql, each) in pairs)
+        case "Array":
+            key = sort_sql(from_stored(ELEMENT, value.plain.elements[0]))
+            return key and f"list_transform({value.sql}, lambda {ELEMENT}: {key})"
+        case _:
+            return None
 
 
 def uuid_halves(sql: str) -> str:

@@ -76,6 +76,16 @@ class Typed:
         return self.plain.family == "Nothing"
 
 
+def tuple_elements(value: "Typed") -> list["Typed"]:
+    """Return the elements of a tuple."""
+    plain = value.plain
+    pairs = zip(plain.element_names, plain.elements, strict=True)
+    return [
+        from_stored(f"struct_extract({value.sql}, {string_sql(name)})", element)
+        for name, element in pairs
+    ]
+
+
 def array_of(element: DataType) -> DataType:
     """Return the type Array(element)."""
     return DataType("Array", elements=(element,))

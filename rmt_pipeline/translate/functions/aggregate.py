@@ -40,7 +40,6 @@ from rmt_pipeline.translate.base.typed import (
     from_stored,
     nullable_type,
     string_sql,
-    struct_sql,
     to_stored,
 )
 from rmt_pipeline.translate.functions.aggregate_call import (
@@ -54,7 +53,7 @@ from rmt_pipeline.translate.functions.aggregate_call import (
     quantile_levels,
 )
 from rmt_pipeline.translate.functions.arithmetic import as_number
-from rmt_pipeline.translate.functions.array import reduced
+from rmt_pipeline.translate.functions.array import extreme_element, reduced
 from rmt_pipeline.translate.functions.chains import sequence, window_funnel
 from rmt_pipeline.translate.functions.collected import (
     for_each,
@@ -126,21 +125,24 @@ def _number(call: AggregateCall) -> Typed:
 
 def _quantile(call: AggregateCall) -> Typed:
     value = _number(call)
-    sql = call.sql(
-        "quantile_cont",
-        convert(value, FLOAT64).sql,
-        str(quantile_level(call.name, call.parameters)),
-    )
+    level = quantile_level(call.name, call.parameters)
+    sql = _interpolated(call, convert(value, FLOAT64), level)
     if value.nullable or call.or_null:
         return Typed(sql, nullable_type(FLOAT64))
     return Typed(f"coalesce({sql}, {NAN_SQL})", FLOAT64)
+
+
+def _interpolated(call: AggregateCall, value: Typed, level: float) -> str:
+    """Return SQL of a quantile of the numbers. As in the original, NaN is none."""
+    number = f"NOT isnan({value.sql})"
+    return call.sql("quantile_cont", value.sql, str(level), extra_filter=number)
 
 
 def quantiles(call: AggregateCall) -> Typed:
     """`quantiles(level, …)(x)`: an array of interpolated quantiles. Raises WrongArguments."""
     value = convert(_number(call), FLOAT64)
     pieces = [
-        call.sql("quantile_cont", value.sql, str(level))
+        _interpolated(call, value, level)
         for level in quantile_levels(call.name, call.parameters)
     ]
     return Typed(
@@ -246,8 +248,11 @@ def _count(call: AggregateCall) -> Typed:
 
 def _uniq(call: AggregateCall) -> Typed:
     values = [to_stored(plain_condition(each)) for each in call.arguments]
-    one = values[0] if len(values) == 1 else f"({', '.join(values)})"
-    sql = replace(call, distinct=True).sql("count", one)
+    one, present = values[0], ""
+    if len(values) > 1:
+        one = f"({', '.join(values)})"
+        present = " AND ".join(f"{each} IS NOT NULL" for each in values)
+    sql = replace(call, distinct=True).sql("count", one, extra_filter=present)
     return Typed(f"CAST({sql} AS UBIGINT)", UINT64)
 
 
@@ -299,7 +304,13 @@ def _uniq_up_to(call: AggregateCall) -> Typed:
 
 def _avg(call: AggregateCall) -> Typed:
     value = as_number(call.arguments[0])
-    sql = call.sql("avg", convert(value, FLOAT64).sql)
+    plain = value.plain
+    if plain.is_computable and not plain.is_float and not plain.wide_bytes:
+        # of the exact sum: one of floats would lose digits
+        total = f"CAST({call.sql('sum', value.sql)} AS DOUBLE)"
+        sql = f"({total} / nullif({call.sql('count', value.sql)}, 0))"
+    else:
+        sql = call.sql("avg", convert(value, FLOAT64).sql)
     if value.nullable or call.or_null:
         return Typed(sql, nullable_type(FLOAT64))
     return Typed(f"coalesce({sql}, {NAN_SQL})", FLOAT64)
@@ -326,9 +337,11 @@ def _extreme(function: str) -> AggregateBuild:
 def _any(function: str) -> AggregateBuild:
     def build(call: AggregateCall) -> Typed:
         value = call.first()
-        if call.over:
-            known = call.sql(function, value.sql)
-            return or_default(call, known, value.plain, value)
+        if call.over and function != "mode":
+            when = " AND ".join(call.filters)
+            known = f"CASE WHEN {when} THEN {value.sql} END" if when else value.sql
+            sql = f"{function}_value({known} IGNORE NULLS){call.over}"
+            return or_default(call, sql, value.plain, value)
         sql = call.sql(function, value.sql, extra_filter=f"{value.sql} IS NOT NULL")
         return or_default(call, sql, value.plain, value)
 
@@ -338,12 +351,12 @@ def _any(function: str) -> AggregateBuild:
 def _arg_extreme(function: str) -> AggregateBuild:
     def build(call: AggregateCall) -> Typed:
         wanted, by = (plain_condition(each) for each in call.arguments)
-        sql = call.sql(
-            function,
-            wanted.sql,
-            sort_sql(by) or by.sql,
-            extra_filter=f"{wanted.sql} IS NOT NULL",
-        )
+        key, present = sort_sql(by) or by.sql, f"{wanted.sql} IS NOT NULL"
+        sql = call.sql(function, wanted.sql, key, extra_filter=present)
+        if by.type.is_float:  # NaN is ignored; to DuckDB it is the largest number
+            number = f"{present} AND NOT isnan({by.sql})"
+            known = call.sql(function, wanted.sql, key, extra_filter=number)
+            sql = f"coalesce({known}, {sql})"
         both = Typed("", nullable_like(wanted.type, wanted, by))
         return or_default(call, sql, wanted.plain, both)
 
@@ -638,7 +651,7 @@ def _of_elements(aggregate: Aggregate, call: AggregateCall) -> Typed:
                 return Typed(sql, nullable_type(FLOAT64))
             return Typed(f"coalesce({sql}, {NAN_SQL})", FLOAT64)
         case "min" | "max":
-            sql = _extreme_element(aggregate.name, known, element)
+            sql = extreme_element(aggregate.name, known, element)
             return aggregate.build(replace(call, arguments=[from_stored(sql, element)]))
         case "any" | "anyLast":
             place = 1 if aggregate.name == "any" else -1
@@ -648,19 +661,6 @@ def _of_elements(aggregate: Aggregate, call: AggregateCall) -> Typed:
             raise NotImplementedStatement(
                 f"{call.name} is not implemented; ARRAY JOIN the array and use {aggregate.name}"
             )
-
-
-def _extreme_element(function: str, known: str, element: DataType) -> str:
-    """Return SQL of the least or greatest element of the list `known` in the stored form, NULL if
-    it is empty. NaN counts only if nothing else is there.
-    """
-    key = sort_sql(from_stored(ELEMENT, element.plain))
-    if key is None and element.plain.is_float:
-        key = f"isnan({ELEMENT})" if function == "min" else f"NOT isnan({ELEMENT})"
-    if key is None:
-        return f"list_{function}({known})"
-    keyed = struct_sql((("key", key), ("value", ELEMENT)))
-    return f"list_{function}(list_transform({known}, lambda {ELEMENT}: {keyed})).value"
 
 
 def _sum_of_elements(call: AggregateCall, value: Typed) -> Typed:

@@ -3,9 +3,16 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rmt_pipeline.translate.base.casts import plain_condition
+from rmt_pipeline.translate.base.casts import plain_condition, sort_sql
 from rmt_pipeline.translate.base.function import WrongArguments
-from rmt_pipeline.translate.base.typed import Typed, constant_sql, from_stored, nullable_type
+from rmt_pipeline.translate.base.typed import (
+    ELEMENT,
+    Typed,
+    constant_sql,
+    from_stored,
+    nullable_type,
+    struct_sql,
+)
 from rmt_pipeline.types.data_type import DataType
 
 NAN_SQL = "CAST('nan' AS DOUBLE)"
@@ -83,6 +90,14 @@ def exact_quantile(call: AggregateCall, listed: str, value: Typed) -> Typed:
     form and of the type of `value`.
     """
     level = quantile_level(call.name, call.parameters)
+    if value.type.is_float:  # NaN is no number
+        listed = f"list_filter({listed}, lambda {ELEMENT}: NOT isnan({ELEMENT}))"
     place = f"least(CAST(floor({level} * len({listed})) AS BIGINT) + 1, len({listed}))"
-    sql = f"list_extract(list_sort({listed}), {place})"
+    key = sort_sql(from_stored(ELEMENT, value.plain))
+    if key is None:
+        sql = f"list_extract(list_sort({listed}), {place})"
+    else:
+        keyed = struct_sql((("key", key), ("value", ELEMENT)))
+        ordered = f"list_sort(list_transform({listed}, lambda {ELEMENT}: {keyed}))"
+        sql = f"list_extract({ordered}, {place}).value"
     return or_default(call, from_stored(sql, value.plain).sql, value.plain, value)

@@ -1,6 +1,12 @@
 """Functions of arrays, tuples and maps. Those that take a lambda are in `lambdas`."""
 
-from rmt_pipeline.translate.base.casts import UUID_HALF, convert, unify, uuid_halves
+from rmt_pipeline.translate.base.casts import (
+    UUID_HALF,
+    convert,
+    sort_sql,
+    unify,
+    uuid_halves,
+)
 from rmt_pipeline.translate.base.casts_number import wrap
 from rmt_pipeline.translate.base.function import (
     MANY,
@@ -195,9 +201,18 @@ def _has_any_or_all(name: str) -> Build:
     def build(arguments: list[Typed]) -> Typed:
         common = least_supertype([array(each, name).type for each in arguments])
         left, right = unify(arguments, common)
-        sql = (
-            f"{'list_has_any' if name == 'hasAny' else 'list_has_all'}({left.sql}, {right.sql})"
+        has_null, wants_null = (
+            f"len({each.sql}) > list_count({each.sql})" for each in (left, right)
         )
+        wanted, wants_nan = right.sql, "false"
+        if common.plain.elements[0].is_float:  # NaN equals none
+            wanted = f"list_filter({right.sql}, lambda {ELEMENT}: NOT isnan({ELEMENT}))"
+            wants_nan = f"len({wanted}) < list_count({right.sql})"
+        if name == "hasAny":
+            sql = f"(list_has_any({left.sql}, {wanted}) OR ({has_null} AND {wants_null}))"
+        else:
+            nulls = f"(NOT {wants_null} OR {has_null})"
+            sql = f"(list_has_all({left.sql}, {wanted}) AND {nulls} AND NOT {wants_nan})"
         return Typed(sql, UINT8, is_condition=True)
 
     return build
@@ -263,6 +278,11 @@ def _sort(*, descending: bool) -> Build:
             halves = f"list_transform({value.sql}, lambda rmt_u: {uuid_halves('rmt_u')})"
             whole = f"lambda rmt_u: substring(rmt_u, {UUID_HALF + 1})"
             return Typed(f"list_transform(list_sort({halves}, {order}), {whole})", value.type)
+        if descending and element.is_float:  # NaN comes behind the numbers
+            turned = f"list_transform({value.sql}, lambda {ELEMENT}: -{ELEMENT})"
+            back = f"lambda {ELEMENT}: -{ELEMENT}"
+            sql = f"list_transform(list_sort({turned}, 'ASC', 'NULLS LAST'), {back})"
+            return Typed(sql, value.type)
         return Typed(f"list_sort({value.sql}, {order})", value.type)
 
     return build
@@ -303,13 +323,27 @@ def _reduce(name: str) -> Build:
     return build
 
 
+def extreme_element(function: str, known: str, element: DataType) -> str:
+    """Return SQL of the least or greatest element of the list `known` in the stored form, NULL if
+    it is empty. NaN counts only if nothing else is there.
+    """
+    key = sort_sql(from_stored(ELEMENT, element.plain))
+    if key is None and element.plain.is_float:
+        key = f"isnan({ELEMENT})" if function == "min" else f"NOT isnan({ELEMENT})"
+    if key is None:
+        return f"list_{function}({known})"
+    keyed = struct_sql((("key", key), ("value", ELEMENT)))
+    return f"list_{function}(list_transform({known}, lambda {ELEMENT}: {keyed})).value"
+
+
 def reduced(name: str, value: Typed) -> Typed:
     """Return arrayMin, arrayMax, arraySum or arrayAvg of an array, with the original's result type.
     Raises TypeProblem.
     """
     element = known_element(value, name).plain
     if name in {"arrayMin", "arrayMax"}:
-        sql = f"list_{name[5:].lower()}({value.sql})"
+        known = f"list_filter({value.sql}, lambda {ELEMENT}: {ELEMENT} IS NOT NULL)"
+        sql = extreme_element(name[5:].lower(), known, element)
         default = stored_default(element)
         return from_stored(f"coalesce({sql}, {default})", element)
     if not element.is_computable or element.wide_bytes:

@@ -31,7 +31,12 @@ from rmt_pipeline.translate.base.typed import (
     tuple_of,
 )
 from rmt_pipeline.translate.functions.aggregate_call import NAN_SQL, AggregateCall
-from rmt_pipeline.translate.functions.array import array, known_element, reduced
+from rmt_pipeline.translate.functions.array import (
+    array,
+    extreme_element,
+    known_element,
+    reduced,
+)
 from rmt_pipeline.types.data_type import DataType
 
 ELEMENTS_MAX = 1_000_000
@@ -172,10 +177,6 @@ def _total_of_list(name: str, known: str, element: DataType) -> Typed:
 
 
 def _extreme_of_list(name: str, known: str, element: DataType) -> Typed:
-    if element.is_enum or element.plain.family == "UUID" or not element.is_comparable:
+    if not element.is_comparable:
         raise TypeProblem(f"{name}ForEach cannot order values of type {element.text}")
-    sql = f"list_{name}({known})"
-    if element.plain.is_float:
-        numbers = f"list_filter({known}, lambda {ELEMENT}: NOT isnan({ELEMENT}))"
-        sql = f"coalesce(list_{name}({numbers}), {sql})"
-    return from_stored(sql, element)
+    return from_stored(extreme_element(name, known, element), element)

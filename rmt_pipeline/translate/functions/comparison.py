@@ -42,8 +42,46 @@ def compare(function: str, left: Typed, right: Typed) -> Typed:
     mine, theirs = sort_sql(left), sort_sql(right)
     if mine is not None and theirs is not None and function not in {"equals", "notEquals"}:
         left, right = Typed(mine, left.type), Typed(theirs, right.type)
-    sql = f"({left.sql} {OPERATORS[function]} {right.sql})"
+    sql = _exactly(function, left, right) or f"({left.sql} {OPERATORS[function]} {right.sql})"
     return true_or_false(_without_nan(function, sql, left, right), left, right)
+
+
+def _exactly(function: str, left: Typed, right: Typed) -> str:
+    """Return the comparison of a float with a number of another kind; "" if DuckDB's own is exact.
+
+    DuckDB takes a Float32 for as precise as it takes the other number, and an integer of 64 bits
+    for the nearest Float64. As that never changes the order of two numbers, only those that come
+    out equal have to be compared as integers.
+    """
+    if not (left.plain.is_numeric and right.plain.is_numeric):
+        return ""
+    if left.type.is_float == right.type.is_float:
+        return ""
+    number, other = (left, right) if left.type.is_float else (right, left)
+    is_wide = other.plain.bits == 64  # with 128 bits it is compared as DuckDB does
+    for each in (number, other):
+        known = each.constant.value if each.constant else None
+        if isinstance(known, float | int) and abs(known) < 2**_EXACT_BITS:
+            is_wide = False  # a number beyond is on the same side of it as the nearest Float64
+    if not is_wide and number.plain.family != "Float32":
+        return ""
+    double, near = f"CAST({number.sql} AS DOUBLE)", f"CAST({other.sql} AS DOUBLE)"
+    a, b = (double, near) if number is left else (near, double)
+    if not is_wide:
+        return f"({a} {OPERATORS[function]} {b})"
+    whole, exact = f"TRY_CAST({double} AS HUGEINT)", f"CAST({other.sql} AS HUGEINT)"
+    c, d = (whole, exact) if number is left else (exact, whole)
+    same = f"({a} = {b} AND {c} {OPERATORS[function]} {d})"
+    match function:
+        case "equals":
+            return same
+        case "notEquals":
+            return f"({a} <> {b} OR {c} <> {d})"
+        case _:
+            return f"({a} {OPERATORS[function][0]} {b} OR {same})"
+
+
+_EXACT_BITS = 53  # of the integers that a Float64 holds
 
 
 def _without_nan(function: str, sql: str, left: Typed, right: Typed) -> str:

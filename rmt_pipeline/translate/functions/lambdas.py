@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rmt_pipeline.translate.base.casts import sort_sql
 from rmt_pipeline.translate.base.function import WrongArguments, condition
 from rmt_pipeline.translate.base.typed import (
     UINT8,
@@ -119,7 +120,13 @@ def _sort(*, descending: bool) -> Callable[[Applied], Typed]:
         first, v = applied.arrays[0], applied.variable
         element = first.sql if not applied.by_place else ""
         value = v if element else f"list_extract({first.sql}, {v})"
-        pair = f"{{'k': {to_stored(applied.body)}, 'v': {value}}}"
+        key = sort_sql(applied.body) or to_stored(applied.body)
+        pair = f"{{'k': {key}, 'v': {value}}}"
+        if descending:  # NaN comes behind the numbers, and NULL behind that
+            body = applied.body
+            place = f"WHEN isnan({body.sql}) THEN 1 " if body.type.is_float else ""
+            place = f"CASE WHEN {body.sql} IS NULL THEN 0 {place}ELSE 2 END"
+            pair = f"{{'p': {place}, {pair[1:]}"
         pairs = f"list_transform({applied.domain}, lambda {v}: {pair})"
         order = "'DESC'" if descending else "'ASC'"
         sql = f"list_transform(list_sort({pairs}, {order}, 'NULLS LAST'), lambda {v}: {v}.v)"

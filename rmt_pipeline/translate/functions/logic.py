@@ -1,6 +1,6 @@
 """Comparisons, logic, functions for NULL, and choices between values."""
 
-from rmt_pipeline.translate.base.casts import convert, unify
+from rmt_pipeline.translate.base.casts import convert, sort_sql, unify
 from rmt_pipeline.translate.base.function import (
     MANY,
     Build,
@@ -15,16 +15,20 @@ from rmt_pipeline.translate.base.function import (
 from rmt_pipeline.translate.base.supertypes import least_supertype
 from rmt_pipeline.translate.base.typed import (
     BOOL,
+    ELEMENT,
     NULL_TYPE,
     UINT8,
     Constant,
     Typed,
     any_nullable,
     constant_sql,
+    from_stored,
     nullable_type,
     string_sql,
+    to_stored,
 )
 from rmt_pipeline.translate.functions.arithmetic import as_number
+from rmt_pipeline.translate.functions.array import extreme_element
 from rmt_pipeline.translate.functions.comparison import OPERATORS, compare
 from rmt_pipeline.types.data_type import DataType
 
@@ -239,8 +243,14 @@ def _least_or_greatest(name: str) -> Build:
     def build(arguments: list[Typed]) -> Typed:
         arguments = [as_number(each) for each in arguments]
         common = least_supertype([each.type for each in arguments])
-        values = [each.sql for each in unify(arguments, common)]
+        unified = unify(arguments, common)
+        values = [each.sql for each in unified]
         nullable = any(each.nullable for each in arguments)  # a NULL among others is ignored
+        if sort_sql(unified[0]) is not None:
+            listed = ", ".join(to_stored(each) for each in unified)
+            known = f"list_filter([{listed}], lambda {ELEMENT}: {ELEMENT} IS NOT NULL)"
+            sql = extreme_element("min" if name == "least" else "max", known, common)
+            return from_stored(sql, nullable_type(common.plain, nullable))
         return Typed(f"{name}({', '.join(values)})", nullable_type(common.plain, nullable))
 
     return build

@@ -1,5 +1,7 @@
 """IN: whether a value is a member of a list, an array or a query."""
 
+import math
+
 from rmt_pipeline.translate.base.casts import convert
 from rmt_pipeline.translate.base.function import WrongArguments, true_or_false
 from rmt_pipeline.translate.base.typed import (
@@ -10,6 +12,7 @@ from rmt_pipeline.translate.base.typed import (
     struct_sql,
     to_stored,
 )
+from rmt_pipeline.translate.functions.aggregate_call import NAN_SQL
 from rmt_pipeline.translate.functions.array import has
 from rmt_pipeline.translate.functions.comparison import compare
 from rmt_pipeline.types.data_type import DataType
@@ -22,6 +25,10 @@ def member_constant(value: Typed, element: Typed) -> str | None:
     """
     known = element.constant.value if element.constant else None
     plain = value.plain
+    if plain.is_float and isinstance(known, float) and math.isnan(known):
+        return (
+            NAN_SQL  # a member like any other, though it equals none; so DuckDB's IN takes it
+        )
     if known is None or plain.is_float or isinstance(known, dict | list):
         return None
     if isinstance(known, str):

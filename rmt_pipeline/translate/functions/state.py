@@ -11,6 +11,7 @@ from rmt_pipeline.translate.base.function import (
     function,
 )
 from rmt_pipeline.translate.base.typed import (
+    ELEMENT,
     FLOAT64,
     INT64,
     UINT64,
@@ -231,7 +232,8 @@ def _of_values(call: AggregateCall, values: str, state: DataType, argument: Data
 
 
 def _interpolated(listed: str, level: float) -> str:
-    return f"list_aggregate(CAST({listed} AS DOUBLE[]), 'quantile_cont', {level})"
+    numbers = f"list_filter(CAST({listed} AS DOUBLE[]), lambda {ELEMENT}: NOT isnan({ELEMENT}))"
+    return f"list_aggregate({numbers}, 'quantile_cont', {level})"
 
 
 def _variance(name: str, total: str, squares: str, count: str, argument: DataType) -> Typed:
