@@ -8,11 +8,13 @@ import pyarrow as pa
 
 from rmt_pipeline.compute.rows.conform import converted
 from rmt_pipeline.compute.rows.source import naming_the_part, open_parquet
+from rmt_pipeline.compute.rows.ttl import DAY_S, seconds_of
 from rmt_pipeline.protocol.alter.history import stored_as
 from rmt_pipeline.protocol.errors import BadValue
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.types.data_type import DataType
 from rmt_pipeline.types.to_text import column_values
 
 BATCH_ROWS = 1 << 16
@@ -41,7 +43,7 @@ def try_conversions(
                 for batch in file.iter_batches(
                     BATCH_ROWS, columns=[one.name], use_threads=False
                 ):
-                    _convert(batch.column(0), stored, kind, part)
+                    convert_all(batch.column(0), stored, kind, part)
 
 
 def _always_fits(stored: str, kind: str) -> bool:
@@ -52,12 +54,13 @@ def _always_fits(stored: str, kind: str) -> bool:
     return before.plain.text == after.plain.text and after.nullable >= before.nullable
 
 
-def _convert(array: pa.Array, stored: Column, kind: str, part: str) -> None:
+def convert_all(array: pa.Array, stored: Column, kind: str, part: str) -> None:
+    """Convert the values of a part's column. Raises BadValue that names one that can't be."""
     try:
         _converted(array, stored, kind, part)
     except BadValue as error:
         if len(array) > 1:  # find the one that fails
-            _convert(_one_bad(array, stored, kind, part), stored, kind, part)
+            convert_all(_one_bad(array, stored, kind, part), stored, kind, part)
         [value] = column_values(array)
         raise BadValue(
             f"part {part}: column {stored.name} has the value {value!r}, which can't become "
@@ -67,15 +70,39 @@ def _convert(array: pa.Array, stored: Column, kind: str, part: str) -> None:
 
 
 def _converted(array: pa.Array, stored: Column, kind: str, part: str) -> None:
-    """Convert the values. Raises BadValue, also for integers that would wrap, as CAST lets them."""
-    values = converted(array, stored, kind, part)
+    """Convert the values. Raises BadValue, also for those that would wrap around, as CAST lets
+    them: 300 would become 44 as an Int8, and a day of 1960 one of 2139 as a Date.
+    """
+    new, values = Column(stored.name, kind), converted(array, stored, kind, part)
     before, after = parse_type(stored.type), parse_type(kind)
-    if before.is_integer and after.is_integer and not (before.wide_bytes or after.wide_bytes):
-        try:
-            array.cast(after.arrow)
-        except pa.ArrowInvalid:
-            became = column_values(values)[0]
-            raise BadValue(f"it would become {became}") from None
+    if _may_wrap(before, after):
+        same = _as(values, new, "String", part).equals(_as(array, stored, "String", part))
+    elif before.is_integer and after.is_time:
+        same = _as(values, new, "Int64", part).equals(_as(array, stored, "Int64", part))
+    elif (before.is_string or before.is_float) and after.is_integer and not after.wide_bytes:
+        same = _as(values, new, "Int128", part).equals(_as(array, stored, "Int128", part))
+    elif before.date_like and after.date_like:
+        distance = seconds_of(array.fill_null(0)) - seconds_of(values.fill_null(0))
+        same = bool((abs(distance) < 2 * DAY_S).all())  # a zone's midnight may be another day
+    else:
+        return
+    if not same:
+        raise BadValue(f"it would become {column_values(values)[0]}") from None
+
+
+def _as(array: pa.Array, stored: Column, kind: str, part: str) -> pa.Array:
+    nullable = parse_type(stored.type).nullable
+    return converted(array, stored, f"Nullable({kind})" if nullable else kind, part)
+
+
+def _may_wrap(before: DataType, after: DataType) -> bool:
+    """Whether an integer, also inside of a nested type, may become another one."""
+    one, other = before.plain, after.plain
+    if one.elements and one.family == other.family:
+        return any(map(_may_wrap, one.elements, other.elements))
+    if not (one.is_integer and other.is_integer):
+        return False
+    return one.integer_min < other.integer_min or one.integer_max > other.integer_max
 
 
 def _one_bad(array: pa.Array, stored: Column, kind: str, part: str) -> pa.Array:

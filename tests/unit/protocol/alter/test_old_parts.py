@@ -1,5 +1,6 @@
 """Parts that were written before an ALTER: read, merged and mutated as the table is now."""
 
+import datetime as dt
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,13 @@ from rmt_pipeline.compute.jobs.merge import LocalMerger
 from rmt_pipeline.compute.jobs.mutate import LocalMutator
 from rmt_pipeline.compute.merge.job import MergeDone, MergeJob, SourcePart
 from rmt_pipeline.compute.mutate.job import MutateDone, MutateJob, MutateOutcome, Untouched
-from rmt_pipeline.compute.read.convert import try_conversions
+from rmt_pipeline.compute.read.convert import convert_all, try_conversions
 from rmt_pipeline.compute.read.parts import dataset_of, part_files
 from rmt_pipeline.protocol.errors import BadValue
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.sql.run.table_relation import TableFiles, relation_over
 from rmt_pipeline.store.manifest import PartColumn
+from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.system import SystemClock
 from rmt_pipeline.translate.connection import open_connection
 from rmt_pipeline.translate.select.query import translate_query
@@ -145,6 +147,52 @@ def test_integers_do_not_wrap_when_their_type_changes(tmp_path: Path) -> None:
     attempt("Nullable(Int16)")
     with pytest.raises(BadValue, match=r"b has the value 300, .* it would become 44"):
         attempt("Nullable(UInt8)")
+
+
+DAY = dt.date(1960, 1, 1)
+MOMENT = dt.datetime(1969, 12, 31, 10, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("before", "value", "after", "became"),
+    [
+        ("String", "300", "Int8", "44"),
+        ("Nullable(String)", "300", "Nullable(Int8)", "44"),
+        ("Float64", 300.5, "Int8", "44"),
+        ("Float32", -1.0, "UInt8", "255"),
+        ("Int64", -1, "UInt64", "18446744073709551615"),
+        ("Int128", parse_type("Int128").wide_to_bytes(-1), "Int64", None),
+        ("Int128", parse_type("Int128").wide_to_bytes(2**64 + 1), "Int64", "1"),
+        ("Array(Int64)", [1, 300], "Array(Int8)", r"\[1, 44\]"),
+        (
+            "Tuple(Int64, String)",
+            {"1": -1, "2": ""},
+            "Tuple(UInt64, String)",
+            ".*: 18446744073",
+        ),
+        ("Date32", DAY, "Date", "2139-06-07"),
+        ("DateTime64(3)", MOMENT, "DateTime", ""),
+        ("DateTime64(3)", MOMENT, "Date", "2149-06-06"),
+        ("Int64", 5_000_000_000, "DateTime", ""),
+        ("Float64", 1.5, "Int8", None),
+        ("Nullable(String)", None, "Nullable(Int8)", None),
+        ("DateTime64(3)", MOMENT.replace(year=2000), "DateTime('Asia/Tokyo')", None),
+        ("DateTime('Asia/Tokyo')", MOMENT.replace(year=2000), "Date", None),
+        ("DateTime64(9)", 123_456_789, "DateTime64(3)", None),
+        ("Nullable(Int64)", 7, "Nullable(DateTime)", None),
+        ("Array(Nullable(Int64))", [1, None], "Array(Nullable(UInt64))", None),
+    ],
+)
+def test_no_value_wraps_around_when_its_type_changes(
+    before: str, value: object, after: str, became: str | None
+) -> None:
+    """P35. What CAST makes of it quietly would be all that is left of it."""
+    array = pa.array([value], parse_type(before).arrow)
+    if became is None:
+        convert_all(array, Column("a", before), after, "all_0_0_0")
+        return
+    with pytest.raises(BadValue, match=f"column a has the value .*it would become {became}"):
+        convert_all(array, Column("a", before), after, "all_0_0_0")
 
 
 def test_parts_without_a_new_column_of_the_sorting_key_merge_in_its_order(
