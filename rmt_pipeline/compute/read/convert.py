@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from rmt_pipeline.compute.rows.conform import converted
 from rmt_pipeline.compute.rows.source import naming_the_part, open_parquet
-from rmt_pipeline.compute.rows.ttl import DAY_S, seconds_of
+from rmt_pipeline.compute.rows.ttl import far_apart
 from rmt_pipeline.protocol.alter.history import stored_as
 from rmt_pipeline.protocol.errors import BadValue
 from rmt_pipeline.protocol.table import Column, TableDefinition
@@ -82,8 +82,7 @@ def _converted(array: pa.Array, stored: Column, kind: str, part: str) -> None:
     elif (before.is_string or before.is_float) and after.is_integer and not after.wide_bytes:
         same = _as(values, new, "Int128", part).equals(_as(array, stored, "Int128", part))
     elif before.date_like and after.date_like:
-        distance = seconds_of(array.fill_null(0)) - seconds_of(values.fill_null(0))
-        same = bool((abs(distance) < 2 * DAY_S).all())  # a zone's midnight may be another day
+        same = not far_apart(array, values).any()
     else:
         return
     if not same:

@@ -154,6 +154,14 @@ def seconds_of(array: pa.Array) -> Seconds:
     return found
 
 
+def far_apart(before: pa.Array, after: pa.Array) -> Flags:
+    """Which dates or times are not what they were before a conversion, but have wrapped around. A
+    day may differ from the moment that it was made of, or is the midnight of, by as much.
+    """
+    distance = seconds_of(before.fill_null(0)) - seconds_of(after.fill_null(0))
+    return np.asarray(np.abs(distance) >= 2 * DAY_S)
+
+
 def _true(array: pa.Array) -> Flags:
     """Whether a condition holds, for each row. It does not where it is NULL."""
     numbers = array.cast(pa.uint8()) if pa.types.is_boolean(array.type) else array

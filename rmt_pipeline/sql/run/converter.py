@@ -1,12 +1,15 @@
 """Converts a query's values for columns of other types, as the original's INSERT … SELECT casts
-them. But numbers neither wrap around nor lose their fraction here: that is an error.
+them. But here numbers neither wrap around nor lose their fraction, and no date or time becomes
+another one: that is an error.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from rmt_pipeline.compute.rows.ttl import far_apart
 from rmt_pipeline.protocol.errors import BadValue, UserError
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.syntax.nodes import Name
@@ -45,9 +48,9 @@ class Converter:
             [found] = evaluate([self._there], pa.table({_VALUE: array}))
             if self._back is not None:
                 [again] = evaluate([self._back], pa.table({_VALUE: found}))
-                for row, (before, after) in enumerate(zip(array, again, strict=True)):
-                    if before != after:
-                        raise BadValue(f"the number in row {row + 1} does not fit")
+                _require(pc.equal(array, again).fill_null(True), "number")
+            if self.given.date_like and self.wanted.date_like:
+                _require(pa.array(~far_apart(array, found)), "date or time")
         except UserError as error:
             raise BadValue(
                 f"column {self.name} is {self.wanted}, and the query gives {self.given}: {error}. "
@@ -63,7 +66,14 @@ class Converter:
     def _back(self) -> Expression | None:
         """The cast back, for numbers: a number that comes back changed did not fit."""
         is_number = self.given.is_numeric and self.wanted.is_numeric
+        is_number |= self.given.is_integer and self.wanted.is_time
         return _cast(self.type, self.given) if is_number else None
+
+
+def _require(same: pa.Array, what: str) -> None:
+    row = pc.index(same, pa.scalar(value=False)).as_py()
+    if row >= 0:
+        raise BadValue(f"the {what} in row {row + 1} does not fit")
 
 
 def _cast(given: DataType, wanted: DataType) -> Expression:

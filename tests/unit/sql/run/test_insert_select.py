@@ -1,0 +1,50 @@
+"""INSERT … SELECT: a value that the column can't hold is refused, whatever type it comes with."""
+
+import pytest
+
+from rmt_pipeline.protocol.errors import BadValue
+from tests.support.local_session import create, rows
+
+TABLE = """CREATE TABLE t (d Date, ts DateTime, tz DateTime('Asia/Tokyo'), u UInt64)
+    ENGINE = ReplicatedMergeTree('/tables/t', 'r1') ORDER BY tuple()"""
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("d", "toDate32('1960-01-01')"),
+        ("d", "toDate32('2200-01-01')"),
+        ("d", "toDateTime64('1969-12-30 23:00:00', 3)"),
+        ("ts", "toDateTime64('1960-01-01 00:00:00', 3)"),
+        ("ts", "toDateTime64('2200-01-01 00:00:00', 6)"),
+        ("ts", "toDate32('1960-01-01')"),
+        ("ts", "5000000000"),
+        ("tz", "toInt32(-1)"),
+        ("u", "toInt128(-1)"),
+    ],
+)
+def test_a_value_that_would_become_another_one_is_refused(session, column, value) -> None:
+    create(session, TABLE)
+    with pytest.raises(BadValue, match=f"column {column} .*row 1 does not fit"):
+        session.execute(f"INSERT INTO t ({column}) SELECT {value}")
+    assert rows(session, "SELECT count() FROM t") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "shown"),
+    [
+        ("d", "toDateTime64('2020-01-01 23:59:59.999', 3)", "2020-01-01"),
+        ("d", "toDateTime('2020-01-01 23:00:00', 'UTC')::DateTime('Asia/Tokyo')", "2020-01-02"),
+        ("d", "toDate32('1970-01-01')", "1970-01-01"),
+        ("ts", "toDateTime64('2020-01-01 23:59:59.999', 3)", "2020-01-01 23:59:59"),
+        ("ts", "toDate('2020-01-01')", "2020-01-01 00:00:00"),
+        ("tz", "toDate('2020-01-02')", "2020-01-02 00:00:00"),
+        ("tz", "4294967295", "2106-02-07 15:28:15"),
+        ("ts", "toNullable(toDate('2020-01-01'))", "2020-01-01 00:00:00"),
+        ("u", "toInt128(5)", "5"),
+    ],
+)
+def test_a_value_that_the_column_can_hold_is_inserted(session, column, value, shown) -> None:
+    create(session, TABLE)
+    session.execute(f"INSERT INTO t ({column}) SELECT {value}")
+    assert rows(session, f"SELECT toString({column}) FROM t") == [(shown,)]
