@@ -41,6 +41,7 @@ from rmt_pipeline.translate.base.typed import (
     to_stored,
 )
 from rmt_pipeline.translate.functions.array import stored_default
+from rmt_pipeline.translate.functions.comparison import compare
 from rmt_pipeline.translate.select.titles import title
 from rmt_pipeline.types.data_type import NESTED_NAMES, DataType
 from rmt_pipeline.types.escapes import duckdb_name
@@ -255,7 +256,10 @@ def _on(join: Join, left: From, right: From, scope: QueryScope) -> str:
     pairs = []
     for name in join.using:
         a, b = _field(name, left.fields), _field(name, right.fields)
-        pairs.append(f"({to_stored(a.value)} = {to_stored(b.value)})")
+        if a.value.plain == b.value.plain:
+            pairs.append(f"({to_stored(a.value)} = {to_stored(b.value)})")
+        else:
+            pairs.append(compare("equals", a.value, b.value).sql)
     return " AND ".join(pairs)
 
 
