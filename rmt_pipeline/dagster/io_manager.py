@@ -14,7 +14,6 @@ of those rows. So Dagster's staleness goes by content: the same rows, stored aga
 or by another run, are the same version.
 """
 
-import datetime as dt
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
@@ -28,9 +27,9 @@ from pydantic import Field, PrivateAttr
 
 from rmt_pipeline.compute.inputs.conform import File, conform, file_of_format, with_content
 from rmt_pipeline.compute.insert.blocks import key_columns_of
-from rmt_pipeline.compute.rows.computed import compiled
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster.engine import CONFIG_PATH_HELP, EngineResource, table_named
+from rmt_pipeline.dagster.partition_rows import PARTITION_METADATA, rows_of
 from rmt_pipeline.dagster.record.ledger import EventMetadata, Recorder, inserted
 from rmt_pipeline.protocol.errors import (
     BadValue,
@@ -51,7 +50,7 @@ from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.store.hashes.rows import hash_table
 from rmt_pipeline.syntax.types import arrow_schema, parse_type
 from rmt_pipeline.table import Snapshot, Table
-from rmt_pipeline.types.escapes import quote_name, quote_text
+from rmt_pipeline.types.escapes import quote_name
 
 TABLE_METADATA = "rmt/table"
 QUORUM_METADATA = "rmt/quorum"
@@ -60,8 +59,6 @@ WRITES = ("append", "replace", "upsert")
 UPSERTS = "ReplacingMergeTree"
 PLAIN = "MergeTree"
 """The engine that keeps every row."""
-PARTITION_METADATA = "partition_expr"
-"""Named as in Dagster's other IO managers for databases."""
 
 
 WRONG_ROWS = (BadValue, IncorrectData, UnknownColumn, ViolatedConstraint)
@@ -404,7 +401,7 @@ def _keys_of(context: dg.OutputContext) -> list[str]:
 
 def _stored_rows(context: dg.OutputContext, table: Table, keys: Sequence[str]) -> str:
     """A condition for the rows of these partitions; empty when that is all rows of the table."""
-    return _rows_of(context, table, keys, context.definition_metadata or {})
+    return rows_of(context, table, keys, context.definition_metadata or {})
 
 
 def _insert(
@@ -423,7 +420,7 @@ def _insert(
         token = _token(context, table, keys, f"run/{run.root_run_id or run.run_id}")
         return _insert_named(table, rows, token, settings, run.run_id)
     data = rows if isinstance(rows, _Content) else _arrow(rows)
-    token = _token(context, table, keys, _digest(_given(data, table)))
+    token = _token(context, table, keys, *_digests(_given(data, table)))
     run_id = context.step_context.dagster_run.run_id
     return _insert_named(table, data, token, settings, run_id)
 
@@ -462,21 +459,31 @@ def _insert_named(
     return _stored(result)
 
 
-def _token(context: dg.OutputContext, table: Table, keys: Sequence[str], which: str) -> str:
+def _token(
+    context: dg.OutputContext, table: Table, keys: Sequence[str], which: str, *before: str
+) -> str:
     """The insert's name, or the one that earlier builds gave it if the table knows it by that: so a
-    run that began with such a build and is retried stores its rows once. It is another's name if
-    the run that stored under it was for another partition.
+    run that began with such a build and is retried stores its rows once. `which` tells the insert
+    from others of these partitions, and `before` is what did in earlier builds.
+
+    The oldest of these names is another insert's if the run that stored under it was for another
+    partition.
     """
-    name = _name(context.asset_key, keys, which)
-    earlier = f"{context.asset_key.to_user_string()}/{_ends(keys)}/{which}"
-    if name == earlier:
-        return name
-    known = table.inserts([insert_id_of_token(earlier)])
-    if not known:
-        return name
-    run = context.step_context.instance.get_run_by_id(known[0].record.run_id)
+    asset = context.asset_key
+    names = [_name(asset, keys, one) for one in (which, *before)]
+    oldest = f"{asset.to_user_string()}/{_ends(keys)}/{(which, *before)[-1]}"
+    if {*names, oldest} == {names[0]}:
+        return names[0]
+    ids = {one: insert_id_of_token(one) for one in (*names, oldest)}
+    known = {one.insert_id: one.record for one in table.inserts(list(ids.values()))}
+    for name in names:
+        if ids[name] in known:
+            return name
+    if ids[oldest] not in known:
+        return names[0]
+    run = context.step_context.instance.get_run_by_id(known[ids[oldest]].run_id)
     of = None if run is None else run.tags.get("dagster/partition")
-    return earlier if of in (None, *keys) else name
+    return oldest if of in (None, *keys) else names[0]
 
 
 def _name(asset: dg.AssetKey, keys: Sequence[str], which: str) -> str:
@@ -582,17 +589,26 @@ def _arrow(rows: Any) -> pa.Table:
     )
 
 
-def _digest(rows: pa.Table) -> str:
-    """32 hexadecimal digits of a hash over columns and values in their order, however they are
-    chunked.
+def _digests(rows: pa.Table) -> tuple[str, str]:
+    """32 hexadecimal digits of a hash over columns and values, however they are chunked and in
+    whatever order the rows and columns come: a query without ORDER BY gives the same rows in
+    another one when its run is repeated. And those of earlier builds, by the order of rows.
     """
     try:
         found = hash_table(rows)
     except UnknownType:  # a type that the table will convert, such as decimals of 256 bits
-        text = repr((rows.column_names, rows.to_pylist()))
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
-    names = "\n".join([*rows.column_names, str(found.rows)])
-    return hashlib.sha256(f"{names}\n{found.content_hash:032x}".encode()).hexdigest()[:32]
+        names, texts = rows.column_names, map(repr, rows.to_pylist())
+        whole = repr((sorted(names), sorted(texts)))
+        return _digits(whole), _digits(repr((names, rows.to_pylist())))
+    count, names = str(found.rows), rows.column_names
+    return (
+        _digits("\n".join(["rows", *sorted(names), count, f"{found.row_hash:032x}"])),
+        _digits("\n".join([*names, count, f"{found.content_hash:032x}"])),
+    )
+
+
+def _digits(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _metadata(table: Table, stored: Sequence[_Stored], server: str) -> EventMetadata:
@@ -640,53 +656,7 @@ def _condition(context: dg.InputContext, table: Table) -> str:
     if upstream is None or not context.has_asset_partitions:
         return ""
     metadata = upstream.definition_metadata or {}
-    return _rows_of(context, table, context.asset_partition_keys, metadata)
-
-
-def _rows_of(
-    context: dg.InputContext | dg.OutputContext,
-    table: Table,
-    keys: Sequence[str],
-    metadata: Mapping[str, Any],
-) -> str:
-    """A condition for the rows of these partitions, which need not be consecutive; empty when that
-    is all rows. Partitions in a time zone begin at its midnights: of a column of times, or of
-    seconds since 1970, those are moments, and of a column of days they are the days that the
-    calendar there shows. Raises UserError for a `partition_expr` that is no expression of the
-    table's columns.
-    """
-    expression = metadata.get(PARTITION_METADATA)
-    if not keys or not expression:
-        return ""
-    partitions = context.asset_partitions_def
-    if isinstance(partitions, dg.TimeWindowPartitionsDefinition):
-        windows = _windows([partitions.time_window_for_partition_key(key) for key in keys])
-        is_moment = not compiled(str(expression), table.definition.columns).type.is_date
-        return " OR ".join(
-            f"({expression} >= {_literal(window.start, is_moment=is_moment)} AND "
-            f"{expression} < {_literal(window.end, is_moment=is_moment)})"
-            for window in windows
-        )
-    return f"toString({expression}) IN ({', '.join(map(quote_text, keys))})"
-
-
-def _windows(each: Sequence[dg.TimeWindow]) -> list[dg.TimeWindow]:
-    """The same windows of time, with consecutive ones joined. Moments are compared: Python compares
-    two times of one zone as clocks show them, and an hour in autumn is shown twice.
-    """
-    found: list[dg.TimeWindow] = []
-    for window in sorted(each, key=lambda window: window.start.timestamp()):
-        if found and window.start.timestamp() == found[-1].end.timestamp():
-            found[-1] = dg.TimeWindow(found[-1].start, window.end)
-        else:
-            found.append(window)
-    return found
-
-
-def _literal(time: dt.datetime, *, is_moment: bool) -> str:
-    """A DateTime would hold no time before 1970."""
-    shown = (time.astimezone(dt.UTC) if is_moment else time).replace(tzinfo=None)
-    return f"toDateTime64({quote_text(shown.isoformat(' ', 'seconds'))}, 0, 'UTC')"
+    return rows_of(context, table, context.asset_partition_keys, metadata)
 
 
 def _select(

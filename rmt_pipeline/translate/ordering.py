@@ -24,6 +24,10 @@ def order_terms(value: Typed, item: OrderItem) -> list[str]:
     if value.constant is not None:
         return []  # DuckDB would take a constant number for a place in the list
     terms = [f"{value.sql} {direction} {nulls}"]
+    if item.nulls_first:
+        # By the first term of ORDER BY … LIMIT DuckDB lets its Parquet reader choose rows, which
+        # takes texts for NULL then; see `logic`.
+        terms.insert(0, f"({value.sql} IS NULL) DESC")
     if value.type.is_float and item.descending != item.nulls_first:
         # DuckDB sorts NaN above all numbers; in the original it is next to the NULLs.
         where_nan = "DESC" if item.nulls_first else "ASC"

@@ -7,7 +7,9 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from rmt_pipeline.dagster import RmtIOManager, io_manager
+from rmt_pipeline.dagster import RmtIOManager
+from rmt_pipeline.dagster.partition_rows import windows_of
+from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.sql.run.session import Session
 from tests.support.site import Site
 
@@ -93,6 +95,87 @@ def test_a_partition_is_read_and_replaced_whatever_its_zone_and_century(
         site.r1.drop_table("default", "timed")
 
 
+OF_BOTH = dg.MultiPartitionsDefinition(
+    {
+        "day": dg.DailyPartitionsDefinition("2026-01-01"),
+        "place": dg.StaticPartitionsDefinition(["a", "b'|"]),
+    }
+)
+
+
+def test_a_partition_of_two_dimensions_is_read_and_replaced(site: Site) -> None:
+    session, seen = Session(site.r1), []
+    session.execute(
+        "CREATE TABLE placed (day Date, place String, id Int32) "
+        "ENGINE = ReplicatedMergeTree('/t/placed', '{replica}') ORDER BY id"
+    )
+    metadata = {
+        "partition_expr": {"day": "day", "place": "lower(place)"},
+        "rmt/write": "replace",
+    }
+
+    @dg.asset(partitions_def=OF_BOTH, metadata=metadata)
+    def placed() -> pa.Table:
+        return pa.table({"day": ["2026-01-05"], "place": ["A"], "id": [7]})
+
+    @dg.asset(partitions_def=OF_BOTH)
+    def downstream(placed: list) -> None:  # type: ignore[type-arg]
+        seen.append(sorted(row["id"] for row in placed))
+
+    try:
+        session.execute(
+            "INSERT INTO placed VALUES ('2026-01-05', 'a', 1), ('2026-01-05', 'b''|', 2), "
+            "('2026-01-06', 'a', 3), ('2026-01-06', 'b''|', 4)"
+        )
+        manager = RmtIOManager(server="r1", config_path=str(site.config.path))
+        with dg.instance_for_test() as instance:
+            for selection in ([downstream], [placed, downstream]):
+                dg.materialize(
+                    [placed, downstream],
+                    resources={"io_manager": manager},
+                    instance=instance,
+                    selection=selection,
+                    partition_key=dg.MultiPartitionKey({"day": "2026-01-05", "place": "a"}),
+                )
+        assert seen == [[1], [7]]
+        assert sorted(site.r1.table("placed").dataset().to_table()["id"].to_pylist()) == [
+            *(2, 3, 4, 7),
+        ]
+    finally:
+        site.r1.drop_table("default", "placed")
+
+
+def test_a_dimension_without_an_expression_is_asked_for(site: Site) -> None:
+    """Else no row would be of such a partition, and nothing would be read."""
+    session = Session(site.r1)
+    session.execute(
+        "CREATE TABLE undimensioned (day Date) "
+        "ENGINE = ReplicatedMergeTree('/t/undimensioned', '{replica}') ORDER BY day"
+    )
+    source = dg.AssetSpec(
+        "undimensioned", partitions_def=OF_BOTH, metadata={"partition_expr": "day"}
+    )
+
+    @dg.asset(partitions_def=OF_BOTH)
+    def downstream(undimensioned: list) -> None:  # type: ignore[type-arg]
+        raise AssertionError("it has nothing to read")
+
+    try:
+        manager = RmtIOManager(server="r1", config_path=str(site.config.path))
+        with (
+            dg.instance_for_test() as instance,
+            pytest.raises(UserError, match="day and place"),
+        ):
+            dg.materialize(
+                [source, downstream],
+                resources={"io_manager": manager},
+                instance=instance,
+                partition_key=dg.MultiPartitionKey({"day": "2026-01-05", "place": "a"}),
+            )
+    finally:
+        site.r1.drop_table("default", "undimensioned")
+
+
 def test_hours_round_one_that_a_clock_shows_twice_are_not_joined_across_it() -> None:
     """Else a run that replaces the two would delete the hour between them."""
     hours = dg.HourlyPartitionsDefinition("2026-01-01-00:00", timezone="America/New_York")
@@ -109,5 +192,5 @@ def _moments(windows: list[dg.TimeWindow]) -> list[tuple[int, int]]:
     """The hours of UTC in which the joined windows begin and end."""
     return [
         (window.start.astimezone(dt.UTC).hour, window.end.astimezone(dt.UTC).hour)
-        for window in io_manager._windows(windows)
+        for window in windows_of(windows)
     ]

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from rmt_pipeline.dagster import RmtIOManager
+from rmt_pipeline.dagster import io_manager as io_manager_module
 from rmt_pipeline.sql.run.session import Session
 from tests.support.site import Site
 
@@ -78,3 +79,51 @@ def test_what_an_earlier_build_stored_of_a_partition_with_a_slash_is_stored_once
         assert site.r1.table("stored").dataset().count_rows() == 3
         store_of_key(io_manager, instance, ["a", "b"], "c/d")
     assert site.r1.table("stored").dataset().count_rows() == 6
+
+
+def unordered(table: str, orders: Iterator[Sequence[int]]) -> dg.AssetsDefinition:
+    """An asset that stores the same rows each time, in the next of these orders."""
+
+    @dg.asset(metadata={"rmt/table": table})
+    def asset() -> pa.Table:
+        return pa.table({"id": pa.array(next(orders), pa.uint64())})
+
+    return asset
+
+
+def test_the_same_rows_in_another_order_are_stored_once(
+    site: Site, io_manager: RmtIOManager
+) -> None:
+    """A run that is repeated gets them so from a query without ORDER BY. More of one row are other
+    rows.
+    """
+    orders = iter([(0, 1, 2), (2, 0, 1), (0, 1, 2), (0, 1, 2, 2), (2, 1, 2, 0)])
+    counts = []
+    with dg.instance_for_test() as instance:
+        for _ in range(5):
+            dg.materialize(
+                [unordered("default.stored", orders)],
+                resources={"io_manager": io_manager},
+                instance=instance,
+            )
+            counts.append(site.r1.table("stored").dataset().count_rows())
+    assert counts == [3, 3, 3, 7, 7]
+
+
+def test_what_an_earlier_build_named_by_the_order_of_rows_is_stored_once(
+    site: Site, io_manager: RmtIOManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digests = io_manager_module._digests
+    orders = iter([(0, 1, 2), (0, 1, 2)])
+    asset = unordered("default.stored", orders)
+    counts = []
+    with dg.instance_for_test() as instance:
+        for is_earlier in (True, False):
+            with monkeypatch.context() as patched:
+                if is_earlier:
+                    patched.setattr(
+                        io_manager_module, "_digests", lambda rows: digests(rows)[1:]
+                    )
+                dg.materialize([asset], resources={"io_manager": io_manager}, instance=instance)
+            counts.append(site.r1.table("stored").dataset().count_rows())
+    assert counts == [3, 3]
