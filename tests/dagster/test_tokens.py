@@ -24,6 +24,13 @@ def io_manager(site: Site) -> Iterator[RmtIOManager]:
     site.r1.drop_table("default", "stored")
 
 
+_digests = io_manager_module._digests
+
+
+def _of_earlier_builds(rows: pa.Table) -> tuple[str, ...]:
+    return _digests(rows)[1:]
+
+
 def of_key(path: Sequence[str], partition: str) -> dg.AssetsDefinition:
     """An asset that stores the same three rows whatever its key and partition are."""
 
@@ -73,7 +80,8 @@ def test_what_an_earlier_build_stored_of_a_partition_with_a_slash_is_stored_once
 
     with dg.instance_for_test() as instance:
         with monkeypatch.context() as patched:
-            patched.setattr("rmt_pipeline.dagster.io_manager._name", earlier)
+            patched.setattr(io_manager_module, "_name", earlier)
+            patched.setattr(io_manager_module, "_digests", _of_earlier_builds)
             store_of_key(io_manager, instance, ["a"], "b/c/d")
         store_of_key(io_manager, instance, ["a"], "b/c/d")
         assert site.r1.table("stored").dataset().count_rows() == 3
@@ -113,7 +121,6 @@ def test_the_same_rows_in_another_order_are_stored_once(
 def test_what_an_earlier_build_named_by_the_order_of_rows_is_stored_once(
     site: Site, io_manager: RmtIOManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    digests = io_manager_module._digests
     orders = iter([(0, 1, 2), (0, 1, 2)])
     asset = unordered("default.stored", orders)
     counts = []
@@ -121,9 +128,7 @@ def test_what_an_earlier_build_named_by_the_order_of_rows_is_stored_once(
         for is_earlier in (True, False):
             with monkeypatch.context() as patched:
                 if is_earlier:
-                    patched.setattr(
-                        io_manager_module, "_digests", lambda rows: digests(rows)[1:]
-                    )
+                    patched.setattr(io_manager_module, "_digests", _of_earlier_builds)
                 dg.materialize([asset], resources={"io_manager": io_manager}, instance=instance)
             counts.append(site.r1.table("stored").dataset().count_rows())
     assert counts == [3, 3]
