@@ -29,7 +29,7 @@ from rmt_pipeline.compute.inputs.conform import File, conform, file_of_format, w
 from rmt_pipeline.compute.insert.blocks import key_columns_of
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster.engine import CONFIG_PATH_HELP, EngineResource, table_named
-from rmt_pipeline.dagster.partition_rows import PARTITION_METADATA, rows_of
+from rmt_pipeline.dagster.partition_rows import PARTITION_METADATA, rows_of_partitions
 from rmt_pipeline.dagster.record.ledger import EventMetadata, Recorder, inserted
 from rmt_pipeline.protocol.errors import (
     BadValue,
@@ -401,7 +401,7 @@ def _keys_of(context: dg.OutputContext) -> list[str]:
 
 def _stored_rows(context: dg.OutputContext, table: Table, keys: Sequence[str]) -> str:
     """A condition for the rows of these partitions; empty when that is all rows of the table."""
-    return rows_of(context, table, keys, context.definition_metadata or {})
+    return rows_of_partitions(context, table, keys, context.definition_metadata or {})
 
 
 def _insert(
@@ -656,7 +656,7 @@ def _condition(context: dg.InputContext, table: Table) -> str:
     if upstream is None or not context.has_asset_partitions:
         return ""
     metadata = upstream.definition_metadata or {}
-    return rows_of(context, table, context.asset_partition_keys, metadata)
+    return rows_of_partitions(context, table, context.asset_partition_keys, metadata)
 
 
 def _select(

@@ -15,7 +15,7 @@ PARTITION_METADATA = "partition_expr"
 """Named as in Dagster's other IO managers for databases."""
 
 
-def rows_of(
+def rows_of_partitions(
     context: dg.InputContext | dg.OutputContext,
     table: Table,
     keys: Sequence[str],
