@@ -8,7 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError, UserError
+from rmt_pipeline.protocol.errors import (
+    Corruption,
+    DiskFull,
+    MissingPart,
+    RmtError,
+    UserError,
+)
 from rmt_pipeline.protocol.events import ProfileEvent
 from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import GetPart, drop_range_of, virtual_parts
@@ -340,11 +346,13 @@ def is_here(replica: Replica, part: PartName) -> bool:
 def manifest_here(replica: Replica, part: PartName) -> Manifest | None:
     """Return the manifest of a part that was promised when the caller listed it. None if it can't
     be read: then `check_part` has queued a fetch of it, unless a drop has taken it since, which
-    does no harm.
+    does no harm; or the disk can't note that the part is given up: then the next look tries again,
+    and all other work goes on.
     """
     manifest = manifest_seen(replica, part)
     if manifest is None:
-        check_part(replica, part)
+        with suppress(OSError, DiskFull):
+            check_part(replica, part)
     return manifest
 
 
@@ -394,7 +402,7 @@ def _keep_copy(replica: Replica, part: PartName) -> str:
         replica.store.detach_copy(part, "broken")
     except MissingPart:
         return ""  # nothing is left of the part
-    except UserError as error:
+    except (UserError, OSError) as error:
         return f"; it could not be set aside: {error}"
     return ""
 
