@@ -1,6 +1,7 @@
 """Which parts a reader reads, and which rows it can't have at the moment."""
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import MissingPart, Unavailable
@@ -199,12 +200,14 @@ def note_active(replica: Replica, noted: Holdings | None = None) -> Holdings | N
 
 def _forget_old_marks(replica: Replica, settled: list[PartName]) -> None:
     """Forget marks of parts that are not absent, but only old ones: a process that has just marked
-    a part may be about to give it up.
+    a part may be about to give it up. Nobody who only reads fails because the disk can't be written
+    to.
     """
     for part in settled:
         marked_s = replica.store.marks.given_up_s(part)
         if marked_s is not None and replica.clock.now_s() - marked_s > MARK_KEPT_S:
-            replica.store.marks.forget_given_up(part)
+            with suppress(OSError):
+                replica.store.marks.forget_given_up(part)
 
 
 def absent_error(table: object, absent: Sequence[PartName]) -> MissingPart:

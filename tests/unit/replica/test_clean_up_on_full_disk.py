@@ -1,4 +1,6 @@
-"""A clean-up makes room, also while something else needs room or can't be done."""
+"""A clean-up makes room, also while something else needs room or can't be done. What else goes on
+while a disk takes nothing.
+"""
 
 import errno
 import shutil
@@ -11,8 +13,10 @@ from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import DiskFull
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.readable import ReadableParts, readable_parts
 from rmt_pipeline.replica.upkeep.check import check_part
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
+from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.marks import Marks
 from rmt_pipeline.store.part_store import PartStore
 from tests.support.local_replicas import Replicas, by_tens
@@ -83,3 +87,23 @@ def test_a_broken_part_of_which_the_disk_keeps_no_copy_is_given_up(
         assert problem is not None
         assert "; it could not be set aside: [Errno 5] Input/output error" in problem
         assert "0_0_0_0" not in replicas.parts("r1")
+
+
+def test_a_mark_that_the_disk_can_not_forget_fails_no_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After errors the system lets nobody write to a disk any more; what is there can be read."""
+    with Replicas(tmp_path, ["r1"]) as replicas:
+        part = replicas.insert("r1", 1)
+        marks = replicas.stores["r1"].marks
+        marks.give_up(part)
+        noted_s = marks.given_up_s(part)
+        assert noted_s is not None
+        replicas.clock.passed_s += noted_s - replicas.clock.now_s() + 10_000
+        failing = Mock(side_effect=OSError(errno.EROFS, "Read-only file system"))
+        with monkeypatch.context() as broken:
+            broken.setattr(LocalDisk, "remove_tree", failing)
+            assert readable_parts(replicas["r1"]) == ReadableParts((part,), ())
+        assert failing.called
+        readable_parts(replicas["r1"])
+        assert marks.given_up() == []
