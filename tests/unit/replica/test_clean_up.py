@@ -9,7 +9,7 @@ import pytest
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.nodes.records import Claim
-from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.name import PartName, drop_range
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.backoff import record_failure
 from rmt_pipeline.replica.pull_log import pull_log
@@ -278,3 +278,13 @@ def test_what_was_dropped_is_known_as_long_as_a_slow_process_may_bring_it(replic
     os.utime(noted, (replicas.clock.now_s() - age_s,) * 2)
     carry_out(replica, plan_clean_up(replica))
     assert replica.store.drops.ranges() == ([] if is_old else [dropped])
+
+
+def test_a_drop_that_never_happened_is_not_noted_for_long(replicas):
+    """Its process noted it when ZooKeeper had lost the table, and the restored one has the rows."""
+    replica = replicas["r1"]
+    undone = drop_range("all", 2)
+    replica.store.drops.note(undone)
+    carry_out(replica, plan_clean_up(replica))
+    assert replica.store.drops.ranges() == []
+    assert replicas.parts("r1")

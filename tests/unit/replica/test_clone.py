@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import MissingPart
+from rmt_pipeline.protocol.errors import DiskFull, MissingPart
 from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import MergeParts
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
@@ -13,14 +13,21 @@ from rmt_pipeline.protocol.parts.name import PartName, merged
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica import readable
 from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.life import clone
 from rmt_pipeline.replica.life.clone import ReplicaStatusChanged, clone_if_lost
 from rmt_pipeline.replica.life.start import Started, start
+from rmt_pipeline.replica.mutations.mutations import (
+    finalize_mutations,
+    load_mutations,
+    status_of_mutations,
+)
 from rmt_pipeline.replica.pull_log import LogTrimmed, pull_log
 from rmt_pipeline.replica.upkeep.check import refetch
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
+from rmt_pipeline.store.staging import Staging
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
-from tests.support.local_replicas import Replicas
+from tests.support.local_replicas import Replicas, by_tens
 from tests.support.lost_answers import before
 
 NOW = QuerySettings(alter_sync=0)
@@ -262,6 +269,55 @@ def test_who_pulls_while_its_log_is_looked_at_is_not_marked_lost(replicas):
     with before(r2.keeper, lambda op: op.path == r2.paths.is_lost, lambda: multi([moved])):
         assert clone.mark_lost_if_log_is_gone(r2) == 1
     assert is_lost(replicas) == b"0"
+
+
+def test_who_has_copied_what_is_gone_and_is_lost_himself_is_no_reason_to_be_lost(replicas):
+    """Nobody could be cloned."""
+    r1, r2 = replicas["r1"], replicas["r2"]
+    r2.keeper.multi([SetData(r2.paths.log_pointer, b"1")])
+    remove_log(replicas, 1)
+    r1.keeper.multi([SetData(r1.paths.is_lost, b"1")])
+    assert clone.mark_lost_if_log_is_gone(r2) == 1
+    assert is_lost(replicas) == b"0"
+    r1.keeper.multi([SetData(r1.paths.is_lost, b"0")])
+    assert clone.mark_lost_if_log_is_gone(r2) == 1
+    assert is_lost(replicas) == b"1"
+
+
+def test_a_clone_has_finished_no_more_mutations_than_its_source(tmp_path, monkeypatch):
+    """It had finished the later one of two, before it was lost: now it gets parts that this one has
+    yet to change.
+    """
+    with Replicas(tmp_path, define=by_tens) as replicas:
+        for value in (1, 11):
+            replicas.insert("r1", value)
+        replicas.work_off()
+        for partition in "01":
+            replicas.table("r1").mutate(
+                f"DELETE IN PARTITION ID '{partition}' WHERE n < 20",
+                settings={"mutations_sync": "0"},
+            )
+        r2 = replicas["r2"]
+        assert assign_mutations(r2)
+        with monkeypatch.context() as hidden:
+            begin = r2.store.begin
+
+            def no_room(kind: str, hint: str) -> Staging:
+                if hint.startswith("0_"):
+                    raise DiskFull("no room for what is made of the other part")
+                return begin(kind, hint)
+
+            hidden.setattr(r2.store, "begin", no_room)
+            replicas.step("r2")
+        assert finalize_mutations(r2, load_mutations(r2)) == ("0000000001",)
+        r2.keeper.multi([SetData(r2.paths.is_lost, b"1")])
+        assert clone_if_lost(r2) is not None
+        done = [one.is_done for one in status_of_mutations(r2, load_mutations(r2))]
+        assert done == [False, False]
+        replicas.clock.passed_s += 1000
+        replicas.work_off()
+        done = [one.is_done for one in status_of_mutations(r2, load_mutations(r2))]
+        assert done == [True, True]
 
 
 def fetched_by(replicas: Replicas) -> list[PartName]:

@@ -77,6 +77,24 @@ def test_who_has_another_entry_in_the_queue_has_done_it(replicas: Replicas) -> N
     wait(replicas, number=1)
 
 
+def test_who_has_done_it_between_two_reads_has_done_it(replicas: Replicas) -> None:
+    """It is listed in the queue, and gone when it is read."""
+    two_inserts(replicas)
+    pull_log(replicas["r2"])
+    keeper, queue = replicas["r1"].session, replicas["r2"].paths.queue
+    get_many = keeper.get_many
+
+    def late(paths: Any) -> Any:
+        if any(path.startswith(f"{queue}/") for path in paths):
+            keeper.get_many = get_many
+            replicas.step("r2", "fetch")
+        return get_many(paths)
+
+    keeper.get_many = late
+    wait(replicas)
+    assert replicas.clock.passed_s == 0.0
+
+
 def test_it_is_waited_for_until_the_time_is_over(replicas: Replicas) -> None:
     two_inserts(replicas)
     began_s = replicas.clock.monotonic_s()

@@ -257,3 +257,18 @@ def test_what_one_look_had_to_leave_is_looked_for_at_once(
     else:
         monkeypatch.setattr(duty, what, most)
     assert [len(busy.turn()) for _ in range(3)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_who_found_nothing_looks_less_often_unless_something_has_changed(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch, changed: bool
+) -> None:
+    """What came between is no sign of a table at rest."""
+    nothing = Nothing("there is none", changed=changed)
+    monkeypatch.setattr(MergeDuty, "_select", lambda *_: nothing)
+    looking, settings = MergeDuty(replicas["r1"]), replicas["r1"].settings
+    shortest_s = settings.merge_selecting_sleep_ms / 1000
+    slower_s = shortest_s * settings.merge_selecting_sleep_slowdown_factor
+    assert looking.turn() == []
+    now_s = replicas.clock.monotonic_s()
+    assert looking.next_s(now_s) == (shortest_s if changed else slower_s)

@@ -1,13 +1,18 @@
 """What an insert does with answers that do not hold any more when it looks."""
 
+from pathlib import Path
+
 import pytest
 
+from rmt_pipeline.protocol import limits
 from rmt_pipeline.replica.insert import insert
 from rmt_pipeline.replica.insert.record import Known
 from rmt_pipeline.replica.insert.result import Outcome
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.table import InsertInPart
 from rmt_pipeline.zookeeper.keeper import Delete
-from tests.support.local_replicas import Replicas
+from tests.support.local_replicas import Replicas, by_tens
+from tests.support.lost_answers import faulty, logs
 
 
 @pytest.mark.parametrize("token", ["", "mine"])
@@ -29,3 +34,16 @@ def test_a_record_that_is_forgotten_before_it_is_read_makes_no_duplicate(
     result = replicas.table("r2").insert([{"n": 1}], token=token)
     assert (result.outcome, result.rows, result.duplicates) == (Outcome.INSERTED, 1, ())
     assert replicas.table("r1").insert([{"n": 1}], token=token).outcome is Outcome.DUPLICATE
+
+
+def test_who_is_told_that_an_insert_is_in_part_is_told_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of no partition some rows are missing: however it is cut, the insert can be said again."""
+    monkeypatch.setattr(limits, "INSERT_BYTES_MAX", 1)
+    rows = [{"n": 1}, {"n": 11}]
+    with Replicas(tmp_path, define=by_tens) as replicas:
+        lost = faulty(replicas["r1"].keeper, logs, landed=False, after=1)
+        with lost, pytest.raises(InsertInPart, match="on any replica and cut in any way: only"):
+            replicas.table("r1").insert(rows, settings={"insert_keeper_max_retries": "0"})
+        assert replicas.table("r2").insert(rows).outcome is Outcome.RESUMED

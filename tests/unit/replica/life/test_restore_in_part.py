@@ -146,23 +146,54 @@ def test_of_a_partition_that_was_being_named_the_missing_blocks_are_brought(two,
     everything_is_there_once(two)
 
 
+def forget_notes(two, name):
+    marks = two[name].store.marks
+    for insert_id, notes in marks.commit_notes().items():
+        marks.forget_commits(insert_id, notes)
+
+
+def copied(two):
+    """What ZooKeeper has now, without what is of a session."""
+    older = FakeZooKeeper(two.clock)
+    lasting = {path: node for path, node in two.zookeeper.nodes.items() if not node.owner}
+    older.nodes.update(lasting)
+    older.zxid = two.zookeeper.zxid
+    return older
+
+
+def go_back_to(two, older):
+    forget_ephemerals(older)
+    two.move_to(older)
+    two.clock.passed_s += 1000
+
+
+def test_a_part_that_was_announced_adds_all_rows_of_its_partition_to_an_older_copy(two):
+    """The copy knows of the first commit, and the disk has noted that the second one landed."""
+    store = two["r1"].store
+    cut_off(two, "r1", 1, token="mine")
+    store.remove(max(store.parts()))  # of the commit that did not land
+    older = copied(two)
+    cut_off(two, "r1", 1, token="mine")
+    store.remove(max(store.parts()))
+    forget_notes(two, "r1")
+    two.note()
+    go_back_to(two, older)
+    restore(two, ("r1", "r2"))
+    known = read_record(two["r1"], insert_id_of_token("mine"))
+    assert known is not None
+    assert len(known.partitions) == 2
+    assert (known.record.rows_in, known.record.missing) == (4, ())
+
+
 @pytest.mark.parametrize("token", ["", "mine"])
 def test_what_an_older_copy_of_zookeeper_says_of_an_insert_in_part_is_added_to(two, token):
     """The copy knows of the first commit; two more came since."""
     cut_off(two, "r1", 1, token=token)
-    marks = two["r1"].store.marks
-    for insert_id, notes in marks.commit_notes().items():
-        marks.forget_commits(insert_id, notes)
-    older = FakeZooKeeper(two.clock)
-    older.nodes.update(
-        {path: node for path, node in two.zookeeper.nodes.items() if not node.owner}
-    )
-    older.zxid = two.zookeeper.zxid
+    forget_notes(two, "r1")
+    older = copied(two)
     cut_off(two, "r2", 2, token=token)
     two.note()
-    forget_ephemerals(older)
-    two.move_to(older)
-    two.clock.passed_s += 1000
+    go_back_to(two, older)
     restore(two, ("r1", "r2"))
     assert two.insert_again("r1", *VALUES, token=token) == "resumed"
     everything_is_there_once(two)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmt_pipeline.protocol.alter.commands import AddColumn
+from rmt_pipeline.protocol.errors import MetadataMismatch
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column, TableDefinition
@@ -65,3 +66,15 @@ def test_a_table_of_before_there_were_uuids_is_started_again(tmp_path: Path) -> 
             [None],
             [[]],
         )
+
+
+def test_who_has_other_columns_than_his_replica_is_not_started(tmp_path: Path) -> None:
+    """Both are as no ALTER has made them: so it is not one that this replica has yet to write."""
+    with Replicas(tmp_path, ["r1"]) as replicas:
+        replicas.stop("r1")
+        starting = replace(replicas["r1"], keeper=replicas.zookeeper.connect())
+        known = starting.definition
+        starting.definition = replace(known, columns=(*known.columns, ADDED))
+        with pytest.raises(MetadataMismatch):
+            start(starting, identity="r1", incarnation="2", address=ADDRESS)
+        assert starting.keeper.exists(starting.paths.is_active) is None

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -572,3 +573,15 @@ def test_a_removal_whose_process_died_is_finished_by_a_clean_up(replicas, monkey
     cleaned = carry_out(replica, plan_clean_up(replica))
     assert cleaned.directories == ("deleting_1_0_0_0",)
     assert store.detached() == ["1_1_1_0"]
+
+
+def test_what_others_have_yet_to_do_besides_is_not_waited_for(replicas):
+    """r2 gets what was attached, and can't get what was inserted before."""
+    [part] = replicas.table("r1").insert([{"p": 3, "n": 1}]).parts
+    replicas.step("r1", "fetch")
+    shutil.rmtree(replicas.stores["r1"].directory(part))
+    replicas.meanwhile.append(lambda: replicas.step("r2", "fetch"))
+    query = QuerySettings(alter_sync=2, receive_timeout=5)
+    assert len(replicas.table("r1").attach("1", settings=query).parts) == 2
+    assert set(replicas.parts("r2")) >= {"1_3_3_0", "1_4_4_0"}
+    assert str(part) not in replicas.parts("r2")

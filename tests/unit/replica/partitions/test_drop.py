@@ -31,7 +31,7 @@ from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import FetchNote
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Refused, SetData
 from rmt_pipeline.zookeeper.snapshot import parts_now
 from tests.support.local_replicas import Meanwhile, Replicas, partitioned
 from tests.support.lost_answers import before, faulty, logs, unlocks
@@ -282,6 +282,29 @@ def test_a_drop_of_a_part_without_an_answer_is_in_the_log_once(replicas, landed)
     with faulty(replicas["r1"].keeper, drops, landed=landed):
         replicas.table("r1").drop_part(part, settings=NOW)
     assert len(replicas["r1"].keeper.children(replicas["r1"].table.log)) == 2
+
+
+def test_a_drop_of_a_part_that_arrives_after_it_was_said_again_is_refused(
+    replicas, monkeypatch
+):
+    """It got no answer, and was found nowhere."""
+    [part] = insert(replicas, (1, 1)).parts
+    keeper = replicas["r1"].keeper
+    multi, late = keeper.multi, []
+
+    def arrives_late(ops):
+        if not any(map(drops, ops)):
+            return multi(ops)
+        late.append(ops)
+        if len(late) == 1:
+            raise OutcomeUnknown("no answer")
+        with pytest.raises(Refused):
+            multi(late[0])
+        return multi(ops)
+
+    monkeypatch.setattr(keeper, "multi", arrives_late)
+    replicas.table("r1").drop_part(part, settings=NOW)
+    assert len(late) == 2
 
 
 @pytest.mark.parametrize(

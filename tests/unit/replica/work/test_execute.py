@@ -78,3 +78,16 @@ def test_a_part_that_contains_what_comes_of_another_table_waits_for_that(two: Tw
     assert rows(two.t, "r2") == [(1, 1), (1, 10), (1, 11), (2, 2)]
     work(two.t, "r2")
     assert rows(two.t, "r2") == rows(two.t, "r1")
+
+
+def test_what_is_given_back_is_under_way_no_more(two: Two) -> None:
+    """Another process takes it, and publishes it: nothing is left of it here."""
+    insert(two.t, (1, 20))
+    pull_log(two.t["r2"])
+    executor = two.t.executor("r2", "fetch")
+    [batch] = executor.look(None).batches
+    executor.give_back(batch)
+    assert not batch.left
+    assert two.t["r2"].keeper.children(two.t["r2"].paths.executing) == []
+    [again] = executor.look(None).batches
+    assert [task.node for task in again.tasks] == [task.node for task in batch.tasks]

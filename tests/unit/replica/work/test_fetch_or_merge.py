@@ -132,3 +132,12 @@ def test_a_mutation_of_what_is_old_and_large_is_fetched(replicas, age_s, limit_b
     replicas.work_off("r1")
     replicas.clock.passed_s += age_s
     assert {kind for kind, _ in kinds(replicas, "r2")} == {expected}
+
+
+def test_what_was_made_of_a_mutation_and_differed_is_fetched(replicas):
+    """To make it once more would give the same."""
+    mutate(replicas)
+    replicas.work_off("r1")
+    replicas["r2"].memory.fetch_instead.learn({PartName.parse("all_0_0_0_2"): None})
+    found = {(str(one.part), one.kind) for one in replicas.step("r2").done}
+    assert found == {("all_0_0_0_2", "FETCH"), ("all_1_1_0_2", "MUTATE_PART")}
