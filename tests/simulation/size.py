@@ -191,6 +191,7 @@ class Size:
                 undos=apart.choice((3, 6)),
                 drops=apart.choice((0, 0, 3)),
                 some_live_on=apart.random() < LIVED_THROUGH,
+                goes_back=apart.random() < 0.5,
             )
         copies = rng.choice((0, 0, 3))
         drawn = cls(
