@@ -122,8 +122,8 @@ class ReplicaIsNotInQuorum(Unavailable):
 
 def sequential_parts(replica: Replica) -> ReadableParts:
     """Like `readable_parts`, for a sequentially consistent read: all rows that have reached their
-    quorum, and none that still wait for it or were inserted after the last ones that reached it
-    (spec §2.7). Raises ReplicaIsNotInQuorum.
+    quorum, and none that still wait for it or were inserted after the last ones that reached it,
+    or, where none has, after one that waits alone (spec §2.7). Raises ReplicaIsNotInQuorum.
 
     1. The parts that have reached it are read first. All of them are in the log by then; so each is
        in the log, in the queue, or among the parts, which are read in this order. Of the parts
@@ -135,9 +135,11 @@ def sequential_parts(replica: Replica) -> ReadableParts:
     A part that has both such rows and later ones is read: no part that waits is merged.
     """
     replica.keeper.sync(replica.table.root)
-    last = read_quorums(replica).last
-    reached = () if last is None else last[0].parts
+    quorums = read_quorums(replica)
+    reached = () if quorums.last is None else quorums.last[0].parts
     beyond = {part.partition: part.block_max for part in reached}
+    alone = () if quorums.status is None else quorums.status[0].parts
+    limits = {part.partition: part.block_min - 1 for part in alone} | beyond
     coming = _on_their_way(replica)
     may_miss = awaiting_quorum(replica.keeper, replica.table) if coming else frozenset()
     found = readable_parts(replica)
@@ -160,7 +162,7 @@ def sequential_parts(replica: Replica) -> ReadableParts:
             part
             for part in found.active
             if part not in waiting
-            and part.block_min <= beyond.get(part.partition, part.block_min)
+            and part.block_min <= limits.get(part.partition, part.block_min)
         ),
         found.absent,
     )

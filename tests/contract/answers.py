@@ -76,7 +76,31 @@ SELECT * FROM t ORDER BY k;
 ALTER TABLE t UPDATE v = (v + 1 AS v) WHERE k = 0;
 SELECT * FROM t WHERE k = 0;
 """
+USED_BY_OTHERS = """
+CREATE TABLE a (k Int64, v Int64, s String DEFAULT toString(v), al String ALIAS concat(s, 'x'),
+    m String MATERIALIZED concat(s, 'm'), CONSTRAINT c CHECK v > 0) ENGINE = ReplicatedMergeTree
+    ORDER BY k;
+INSERT INTO a (k, v) VALUES (1, 1);
+ALTER TABLE a ADD COLUMN later Int64 DEFAULT v + 1;
+ALTER TABLE a CLEAR COLUMN s;
+SELECT *, al, m FROM a;
+ALTER TABLE a CLEAR COLUMN v;
+SELECT *, al, m FROM a;
+OPTIMIZE TABLE a FINAL;
+SELECT *, al, m FROM a;
+ALTER TABLE a DROP COLUMN s;
+ALTER TABLE a CLEAR COLUMN k;
+CREATE TABLE g (k Int64, n Nested(x UInt8, y String)) ENGINE = ReplicatedMergeTree ORDER BY k;
+ALTER TABLE g ADD COLUMN n.z Array(Int16) DEFAULT arrayMap(i -> i * 2, n.x);
+INSERT INTO g (k, n.x, n.y) VALUES (1, [1], ['a']);
+ALTER TABLE g DROP COLUMN n.x;
+ALTER TABLE g CLEAR COLUMN n.x;
+SELECT * FROM g;
+ALTER TABLE g DROP COLUMN n;
+SELECT * FROM g;
+"""
 SCRIPTS = {
+    "columns that others use are cleared, and dropped with them": USED_BY_OTHERS,
     "what stars stand for": STARS,
     "indexes, and single settings": INDEXES_AND_SETTINGS,
     "tombstones that are taken away": TOMBSTONES,

@@ -229,7 +229,7 @@ class _Alter:
         if self._may_be_gone(command.column, "DROP", if_exists=command.if_exists):
             return
         self._refuse_key(command.column, "DROP")
-        self._refuse_inputs(command.column, "dropped")
+        self._refuse_inputs(command.column)
         column = self._column(command.column)
         self._put([one for one in self._now.columns if one.name != command.column])
         self._changed(command, column, ColumnChange(self._version, command.column))
@@ -312,7 +312,6 @@ class _Alter:
         if self._may_be_gone(command.column, "CLEAR", if_exists=command.if_exists):
             return
         self._refuse_key(command.column, "CLEAR")
-        self._refuse_inputs(command.column, "cleared")
         self._refuse_not_stored(command.column, "CLEAR")
         self._refuse_unknown_inputs(self._column(command.column))
         self._is_local = False
@@ -523,16 +522,16 @@ class _Alter:
             one for one in columns if one.default and name in self._uses(one.default, columns)
         ]
 
-    def _refuse_inputs(self, name: str, done: str) -> None:
+    def _refuse_inputs(self, name: str) -> None:
         for column in self._users(name):
             raise IllegalColumn(
-                f"column {name} can't be {done}: column {column.name} is "
+                f"column {name} can't be dropped: column {column.name} is "
                 f"{column.default_kind} {column.default}. DROP or MODIFY {column.name} first"
             )
         for text in self._now.constraints:
             if name in self._uses(Constraint.parse(text).expression, self._now.columns):
                 raise IllegalColumn(
-                    f"column {name} can't be {done}: there is the CONSTRAINT {text}. DROP it first"
+                    f"column {name} can't be dropped: there is the CONSTRAINT {text}. DROP it first"
                 )
 
     def _refuse_unknown_inputs(self, column: Column) -> None:

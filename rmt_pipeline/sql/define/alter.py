@@ -2,7 +2,7 @@
 definition.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rmt_pipeline.protocol.alter.commands import (
@@ -67,7 +67,8 @@ def alter_commands(
     commands: list[AlterCommand] = []
     now = definition
     for syntax in given:
-        for one in _one_by_one(syntax, now, flatten_nested=flatten_nested):
+        several = _one_by_one(syntax, now, flatten_nested=flatten_nested)
+        for one in _users_first(several, now):
             command = _command(_behind_column(one, now), now)
             commands.append(command)
             if isinstance(command, _MAKES_NAMES):
@@ -104,6 +105,24 @@ def _one_by_one(
             return [replace(syntax, column=name) for name in group] or [syntax]
         case _:
             return [syntax]
+
+
+def _users_first(given: list[AlterSyntax], now: TableDefinition) -> Iterator[AlterSyntax]:
+    """Yield the same commands; of a group's columns that are dropped, those that are computed from
+    others come first.
+    """
+    columns = now.columns
+    used = {
+        one.name: columns_used(one.default, columns) if one.default else () for one in columns
+    }
+    left = list(given)
+    while left:
+        dropped = {one.column for one in left if isinstance(one, DropColumn)}
+        needed = {name for column in dropped for name in used.get(column, ())}
+        free = (one for one in left if isinstance(one, DropColumn) and one.column not in needed)
+        first = next(free, left[0])
+        left.remove(first)
+        yield first
 
 
 def _behind_column(syntax: AlterSyntax, now: TableDefinition) -> AlterSyntax:
