@@ -39,7 +39,7 @@ from rmt_pipeline.zookeeper.keeper import (
     absent,
 )
 from rmt_pipeline.zookeeper.paths import TablePaths
-from rmt_pipeline.zookeeper.snapshot import claims_and_parts, staying_replicas
+from rmt_pipeline.zookeeper.snapshot import claims_and_parts, gone, staying_replicas
 
 FAILED_KEPT_S = 86_400.0  # by then no insert waits that has not seen the failure
 
@@ -276,6 +276,8 @@ def _fail(replica: Replica, part: PartName) -> list[Op] | None:
             return None
     guards = [table.log, table.blocks, table.inserts]
     versions = [stat.version for stat in keeper.exists_many(guards) if stat is not None]
+    if len(versions) < len(guards):
+        raise gone(replica.paths)
     return [
         Check(table.replicas, replicas.version),
         *(

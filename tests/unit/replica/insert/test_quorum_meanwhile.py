@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rmt_pipeline.protocol.errors import ReplicaDropped
 from rmt_pipeline.protocol.nodes.formats import QuorumStatus
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica import quorum
@@ -13,7 +14,7 @@ from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.insert.result import QuorumNotReached
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.readable import ReplicaIsNotInQuorum
-from rmt_pipeline.zookeeper.keeper import Create, Op
+from rmt_pipeline.zookeeper.keeper import Create, Op, Stat
 from tests.support.between_requests import BeforeRequest
 from tests.support.local_replicas import ROOT, Replicas
 from tests.support.lost_answers import before, logs
@@ -127,3 +128,21 @@ def test_a_sequential_reader_does_not_ask_for_what_a_drop_is_to_take(tmp_path: P
                 pull_log(replicas["r3"])
             sequential = reader.dataset({"select_sequential_consistency": 1})
             assert sequential.to_table().num_rows == 0
+
+
+def test_who_looks_whether_it_failed_is_told_that_the_table_was_dropped(tmp_path: Path) -> None:
+    with Replicas(tmp_path) as replicas:
+        with pytest.raises(QuorumNotReached):
+            replicas.table("r1").insert([{"n": 1}], settings=BRIEFLY)
+        replicas.stop("r1")
+        replica = replicas["r2"]
+        exists_many = replica.session.exists_many
+
+        def late(paths: Sequence[str]) -> list[Stat | None]:
+            if replica.table.log in paths:
+                replicas.drop("r1", "r2")
+            return exists_many(paths)
+
+        replica.session.exists_many = late
+        with pytest.raises(ReplicaDropped):
+            quorum.has_failed(replica, ONE)
