@@ -4,6 +4,8 @@ As in the original, results beyond the range of Date (1970 to 2149) and DateTime
 around; those of Date32 and DateTime64 do not.
 """
 
+from zoneinfo import ZoneInfo
+
 from rmt_pipeline.translate.base.casts import nullable_like
 from rmt_pipeline.translate.base.casts_number import unscaled_to_decimal, wrap
 from rmt_pipeline.translate.base.temporal import (
@@ -11,7 +13,7 @@ from rmt_pipeline.translate.base.temporal import (
     digits_of,
     floor_divide,
     from_microseconds,
-    instant,
+    instant_spelled,
     is_nanoseconds,
     local,
     microseconds,
@@ -20,7 +22,7 @@ from rmt_pipeline.translate.base.temporal import (
     wrap_microseconds,
 )
 from rmt_pipeline.translate.base.typed import Typed, TypeProblem, nanoseconds_sql, string_sql
-from rmt_pipeline.types.data_type import DataType
+from rmt_pipeline.types.data_type import EPOCH, DataType
 
 _DAYS = {"Day": 1, "Week": 7}
 _MONTHS = {"Month": 1, "Quarter": 3, "Year": 12}
@@ -119,7 +121,7 @@ def _on_the_clock(value: Typed, unit: str, count: str, result: DataType) -> str:
     24 hours.
     """
     clock = f"({local(value)} + {_interval_sql(unit, count)})"
-    moved = f"epoch_us({instant(clock, result.zone)})"
+    moved = f"epoch_us({instant_spelled(clock, result.zone)})"
     if is_nanoseconds(result):
         below = f"((({nanoseconds(value)} % 1000) + 1000) % 1000)"
         return nanoseconds_sql(f"({moved} * 1000 + {below})")
@@ -165,6 +167,13 @@ def count_of_boundaries(unit: str, left: Typed, right: Typed, zone: str | None) 
     if unit in _SHORT and len(zones) > 1 and zone is None:
         zone = ""  # clocks of two zones can't be compared, but in UTC the moments can
     clocks = [local(each, zone) for each in (left, right)]
+    if unit in _SHORT and left.type.is_time and right.type.is_time:
+        # Hours are counted as they pass, and not as clocks are put forward and back.
+        shift = _past_the_hour(next(iter(zones), "") if zone is None else zone)
+        clocks = [
+            f"(make_timestamp({microseconds(each)}) + to_seconds({shift}))"
+            for each in (left, right)
+        ]
     if unit == "week":  # DuckDB counts whole weeks, the original Mondays
         mondays = [f"CAST(date_trunc('week', {clock}) AS DATE)" for clock in clocks]
         return f"(date_diff('day', {mondays[0]}, {mondays[1]}) // 7)"
@@ -172,6 +181,12 @@ def count_of_boundaries(unit: str, left: Typed, right: Typed, zone: str | None) 
 
 
 _SHORT = frozenset({"second", "minute", "hour"})
+
+
+def _past_the_hour(zone: str) -> int:
+    """Return how many seconds after an hour of UTC clocks in the zone showed a full one in 1970."""
+    offset = EPOCH.astimezone(ZoneInfo(zone)).utcoffset() if zone else None
+    return int(offset.total_seconds()) % 3600 if offset is not None else 0
 
 
 def _ticks(value: Typed, unit: str) -> str:

@@ -94,7 +94,7 @@ def start_of_period(value: Typed, period: str, zone: str | None = None) -> Typed
     if period == "second":
         return _start_of_second(value)
     if period == "hour":
-        return Typed(_start_of_hours(clock, 1, zone, result), nullable_like(result, value))
+        return Typed(_start_of_hour(value, clock, result), nullable_like(result, value))
     return Typed(_floor_seconds(value, _SECONDS[period], result), nullable_like(result, value))
 
 
@@ -126,6 +126,14 @@ def _floor_seconds(value: Typed, step: int, result: DataType) -> str:
         return from_microseconds(f"({micros} - {micros} % {unit})", result)
     floored = f"({micros} - ((({micros} % {unit}) + {unit}) % {unit}))"
     return from_microseconds(clamp_microseconds(floored), result)
+
+
+def _start_of_hour(value: Typed, clock: str, result: DataType) -> str:
+    """Return SQL of the start of the hour, counted from the moment itself: clocks may show its hour
+    twice.
+    """
+    past = f"(epoch_us({clock}) - epoch_us(date_trunc('hour', {clock})))"
+    return from_microseconds(clamp_microseconds(f"({microseconds(value)} - {past})"), result)
 
 
 def _start_of_hours(clock: str, count: int, zone: str, result: DataType) -> str:
@@ -162,7 +170,9 @@ def start_of_interval(value: Typed, count: int, unit: str, zone: str | None) -> 
         return Typed(from_microseconds(moment, result), nullable_like(result, value))
     if value.type.is_date:
         raise TypeProblem(f"an interval of {unit.lower()}s is of a DateTime, not of a date")
-    if unit == "Hour":
+    if unit == "Hour" and count == 1:
+        sql = _start_of_hour(value, clock, result)
+    elif unit == "Hour":
         sql = _start_of_hours(clock, count, zone, result)
     elif unit in _UNIT_SECONDS:
         sql = _floor_seconds(value, count * _UNIT_SECONDS[unit], result)
