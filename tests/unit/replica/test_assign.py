@@ -30,7 +30,7 @@ from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
-from tests.support.local_replicas import Replicas
+from tests.support.local_replicas import Replicas, by_tens
 
 FIRST, SECOND, THIRD = (PartName.parse(f"all_{number}_{number}_0") for number in range(3))
 
@@ -251,3 +251,24 @@ def test_a_run_is_weighed_once_as_long_as_its_parts_are_the_same(replicas, monke
         for _ in range(2):
             choose_merge(replicas["r1"], merge_view(replicas["r1"]), aggressive=False)
     assert weighed == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("room", "assigned"), [(1, 0), (2, 1), (3, 2), (9, 3)])
+def test_merges_that_are_queued_leave_less_room_for_mutations(
+    tmp_path, monkeypatch, room: int, assigned: int
+):
+    """Here each takes a slot, as a large one does."""
+    monkeypatch.setattr(assign_mutations, "slots_of", lambda *_: 1.0)
+    with Replicas(tmp_path, define=by_tens) as replicas:
+        for value in (1, 2, 11, 21, 31):
+            replicas.insert("r1", value)
+        r1 = replicas["r1"]
+        optimize_partition(r1, "0", final=True, skip_merged=False)
+        create_mutation(r1, "DELETE WHERE n > 0")
+        replicas.set(max_replicated_merges_in_queue=str(room))
+        outcome = assign_mutations.assign_mutations(r1)
+        if assigned:
+            assert [one.result.partition for one in outcome] == ["1", "2", "3"][:assigned]
+        else:
+            assert isinstance(outcome, Nothing)
+            assert "1 merges and mutations are queued" in outcome.reason

@@ -4,10 +4,13 @@ when ZooKeeper has lost the table.
 
 import errno
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
+from rmt_pipeline.replica.life.start import start
 from rmt_pipeline.replica.upkeep.check import TooManyUnexpectedParts, recover_parts
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.zookeeper.keeper import Create
@@ -56,6 +59,17 @@ def test_too_many_are_left_alone_until_somebody_decides(replicas, setting, limit
 
     replica.keeper.multi([Create(f"{replica.paths.flags}/force_restore_data")])
     assert len(recover_parts(replica).refetched) == 2
+
+
+def test_who_leaves_that_to_somebody_is_not_active(replicas):
+    """No insert is taken until then."""
+    replicas.set(max_suspicious_broken_parts=1)
+    replicas.stop("r1")
+    starting = replace(replicas["r1"], keeper=replicas.zookeeper.connect())
+    address = ReplicaAddress("r1", 9009, 9000, "default", "t")
+    with pytest.raises(TooManyUnexpectedParts):
+        start(starting, identity="r1", incarnation="2", address=address)
+    assert starting.keeper.exists(starting.paths.is_active) is None
 
 
 @pytest.mark.parametrize("failures", [1, 2, 3])

@@ -13,7 +13,8 @@ from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
 from rmt_pipeline.zookeeper.paths import TablePaths
 from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.local_replicas import Replicas, StillClock
-from tests.support.lost_answers import before
+from tests.support.lost_answers import before, faulty
+from tests.support.mortal_disk import Died
 
 
 def test_what_is_written_below_a_replica_while_it_goes_goes_too(tmp_path: Path) -> None:
@@ -46,6 +47,47 @@ def test_what_is_no_name_of_a_replica_drops_nothing(tmp_path: Path, name: str) -
             drop_dead_replica(keeper, table, name)  # type: ignore[arg-type]
         assert keeper.children(table.replicas) == ["r1", "r2"]
         assert keeper.children(table.replica("r2").parts) == ["all_0_0_0"]
+
+
+def test_of_two_that_drop_a_replica_one_is_told_that_the_other_is_at_it(tmp_path: Path) -> None:
+    with Replicas(tmp_path) as replicas:
+        table = replicas["r1"].table
+        first, second = replicas.zookeeper.connect(), replicas.zookeeper.connect()
+        replicas["r2"].keeper.close()
+        told: list[str] = []
+
+        def beside() -> None:
+            with pytest.raises(Conflict, match="is being removed by another process") as raised:
+                drop_replica(second, table, "r2")
+            told.append(str(raised.value))
+
+        def removes(op: Op) -> bool:
+            return isinstance(op, Delete) and op.path == replicas["r2"].paths.root
+
+        with before(first, removes, beside):
+            assert not drop_replica(first, table, "r2")
+        assert len(told) == 1
+        assert second.children(table.replicas) == ["r1"]
+
+
+def test_a_drop_that_failed_holds_no_lock_of_its_replica(tmp_path: Path) -> None:
+    """Its session lives on; and another process goes on with the drop."""
+    with Replicas(tmp_path) as replicas:
+        table = replicas["r1"].table
+        first, second = replicas.zookeeper.connect(), replicas.zookeeper.connect()
+        replicas["r2"].keeper.close()
+
+        def removes(op: Op) -> bool:
+            return isinstance(op, Delete) and op.path.startswith(replicas["r2"].paths.root)
+
+        with (
+            faulty(first, removes, landed=False, error=Died()),
+            pytest.raises(Died),
+        ):
+            drop_replica(first, table, "r2")
+        first.strays.settle(first)  # as the session does with its next write
+        assert not drop_replica(second, table, "r2")
+        assert second.children(table.replicas) == ["r1"]
 
 
 class Slashless:
