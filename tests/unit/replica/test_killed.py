@@ -8,10 +8,16 @@ import pytest
 from rmt_pipeline.protocol.nodes.formats import MutationEntry
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.mutations.killed import KillReport, wait_for_kill
-from rmt_pipeline.replica.mutations.mutations import create_mutation, kill_mutation
+from rmt_pipeline.replica.mutations.mutations import (
+    UnknownMutation,
+    create_mutation,
+    kill_mutation,
+)
 from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.zookeeper.keeper import Delete, Op
 from tests.support.executor import Executor
 from tests.support.local_replicas import Replicas, by_tens
+from tests.support.lost_answers import before
 
 
 @pytest.fixture
@@ -115,3 +121,18 @@ def test_a_failed_mutation_is_still_to_be_begun_while_it_waits(replicas):
         executor._backoff.failed(node, r1.clock.monotonic_s())
     look = executor.look(None)
     assert (look.batches, look.step.left) == ((), 1)
+
+
+def test_of_two_who_kill_a_mutation_at_once_one_finds_none(replicas):
+    r1 = replicas["r1"]
+    mutation = create_mutation(r1, "DELETE WHERE n = 1", ["0"])
+    path = r1.table.mutation(mutation)
+
+    def kills(op: Op) -> bool:
+        return isinstance(op, Delete) and op.path == path
+
+    with (
+        before(r1.keeper, kills, lambda: kill_mutation(replicas["r2"], mutation)),
+        pytest.raises(UnknownMutation, match=mutation),
+    ):
+        kill_mutation(r1, mutation)

@@ -13,17 +13,22 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.mutations import mutations
-from rmt_pipeline.replica.mutations.mutations import finalize_mutations, load_mutations
+from rmt_pipeline.replica.mutations.mutations import (
+    clean_mutations,
+    finalize_mutations,
+    load_mutations,
+)
 from rmt_pipeline.replica.mutations.plan import PartitionPlan, plan_mutation
 from rmt_pipeline.replica.mutations.progress import MutationProgress, mutation_progress
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.work.carry import Batch
 from rmt_pipeline.store.staging import Staging
 from rmt_pipeline.syntax.mutation import parse_commands
-from rmt_pipeline.zookeeper.keeper import Create, Delete
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
 from rmt_pipeline.zookeeper.snapshot import QueueSnapshot
 from tests.support.executor import Executor
 from tests.support.local_replicas import Replicas, by_tens
+from tests.support.lost_answers import before
 
 SOON = QuerySettings(mutations_sync=0)
 
@@ -81,11 +86,11 @@ def test_a_mutation_is_as_far_as_its_parts_and_their_rows(
     """What is inserted after it is none of its."""
     mutate(replicas, "DELETE WHERE n = 1")
     replicas.insert("r1", 6)
-    [before] = progress(replicas)
-    assert (before.parts_done, before.parts_to_do, before.running) == (0, 3, 0)
-    assert (before.rows_done, before.rows_to_do, before.rows_per_s) == (0, 6, 0.0)
-    assert before.seconds_left is None
-    assert before.words() == "0 of 3 parts done, 3 to do (0 running), 0 of 6 rows, 0 rows/s"
+    [at_first] = progress(replicas)
+    assert (at_first.parts_done, at_first.parts_to_do, at_first.running) == (0, 3, 0)
+    assert (at_first.rows_done, at_first.rows_to_do, at_first.rows_per_s) == (0, 6, 0.0)
+    assert at_first.seconds_left is None
+    assert at_first.words() == "0 of 3 parts done, 3 to do (0 running), 0 of 6 rows, 0 rows/s"
 
     full_for(replicas, monkeypatch, "1")
     executor, batch = begin(replicas)
@@ -138,8 +143,8 @@ def test_a_mutation_tells_of_what_failed_last(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutate(replicas, "DELETE WHERE n = 1")
-    [before] = progress(replicas)
-    assert before.failure_words() == ""
+    [at_first] = progress(replicas)
+    assert at_first.failure_words() == ""
     full_for(replicas, monkeypatch, "1")
     executor, batch = begin(replicas)
     assert len([*executor.carry_out(batch)]) == 3
@@ -239,3 +244,44 @@ def test_a_part_that_goes_while_it_is_looked_at_is_left_out(replicas: Replicas) 
         ("1", 1),
     ]
     mutate(replicas, "DELETE WHERE n = 5")  # tried on a part that is there
+
+
+def two_finished(replicas: Replicas) -> list[str]:
+    ids = [mutate(replicas, f"DELETE WHERE n = {value}") for value in (1, 2)]
+    while isinstance(assign_mutations(replicas["r1"]), list):
+        replicas.work_off()
+    for name in ("r1", "r2"):
+        finalize_mutations(replicas[name], load_mutations(replicas[name]))
+    replicas.set(finished_mutations_to_keep="1")
+    return ids
+
+
+def test_of_two_that_forget_what_is_finished_one_does(replicas: Replicas) -> None:
+    first, second = two_finished(replicas)
+    r1, r2 = replicas["r1"], replicas["r2"]
+    cleaned: list[tuple[str, ...]] = []
+
+    def removes(op: Op) -> bool:
+        return isinstance(op, Delete) and op.path == r1.table.mutation(first)
+
+    with before(r1.keeper, removes, lambda: cleaned.append(clean_mutations(r2))):
+        assert clean_mutations(r1) == ()
+    assert cleaned == [(first,)]
+    assert r1.keeper.children(r1.table.mutations) == [second]
+
+
+def test_who_is_dropped_meanwhile_is_not_asked_what_he_has_finished(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next clean-up finds out without him."""
+    first, _ = two_finished(replicas)
+    noted = mutations.noted_mutations
+
+    def then_dropped(*given: Any) -> Any:
+        monkeypatch.undo()
+        replicas.drop("r2")
+        return noted(*given)
+
+    monkeypatch.setattr(mutations, "noted_mutations", then_dropped)
+    assert clean_mutations(replicas["r1"]) == ()
+    assert clean_mutations(replicas["r1"]) == (first,)

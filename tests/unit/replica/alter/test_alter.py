@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime as dt
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -312,6 +313,17 @@ def test_a_constant_default_of_rows_that_are_there_stays_what_they_have(replicas
     assert old == 2
     assert new >= 1_000_000
     assert rows(replicas, "r2") == [(1, 2), (2, new)]
+
+
+def test_a_default_is_not_taken_for_written_in_a_part_that_is_not_here_just_now(replicas):
+    """P35. It is broken, and to be fetched again."""
+    part = replicas.insert("r1", 1)
+    alter(replicas, "r1", ADDED)
+    take_up(replicas, "r1", "r2")
+    shutil.rmtree(replicas.stores["r1"].directory(part))
+    now = ModifyColumn("x", default_kind="DEFAULT", default="rand64()")
+    with pytest.raises(NotDeterministic, match="part all_0_0_0 is not here just now"):
+        alter(replicas, "r1", now)
 
 
 def test_the_next_alter_waits_for_the_data_of_the_one_before(replicas):

@@ -5,14 +5,16 @@ from pathlib import Path
 import pytest
 
 from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.errors import ReplicaDropped
 from rmt_pipeline.replica.insert import insert
 from rmt_pipeline.replica.insert.record import Known
 from rmt_pipeline.replica.insert.result import Outcome
+from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.table import InsertInPart
 from rmt_pipeline.zookeeper.keeper import Delete
 from tests.support.local_replicas import Replicas, by_tens
-from tests.support.lost_answers import faulty, logs
+from tests.support.lost_answers import before, faulty, logs
 
 
 @pytest.mark.parametrize("token", ["", "mine"])
@@ -47,3 +49,18 @@ def test_who_is_told_that_an_insert_is_in_part_is_told_how_to_go_on(
         with lost, pytest.raises(InsertInPart, match="on any replica and cut in any way: only"):
             replicas.table("r1").insert(rows, settings={"insert_keeper_max_retries": "0"})
         assert replicas.table("r2").insert(rows).outcome is Outcome.RESUMED
+
+
+def test_a_replica_that_is_dropped_before_the_commit_has_inserted_nothing(
+    replicas: Replicas,
+) -> None:
+    """It ends with that, at once: nothing was sent of which the answer is not known."""
+    r1 = replicas["r1"]
+
+    def dropped() -> None:
+        drop_replica(replicas.zookeeper.connect(), r1.table, "r1")
+
+    with before(r1.keeper, logs, dropped), pytest.raises(ReplicaDropped):
+        replicas.table("r1").insert([{"n": 1}])
+    assert replicas.clock.passed_s < 1.0, "it was tried for long"
+    assert replicas.table("r2").insert([{"n": 1}]).outcome is Outcome.INSERTED

@@ -189,6 +189,19 @@ def test_a_promise_of_before_there_were_versions_in_it_is_kept(
         assert replicas.parts("r2") == replicas.parts("r1")
 
 
+def test_what_can_not_be_read_is_no_part_although_only_its_name_was_promised(tmp_path):
+    """Then nothing but the bytes themselves says what they are."""
+    with Replicas(tmp_path) as replicas:
+        part = replicas.insert("r1", 1, 2, 3)
+        replicas["r1"].keeper.multi([SetData(replicas["r1"].paths.part(part), b"")])
+        pull_log(replicas["r2"])
+        clock = replicas.clock
+        tools = Tools(Liar(replicas, b"PAR1 none"), LocalMerger(clock), LocalMutator(clock))
+        [done] = Executor(replicas["r2"], tools, "fetch").step(None).done
+        assert "is not what ZooKeeper has for it: content: " in done.error
+        assert replicas.parts("r2") == replicas.stores["r2"].staged() == []
+
+
 def left_by_the_dead(replicas: Replicas, file: bytes) -> PartName:
     """r1 has a part; on r2's disk a directory has its name, its claims and this file: who fetched
     it died before ZooKeeper knew.
