@@ -296,12 +296,25 @@ def _to_date(value: Typed, plain: DataType) -> str | None:
         )
     if source.is_integer or source.is_float or source.is_decimal:
         number = whole_number(value)[0]
+        if plain.family == "Date32":
+            return _to_date32(number)
         # Numbers up to 65,535 are days since the epoch, larger ones seconds.
         days = f"CAST({within(number, '0', '65535')} AS INTEGER)"
         moment = f"CAST({clamp_seconds(number)} AS BIGINT) // 86400"
         days = f"(CASE WHEN {number} > 65535 THEN CAST({moment} AS INTEGER) ELSE {days} END)"
         return f"(DATE '1970-01-01' + {days})"
     return None
+
+
+def _to_date32(number: str) -> str:
+    """Return SQL of a Date32 from days since the epoch; numbers that are days after the year 9999
+    are seconds.
+    """
+    first, last = "DATE '1900-01-01'", "DATE '2299-12-31'"
+    days = f"CAST({within(number, '-25567', '120529')} AS INTEGER)"
+    seconds = f"DATE '1970-01-01' + CAST({clamp_seconds(number)} // 86400 AS INTEGER)"
+    whole = f"(CASE WHEN {number} > 2932896 THEN {seconds} ELSE DATE '1970-01-01' + {days} END)"
+    return within(whole, first, last)
 
 
 def _to_time(value: Typed, plain: DataType) -> str | None:

@@ -188,7 +188,7 @@ def int_div(*, or_zero: bool) -> Build:
             top, bottom = convert(left, FLOAT64).sql, convert(right, FLOAT64).sql
             quotient = f"CAST(trunc({top} / {bottom}) AS {working_type(result)})"
             zero = f"error('intDiv by zero: ' || {top} || ' / 0')"
-            by_zero = "0" if or_zero else zero
+            by_zero = _unless_null(left) if or_zero else zero
             quotient = f"(CASE WHEN {bottom} = 0 THEN {by_zero} ELSE {quotient} END)"
         else:
             quotient = _whole_quotient(left, right, or_zero=or_zero)
@@ -202,10 +202,27 @@ def int_div(*, or_zero: bool) -> Build:
 
 def _whole_quotient(left: Typed, right: Typed, *, or_zero: bool) -> str:
     wide = _wide_enough(left, right)
-    top, bottom = f"CAST({_truncated(left)} AS {wide})", f"CAST({_truncated(right)} AS {wide})"
+    pieces = [_truncated(left), _truncated(right)]
+    if right.plain.is_decimal:  # whole numbers of the smallest unit that one of them has
+        digits = max(_scale(left), _scale(right))
+        pieces = [
+            f"({unscaled(each) if each.plain.is_decimal else f'CAST({each.sql} AS HUGEINT)'}"
+            f" * {10 ** (digits - _scale(each))}::HUGEINT)"
+            for each in (left, right)
+        ]
+    top, bottom = (f"CAST({each} AS {wide})" for each in pieces)
     if not or_zero:
         return f"({top} // {bottom})"  # division by zero is an error, as in the original
-    return f"(CASE WHEN {bottom} = 0 THEN 0 ELSE {top} // {bottom} END)"
+    return f"(CASE WHEN {bottom} = 0 THEN {_unless_null(left)} ELSE {top} // {bottom} END)"
+
+
+def _unless_null(value: Typed, sql: str = "0") -> str:
+    """Return SQL of what is given, or of NULL where the value is NULL."""
+    return f"(CASE WHEN {value.sql} IS NOT NULL THEN {sql} END)" if value.nullable else sql
+
+
+def _scale(value: Typed) -> int:
+    return value.plain.numbers[1] if value.plain.is_decimal else 0
 
 
 def _wide_enough(left: Typed, right: Typed) -> str:
@@ -235,9 +252,8 @@ def modulo(*, or_zero: bool = False, positive: bool = False) -> Build:
             raise TypeProblem("modulo of decimals is not supported; cast to Float64 or Int64")
         if a.is_float or b.is_float:
             top, bottom = convert(left, FLOAT64).sql, convert(right, FLOAT64).sql
-            sql = (
-                f"(CASE WHEN {bottom} = 0 THEN CAST('nan' AS DOUBLE) ELSE {top} % {bottom} END)"
-            )
+            none = _unless_null(left, "CAST('nan' AS DOUBLE)")
+            sql = f"(CASE WHEN {bottom} = 0 THEN {none} ELSE {top} % {bottom} END)"
             return Typed(sql, nullable_like(FLOAT64, left, right))
         return _integer_modulo(left, right, or_zero=or_zero, positive=positive)
 
@@ -255,7 +271,7 @@ def _integer_modulo(left: Typed, right: Typed, *, or_zero: bool, positive: bool)
     if positive:
         sql = f"({sql} + CASE WHEN {sql} < 0 THEN abs({bottom}) ELSE 0 END)"
     if or_zero:
-        sql = f"(CASE WHEN {bottom} = 0 THEN 0 ELSE {sql} END)"
+        sql = f"(CASE WHEN {bottom} = 0 THEN {_unless_null(left)} ELSE {sql} END)"
     return Typed(f"CAST({sql} AS {working_type(result)})", nullable_like(result, left, right))
 
 
