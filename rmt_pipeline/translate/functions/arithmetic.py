@@ -204,10 +204,10 @@ def _whole_quotient(left: Typed, right: Typed, *, or_zero: bool) -> str:
     wide = _wide_enough(left, right)
     pieces = [_truncated(left), _truncated(right)]
     if right.plain.is_decimal:  # whole numbers of the smallest unit that one of them has
-        digits = max(_scale(left), _scale(right))
+        digits = max(_scale(left.plain), _scale(right.plain))
         pieces = [
             f"({unscaled(each) if each.plain.is_decimal else f'CAST({each.sql} AS HUGEINT)'}"
-            f" * {10 ** (digits - _scale(each))}::HUGEINT)"
+            f" * {10 ** (digits - _scale(each.plain))}::HUGEINT)"
             for each in (left, right)
         ]
     top, bottom = (f"CAST({each} AS {wide})" for each in pieces)
@@ -219,10 +219,6 @@ def _whole_quotient(left: Typed, right: Typed, *, or_zero: bool) -> str:
 def _unless_null(value: Typed, sql: str = "0") -> str:
     """Return SQL of what is given, or of NULL where the value is NULL."""
     return f"(CASE WHEN {value.sql} IS NOT NULL THEN {sql} END)" if value.nullable else sql
-
-
-def _scale(value: Typed) -> int:
-    return value.plain.numbers[1] if value.plain.is_decimal else 0
 
 
 def _wide_enough(left: Typed, right: Typed) -> str:
