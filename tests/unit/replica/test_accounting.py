@@ -263,6 +263,22 @@ def test_no_more_than_ten_of_them_are_kept(replicas):
     assert len(replicas.stores["r1"].detached()) == 10
 
 
+def test_one_that_is_gone_before_it_is_set_aside_is_told_as_that(replicas, monkeypatch):
+    """A clean-up that takes its directory for a leftover was faster."""
+    write(replicas, merge_over(FIRST, SECOND, THIRD))
+    store = replicas["r1"].store
+
+    def goes_first(staged, part, reason):
+        store.discard(staged)
+        monkeypatch.undo()
+        return store.detach_staged(staged, part, reason)
+
+    monkeypatch.setattr(store, "detach_staged", goes_first)
+    [failed] = replicas.step("r1", merger=Forgets(replicas)).done
+    assert "what was made is gone" in failed.error
+    assert store.staged() == store.detached() == []
+
+
 def test_a_part_that_is_given_up_between_two_listings_is_covered_all_the_same(
     replicas, monkeypatch
 ):

@@ -284,6 +284,22 @@ def test_a_drop_of_a_part_without_an_answer_is_in_the_log_once(replicas, landed)
     assert len(replicas["r1"].keeper.children(replicas["r1"].table.log)) == 2
 
 
+def test_a_drop_is_found_in_the_log_also_by_who_has_no_answer_to_that_at_first(replicas):
+    [part] = insert(replicas, (1, 1)).parts
+    keeper, log = replicas["r1"].keeper, replicas["r1"].table.log
+
+    def excludes(op):
+        return isinstance(op, SetData) and op.path == log
+
+    with (
+        faulty(keeper, drops, landed=True),
+        faulty(keeper, excludes, landed=False, but=drops),
+    ):
+        replicas.table("r1").drop_part(part, settings=NOW)
+    assert len(keeper.children(log)) == 2
+    assert replicas.clock.slept
+
+
 def test_a_drop_of_a_part_that_arrives_after_it_was_said_again_is_refused(
     replicas, monkeypatch
 ):
