@@ -84,7 +84,7 @@ def test_what_it_took_may_be_inserted_again_once_its_own_replica_has_carried_it_
     """Too many rows go for their ids to go in the same multi. Who said it died when it was decided,
     and nobody else has carried it out yet.
     """
-    monkeypatch.setattr(swap, "with_forgetting", lambda _replica, ops, _ranges: ops)
+    monkeypatch.setattr(swap, "with_forgetting", lambda _replica, ops, _gone: (ops, False))
     with Replicas(tmp_path / "s", define=source_of) as s:
         both = Two(s, Replicas(tmp_path / "t", define=partitioned, beside=s))
         filled(both)
