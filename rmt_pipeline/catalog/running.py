@@ -12,13 +12,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeVar
+
+from rmt_pipeline.protocol.errors import CannotKill
 
 LOOK_EVERY_S = 0.1
 IDLE_LOOKS_MAX = 20  # then the thread ends
 ABANDONED_S = 60.0
+QUERY_CHARACTERS_MAX = 100_000  # the rest is not shown: rows of an INSERT may be many
 _KILL = ".kill"
 
 T = TypeVar("T")
@@ -52,27 +55,29 @@ class StatementNote:
         self._interrupt = interrupt
         self._path = directory / statement.query_id
         self._descriptor = -1
+        self._lock = threading.RLock()  # the garbage collector may call `end` at any place
+        shown = replace(statement, query=statement.query[:QUERY_CHARACTERS_MAX])
         with suppress(OSError):
             self._descriptor = _created(self._path)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-            os.write(self._descriptor, json.dumps(asdict(statement)).encode())
+            os.write(self._descriptor, json.dumps(asdict(shown)).encode())
             _WATCH.add(self)
 
     def look(self) -> None:
-        """Interrupt the statement if it is to be killed."""
-        if self._path.with_suffix(_KILL).exists():
-            self._interrupt()
+        """Interrupt the statement if it is to be killed, but not one that comes after it."""
+        with self._lock:
+            if self._descriptor >= 0 and self._path.with_suffix(_KILL).exists():
+                self._interrupt()
 
     def end(self) -> None:
         """The statement has ended. May be called twice."""
-        if self._descriptor < 0:
-            return
         _WATCH.remove(self)
-        for path in (self._path, self._path.with_suffix(_KILL)):
-            with suppress(OSError):
-                path.unlink(missing_ok=True)
-        os.close(self._descriptor)
-        self._descriptor = -1
+        with self._lock:
+            if self._descriptor < 0:
+                return
+            _remove(self._path)
+            os.close(self._descriptor)
+            self._descriptor = -1
 
     def until_read(self, batches: Iterable[T]) -> Iterator[T]:
         """The same batches; the statement has ended when they are read."""
@@ -99,6 +104,12 @@ class _Read(Iterator[T]):
         self._note.end()
 
 
+def _remove(path: Path) -> None:
+    for one in (path, path.with_suffix(_KILL)):
+        with suppress(OSError):
+            one.unlink(missing_ok=True)
+
+
 def _created(path: Path) -> int:
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
@@ -114,7 +125,7 @@ class _Watch:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # as above
         self._notes: set[StatementNote] = set()
         self._runs = False
 
@@ -123,7 +134,10 @@ class _Watch:
             self._notes.add(note)
             begins, self._runs = not self._runs, True
         if begins:
-            threading.Thread(target=self._run, name="rmt-kill-query", daemon=True).start()
+            try:
+                threading.Thread(target=self._run, name="rmt-kill-query", daemon=True).start()
+            except RuntimeError:  # there are too many: the next statement tries it again
+                self._runs = False
 
     def remove(self, note: StatementNote) -> None:
         with self._lock:
@@ -168,7 +182,7 @@ def running_statements(data: Path, now_s: float) -> Iterator[tuple[RunningStatem
             try:
                 if _is_left(descriptor):
                     if now_s - os.fstat(descriptor).st_mtime > ABANDONED_S:
-                        path.unlink()
+                        _remove(path)
                     continue
                 said = json.loads(os.read(descriptor, os.fstat(descriptor).st_size))
             finally:
@@ -185,13 +199,29 @@ def _is_left(descriptor: int) -> bool:
 
 
 def is_running(data: Path, query_id: str) -> bool:
-    """Whether the statement runs still."""
-    return (running_directory(data) / query_id).exists()
+    """Whether the statement, which ran, runs still: its process lives and has not ended it."""
+    try:
+        descriptor = os.open(running_directory(data) / query_id, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return not _is_left(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def ask_to_end(data: Path, query_id: str) -> bool:
-    """Have a statement killed; returns whether it runs still."""
+    """Have a statement killed; returns whether it runs still. Raises CannotKill."""
     if not is_running(data, query_id):
         return False
-    (running_directory(data) / query_id).with_suffix(_KILL).touch()
-    return True
+    file = (running_directory(data) / query_id).with_suffix(_KILL)
+    try:
+        file.touch()
+    except OSError as error:
+        raise CannotKill(
+            f"the query {query_id} can't be killed: {error}. The account that runs it can do that"
+        ) from error
+    if is_running(data, query_id):
+        return True
+    file.unlink(missing_ok=True)  # it ended meanwhile, and nobody else would remove this
+    return False

@@ -151,6 +151,12 @@ class QueryInterrupted(UserError):
     code = "QUERY_WAS_CANCELLED"
 
 
+class CannotKill(UserError):
+    """KILL QUERY may not end the statement of another account."""
+
+    code = "CANNOT_KILL"
+
+
 class UnknownCluster(UserError):
     """ON CLUSTER names a cluster that rmt.toml has no section for. The message lists those that it
     has.

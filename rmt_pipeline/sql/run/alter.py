@@ -480,7 +480,7 @@ def kill_queries(session: SessionContext, statement: KillQuery) -> Result:
     What it computes is interrupted; what it waits for is not. With TEST they are only shown.
 
     `kill_status` is `finished` once it has ended, which SYNC waits for, else `waiting`. Raises what
-    a SELECT raises.
+    a SELECT raises; CannotKill.
     """
     data, clock = session.server.catalog.data, session.server.clock
     chosen = _chosen(session, "processes", _KILLED_QUERIES[1:], statement.condition)

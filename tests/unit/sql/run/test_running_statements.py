@@ -6,8 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.catalog.running import ABANDONED_S, running_directory, running_statements
-from rmt_pipeline.protocol.errors import QueryInterrupted, RmtError, UnknownColumn
+from rmt_pipeline.catalog import running as running_module
+from rmt_pipeline.catalog.running import (
+    ABANDONED_S,
+    QUERY_CHARACTERS_MAX,
+    RunningStatement,
+    StatementNote,
+    ask_to_end,
+    running_directory,
+    running_statements,
+)
+from rmt_pipeline.protocol.errors import CannotKill, QueryInterrupted, RmtError, UnknownColumn
 from rmt_pipeline.sql.run.session import Session
 from tests.support.local_session import rows
 from tests.support.waiting import until
@@ -120,3 +129,87 @@ def test_what_a_dead_process_left_is_not_shown_and_removed(tmp_path):
     assert file.exists()  # one that begins now has not locked its file yet
     assert list(running_statements(tmp_path, written_s + ABANDONED_S + 1)) == []
     assert not file.exists()
+
+
+def test_what_was_to_be_killed_of_a_dead_process_is_removed_with_it(tmp_path):
+    file = left_behind(tmp_path, "dead")
+    file.with_suffix(".kill").touch()
+    assert list(running_statements(tmp_path, file.stat().st_mtime + ABANDONED_S + 1)) == []
+    assert list(file.parent.iterdir()) == []
+
+
+def test_nobody_waits_for_the_end_of_a_statement_whose_process_died(tmp_path):
+    file = left_behind(tmp_path, "dead")
+    assert not ask_to_end(tmp_path, "dead")
+    assert list(file.parent.iterdir()) == [file]
+
+
+def noted(data: Path, killed: list[str], query: str = "SELECT 1") -> StatementNote:
+    statement = RunningStatement("one", query, "someone", "default", 0.0, 1)
+    return StatementNote(running_directory(data), statement, lambda: killed.append("one"))
+
+
+def test_a_kill_that_comes_just_after_the_end_interrupts_no_other_statement(tmp_path):
+    killed: list[str] = []
+    note = noted(tmp_path, killed)
+    note.end()
+    (running_directory(tmp_path) / "one.kill").touch()
+    note.look()  # the thread has seen it before the end
+    assert killed == []
+
+
+def test_a_kill_that_comes_just_after_the_end_leaves_no_file(tmp_path, monkeypatch):
+    note = noted(tmp_path, [])
+    touch = Path.touch
+
+    def late(path):
+        note.end()
+        touch(path)
+
+    monkeypatch.setattr(Path, "touch", late)
+    assert not ask_to_end(tmp_path, "one")
+    assert list(running_directory(tmp_path).iterdir()) == []
+
+
+def test_a_statement_of_another_account_is_not_killed(session, other, monkeypatch):
+    def refused(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    answer = session.execute("SELECT number FROM numbers(3)")
+    monkeypatch.setattr(Path, "touch", refused)
+    with pytest.raises(CannotKill, match="The account that runs it can do that"):
+        other.execute("KILL QUERY WHERE query LIKE 'SELECT number%'")
+    assert len(list(answer.batches)) == 1
+
+
+def test_a_statement_may_end_while_another_one_of_its_thread_begins(tmp_path):
+    """Whenever the garbage collector finds the rows that nobody wants."""
+    note = noted(tmp_path, [])
+
+    def collect() -> None:
+        with running_module._WATCH._lock:
+            note.end()
+
+    thread = threading.Thread(target=collect, daemon=True)
+    thread.start()
+    until(lambda: not thread.is_alive())
+    assert list(running_statements(tmp_path, 0)) == []
+
+
+def test_a_statement_runs_where_no_thread_can_be_started(session, monkeypatch):
+    def refused(_thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(running_module, "_WATCH", running_module._Watch())
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refused)
+        answer = session.execute("SHOW DATABASES")
+    assert not running_module._WATCH._runs  # the next one tries it again
+    assert list(answer.batches)
+
+
+def test_not_all_rows_of_an_insert_are_shown(tmp_path):
+    note = noted(tmp_path, [], "INSERT INTO t VALUES " + "(1)," * QUERY_CHARACTERS_MAX)
+    [(shown, _)] = running_statements(tmp_path, 0)
+    assert len(shown.query) == QUERY_CHARACTERS_MAX
+    note.end()
