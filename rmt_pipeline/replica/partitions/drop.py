@@ -34,6 +34,7 @@ from rmt_pipeline.protocol.log.entry import DropPart, DropRange
 from rmt_pipeline.protocol.parts.name import PartName, drop_range
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import merge_view
+from rmt_pipeline.replica.insert.insert import ensure_partitions
 from rmt_pipeline.replica.mutations.mutations import release_numbers, take_numbers
 from rmt_pipeline.replica.partitions.ids_left import forget_what_is_left, with_forgetting
 from rmt_pipeline.replica.replica import Replica, asserting_active
@@ -107,7 +108,8 @@ def drop_partitions(
     detach: bool = False,
 ) -> tuple[PartName, ...]:
     """Drop everything in the partitions of these ids, on every replica; None means all partitions.
-    Return the ranges that were dropped; a partition that never had a row is not among them.
+    Return the ranges that were dropped; a partition that never had a number is not among them: the
+    drop takes the first one (spec §9.2).
 
     Waits as `alter_sync` says. As many partitions as fit into a multi are dropped at one moment.
     Raises BadPartition, TableIsReadOnly, CannotAssignDrop, OutcomeUnknown; Unfinished if the
@@ -117,9 +119,12 @@ def drop_partitions(
         require_partition(one, "dropped")
     replica = living()
     there = replica.keeper.children(replica.table.block_numbers)
-    wanted = there if partitions is None else sorted(set(there).intersection(partitions))
-    if not wanted:
+    wanted = there if partitions is None else sorted(set(partitions))
+    new = set(wanted).difference(there)
+    if new or not wanted:
         _require_writable(replica)
+    if new:
+        ensure_partitions(replica, new)
     logged: list[Logged] = []
     for start in range(0, len(wanted), limits.DROPS_PER_MULTI_MAX):
         logged += _drop(

@@ -357,8 +357,8 @@ def test_a_partition_without_rows_is_said_to_be_one(session):
     table(session, "p UInt8, n UInt8", "p", "(1, 1)")
     done = session.execute("ALTER TABLE t DROP PARTITION 9")
     assert done.note == "partition 9 has never had a row; nothing was dropped"
-    done = session.execute("ALTER TABLE t DETACH PARTITION 9")
-    assert done.note == "partition 9 has never had a row; nothing was detached"
+    done = session.execute("ALTER TABLE t DETACH PARTITION 8")
+    assert done.note == "partition 8 has never had a row; nothing was detached"
     done = session.execute("ALTER TABLE t FREEZE PARTITION 9 WITH NAME 'n'")
     assert done.note == "partition 9 has no part here: nothing was frozen"
     done = session.execute("ALTER TABLE t UNFREEZE WITH NAME 'no'")
