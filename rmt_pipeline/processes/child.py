@@ -57,8 +57,9 @@ class Child:
         A command that does not exist ends with status 127. Raises Unavailable when the system can
         start no further process.
         """
-        ours, theirs = socket.socketpair()
+        ours = None
         try:
+            ours, theirs = socket.socketpair()
             with theirs:
                 self._guardian = subprocess.Popen(
                     [sys.executable, "-I", "-S", str(_GUARDIAN), str(scratch or ""), *command],
@@ -71,7 +72,8 @@ class Child:
                     start_new_session=True,
                 )
         except OSError as problem:
-            ours.close()
+            if ours is not None:
+                ours.close()
             raise Unavailable(f"{command[0]} cannot be started: {problem}") from problem
         _our_ends.add(ours)
         self._ours = ours

@@ -7,6 +7,7 @@ Only the supervisor's thread changes anything here; HTTP threads read.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -18,6 +19,7 @@ from rmt_pipeline.protocol.background import Background, first_stopped
 from rmt_pipeline.protocol.errors import (
     Conflict,
     Corruption,
+    DiskFull,
     ReplicaIsAlreadyActive,
     RmtError,
     Unavailable,
@@ -159,6 +161,8 @@ class Tables:
     drop_delay_s: float = 480.0
     """How long UNDROP TABLE can bring a table back after a DROP TABLE without SYNC."""
     _tables: dict[ServedName, ServedTable] = field(default_factory=dict, init=False)
+    _reads_due_s: float | None = field(default=None, init=False)
+    """When (monotonic) to open tables again whose directories could not be used."""
     _drops_due_s: float | None = field(default=None, init=False)
     """When (monotonic) to look for drops that were cut off; None: when the catalog changes."""
     _detached_due_s: float | None = field(default=None, init=False)
@@ -213,12 +217,20 @@ class Tables:
         wanted: dict[ServedName, ServedTable] = {}
         by_uuid = {table.definition.uuid: table for table in self._tables.values()}
         damaged = []
+        self._reads_due_s = None
         for name in self.catalog.names():
             try:
                 found = self._read(name, by_uuid)
             except Corruption as error:
                 damaged.append(str(error))
                 found = self._tables.get(name)  # if it is served already, it goes on
+            except (
+                OSError,
+                DiskFull,
+            ) as error:  # of its directory: others may be on other disks
+                damaged.append(f"table {'.'.join(name)}: {error}")
+                self._reads_due_s = self.clock.monotonic_s() + RETRY_LATER_S
+                found = self._tables.get(name)
             if found is not None:
                 wanted[name] = found
         self._say_damaged([*damaged, *self.catalog.damaged_aside()])
@@ -244,6 +256,8 @@ class Tables:
         """Activate the tables that are due, and those that lost their `is_active`. Never raises
         RmtError.
         """
+        if self._has_come(self._reads_due_s):
+            self.follow_catalog(keeper)
         if self._has_come(self._drops_due_s):
             self._drops_due_s = self._finish_drops(keeper)
         if self._has_come(self._detached_due_s):
@@ -263,7 +277,12 @@ class Tables:
         now_s = self.clock.monotonic_s()
         states = (table.state for table in self._tables.values())
         waits = [state.retry_at_s - now_s for state in states if isinstance(state, ReadOnly)]
-        dues = (self._drops_due_s, self._detached_due_s, self._removals_due_s)
+        dues = (
+            self._reads_due_s,
+            self._drops_due_s,
+            self._detached_due_s,
+            self._removals_due_s,
+        )
         waits += [due_s - now_s for due_s in dues if due_s is not None]
         return max(0.0, min(waits)) if waits else None
 
@@ -276,7 +295,10 @@ class Tables:
         """Finish every DROP that was cut off. Returns when to try again; None when none is left."""
         again_s = None
         for database in self.catalog.databases():
-            for name in self.catalog.dropping(database):
+            names: list[str] = []
+            with suppress(UnknownDatabase):  # dropped since it was listed
+                names = self.catalog.dropping(database)
+            for name in names:
                 full_name = f"{database}.{name}"
                 try:
                     if resume_drop(self.catalog, keeper, database, name, self._store):

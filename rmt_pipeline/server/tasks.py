@@ -378,8 +378,9 @@ class TaskLoops:
         for key in wanted:
             loop = self._databases.get(key)
             if loop is None:
-                loop = self._databases[key] = DatabaseLoop(self._config, self._name, *key)
-                loop.start()
+                loop = DatabaseLoop(self._config, self._name, *key)
+                loop.start()  # raises if no further thread can be started: then the next look does
+                self._databases[key] = loop
             else:
                 loop.wake()
 

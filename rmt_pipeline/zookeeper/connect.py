@@ -117,6 +117,9 @@ def connect(
         raise ZooKeeperUnreachable(
             f"ZooKeeper at {hosts} refused to create {root}{chroot}: {type(problem).__name__}"
         ) from problem
+    except BaseException:  # Ctrl-C, after which a prompt goes on
+        _give_up(client, handler)
+        raise
     return KazooKeeper(
         client,
         handler,

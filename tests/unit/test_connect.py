@@ -375,6 +375,20 @@ def test_a_client_that_gave_up_leaves_no_thread() -> None:
     assert set(threading.enumerate()) <= before
 
 
+def test_who_is_interrupted_leaves_no_thread() -> None:
+    """A prompt goes on after a Ctrl-C: the client would open a session later, and keep it."""
+    before = set(threading.enumerate())
+
+    def interrupt() -> bool:
+        raise KeyboardInterrupt
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hosts = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(KeyboardInterrupt):
+            connect.connect(hosts, session_timeout_s=3600, should_stop=interrupt)
+    assert set(threading.enumerate()) <= before
+
+
 def test_who_does_not_reach_zookeeper_is_told_what_to_look_at() -> None:
     plain = str(connect.unreachable("a:1", 2.5))
     assert plain.startswith(

@@ -1,8 +1,10 @@
 """A child never outlives its owner: the owner is killed at every stage, and nobody is left."""
 
 import contextlib
+import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -232,4 +234,13 @@ def test_a_command_that_does_not_exist_says_so() -> None:
 def test_an_owner_that_can_start_nothing_says_what(monkeypatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(Unavailable, match="java cannot be started"):
+        Child(["java"])
+
+
+def test_an_owner_with_too_many_open_files_says_so(monkeypatch) -> None:
+    def refuse() -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(socket, "socketpair", refuse)
+    with pytest.raises(Unavailable, match=r"java cannot be started: .*Too many open files"):
         Child(["java"])

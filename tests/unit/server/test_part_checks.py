@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rmt_pipeline.protocol.errors import DiskFull
+from rmt_pipeline.protocol.errors import Corruption, DiskFull
 from rmt_pipeline.server import checks
 from rmt_pipeline.server.checks import PartChecks
 from rmt_pipeline.store.disk import LocalDisk
@@ -149,3 +149,20 @@ def test_a_part_that_is_promised_a_moment_after_it_got_its_name_is_noted(replica
     replica.keeper.multi([Create(replica.paths.part(part), header)])
     found.look_at_disks()
     assert part in replica.store.marks.active_seen().parts
+
+
+def test_the_parts_of_a_table_that_is_gone_take_no_room_from_others(replicas, monkeypatch):
+    """They would wait for ever, and each time hold up all others for a while."""
+    monkeypatch.setattr(checks, "RETRY_S", 3600.0)
+    monkeypatch.setattr(checks, "LOOK_EVERY_S", 0.01)
+    replica = replicas["r2"]
+    part = replica.store.parts()[0]
+    found = PartChecks({replica.paths.root: replica}.get, lambda: [replica])
+    found.report("/tables/dropped/replicas/r2", part, Corruption("broken"))
+    found.look_at_disks()
+    shutil.rmtree(replica.store.directory(part))
+    found.start()
+    try:
+        until(lambda: str(part) not in replicas.parts("r2"), lambda: str(found._waiting))
+    finally:
+        found.stop()

@@ -1,0 +1,132 @@
+"""What goes wrong with one table or database of a server, or for a moment: the others are served
+all the same, and it is tried again.
+"""
+
+import errno
+import os
+import shutil
+
+import pytest
+
+from rmt_pipeline.catalog.replicated import ReplicatedDatabase, encode_replicated
+from rmt_pipeline.config import Address
+from rmt_pipeline.server.status import Counters
+from rmt_pipeline.server.supervisor import Supervisor
+from rmt_pipeline.server.tables import RETRY_LATER_S, Identity, Tables
+from rmt_pipeline.server.tasks import TaskLoop, TaskLoops
+from rmt_pipeline.system import EventWaker, RandomIds
+from tests.support.local_replicas import StillClock
+from tests.support.local_session import create, local_session
+
+MADE = "CREATE TABLE {} (n UInt64) ENGINE = ReplicatedMergeTree('/tables/{}', 'r1') ORDER BY n"
+
+
+@pytest.fixture
+def session(tmp_path):
+    with local_session(tmp_path) as opened:
+        for name in ("t", "u"):
+            create(opened, MADE.format(name, name))
+        yield opened
+
+
+@pytest.fixture
+def tables(session) -> Tables:
+    identity = Identity("r1", "2", Address("127.0.0.1", 1))
+    catalog = session.context.server.catalog
+    return Tables(catalog, StillClock(), RandomIds(), identity, lambda: None)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_a_table_whose_directory_the_disk_refuses_holds_up_no_other(
+    session, tables, monkeypatch, number
+):
+    server = session.context.server
+    directory = server.catalog.table_directory(server.catalog.definition("default", "t"))
+    shutil.rmtree(directory)
+    mkdir, keeper = os.mkdir, server.keeper()
+
+    def refuse(path, *more):
+        if str(path) == str(directory):
+            raise OSError(number, os.strerror(number), path)
+        mkdir(path, *more)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "mkdir", refuse)
+        tables.follow_catalog(keeper)
+        tables.look(keeper)
+    assert list(tables.all) == [("default", "u")]
+    assert [one.definition.name for one in tables.replicas()] == ["u"]
+    [damaged] = tables.damaged
+    assert "default.t" in damaged
+    tables.look(keeper)
+    assert list(tables.all) == [("default", "u")], "not at each look"
+    assert tables.next_look_s() is not None
+    tables.clock.passed_s += RETRY_LATER_S
+    tables.look(keeper)
+    assert sorted(tables.all) == [("default", "t"), ("default", "u")]
+    assert tables.damaged == ()
+
+
+def test_a_database_that_is_dropped_during_a_look_does_not_end_the_server(
+    session, tables, monkeypatch
+):
+    server = session.context.server
+    server.catalog.create_database("d")
+    listed = server.catalog.databases
+
+    def databases():
+        found = listed()
+        if "d" in found:
+            server.catalog.drop_database("d")
+        return found
+
+    keeper = server.keeper()
+    tables.follow_catalog(keeper)
+    monkeypatch.setattr(server.catalog, "databases", databases)
+    tables.look(keeper)
+    assert len(tables.replicas()) == 2
+
+
+def test_statements_of_a_database_are_not_forgotten_if_there_is_no_thread_for_them(
+    session, monkeypatch
+):
+    server = session.context.server
+    database = ReplicatedDatabase("/databases/d", "1", "r1", "Replicated(…)")
+    server.catalog.create_database("d", replicated=encode_replicated(database))
+    loops, started = TaskLoops(server.config, "r1", server.catalog), []
+
+    def start(loop):
+        if not started:
+            started.append("failed")
+            raise RuntimeError("can't start new thread")
+        started.append(loop)
+
+    monkeypatch.setattr(TaskLoop, "start", start)
+    with pytest.raises(RuntimeError):
+        loops.follow_catalog()
+    loops.follow_catalog()
+    assert started == ["failed", loops._databases["d", database]]
+
+
+def test_a_server_that_can_start_no_thread_for_a_moment_goes_on(session, tables):
+    looks = [0]
+
+    class Loops:
+        def follow(self, served):
+            looks[0] += 1
+            if looks[0] == 2:
+                raise RuntimeError("can't start new thread")
+
+        def stop(self): ...
+
+    keeper = session.context.server.keeper()
+    keeper.session_timeout_s = 10.0
+    Supervisor(
+        tables,
+        EventWaker(),
+        Counters(),
+        open_session=lambda: keeper,
+        loops=Loops(),
+        should_stop=lambda: looks[0] > 3,
+    ).run()
+    assert looks[0] >= 4
