@@ -2247,6 +2247,13 @@ MUTANTS: tuple[LineMutant, ...] = (
         PULLED,
     ),
     LineMutant(
+        "pull: who claims with it does not look at what another loop has pulled meanwhile",
+        "rmt_pipeline/replica/work/execute.py",
+        "        if snapshot.entries and min(came) <= max(snapshot.entries):\n",
+        "        if False:\n",
+        PULLED,
+    ),
+    LineMutant(
         "pull: who claims with it does not look at what others have claimed meanwhile",
         f"{ZOOKEEPER}/transactions.py",
         '        SetData(replica.executing, b"", executing_version),\n'

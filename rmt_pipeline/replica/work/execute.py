@@ -251,8 +251,8 @@ class Executor:
         snapshot = known.snapshot(replica.keeper, beside, self._seen)
         if snapshot is None or snapshot.is_lost or snapshot.is_lost_version != is_lost_version:
             return None
-        if came.keys() & snapshot.entries.keys():
-            return None
+        if snapshot.entries and min(came) <= max(snapshot.entries):
+            return None  # another loop has pulled since, from the same pointer
         entries = {**snapshot.entries, **came}
         view = QueueView(entries, snapshot.claims, snapshot.parts, self._view)
         facts = queue_facts(replica, view, manifest_here, merging=False)

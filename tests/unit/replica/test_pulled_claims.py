@@ -2,17 +2,20 @@
 be done: who waits for an insert on this replica waits for one write less.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
 from rmt_pipeline.protocol.errors import Unavailable
 from rmt_pipeline.protocol.log.codec import decode, encode
-from rmt_pipeline.protocol.log.entry import GetPart
+from rmt_pipeline.protocol.log.entry import GetPart, LogEntry
 from rmt_pipeline.protocol.nodes.records import Claim
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.queue.view import QueueView
+from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.work import worker
+from rmt_pipeline.replica.work import execute, worker
 from rmt_pipeline.replica.work.carry import Batch, Tools
 from rmt_pipeline.replica.work.worker import Worker
 from rmt_pipeline.system import EventWaker
@@ -135,6 +138,40 @@ def test_a_queue_that_somebody_else_has_changed_is_looked_at(replicas, follower)
     turned(follower)
     turned(follower)
     assert "all_2_2_0" in replicas.parts("r2")
+    assert not claims_of(replica)
+    assert not replica.keeper.children(replica.paths.queue)
+
+
+def test_what_another_loop_has_pulled_meanwhile_is_looked_at(replicas, follower, monkeypatch):
+    """From the same pointer, and more than we do: the nodes that we expect come before what is in
+    the queue by now.
+    """
+    replica, beside = follower.replica, follower.executor.beside
+    looked_at: list[list[str]] = []
+    tools = replicas.tools()
+    here = Tools(DirectPeers(replicas.stores), tools.merger, tools.mutator, lambda run: run())
+    other = Worker(replica, here, "fetch", EventWaker(), select=False)
+
+    def view(entries: Mapping[str, LogEntry], *read: Any) -> QueueView:
+        looked_at.append([*entries])
+        return QueueView(entries, *read)
+
+    def after_another_loop() -> tuple[str, ...]:
+        monkeypatch.undo()
+        turned(other)
+        replicas.insert("r1", 4)
+        pull_log(replica)
+        replica.memory.pull_batch = 1
+        monkeypatch.setattr(execute, "QueueView", view)
+        return beside()
+
+    replicas.insert("r1", 3)
+    monkeypatch.setattr(follower.executor, "beside", after_another_loop)
+    turned(follower)
+    turned(follower)
+    assert looked_at
+    assert all(nodes == sorted(nodes) for nodes in looked_at)
+    assert {"all_2_2_0", "all_3_3_0"} < set(replicas.parts("r2"))
     assert not claims_of(replica)
     assert not replica.keeper.children(replica.paths.queue)
 
