@@ -692,7 +692,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "drop: while the table is restored there is nothing to drop",
         f"{REPLICA}/partitions/drop.py",
-        "    if not wanted:\n        _require_writable(replica)\n",
+        "    if new or not wanted:\n        _require_writable(replica)\n",
         "",
         "tests/unit/replica/life/test_restore.py"
         "::test_a_drop_that_is_said_while_the_table_is_restored_is_not_answered_as_done",
