@@ -3,12 +3,13 @@ is logged.
 """
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
 from rmt_pipeline.compute.rows.conform import converted
 from rmt_pipeline.compute.rows.source import naming_the_part, open_parquet
-from rmt_pipeline.compute.rows.ttl import far_apart
+from rmt_pipeline.compute.rows.ttl import far_apart, wider
 from rmt_pipeline.protocol.alter.history import stored_as
 from rmt_pipeline.protocol.errors import BadValue
 from rmt_pipeline.protocol.table import Column, TableDefinition
@@ -76,7 +77,9 @@ def _converted(array: pa.Array, stored: Column, kind: str, part: str) -> None:
     new, values = Column(stored.name, kind), converted(array, stored, kind, part)
     before, after = parse_type(stored.type), parse_type(kind)
     if _may_wrap(before, after):
-        same = _as(values, new, "String", part).equals(_as(array, stored, "String", part))
+        wide = Column(stored.name, _without_wrapping(before, after).text)
+        kept = converted(array, stored, wide.type, part)
+        same = _as(values, new, "String", part).equals(_as(kept, wide, "String", part))
     elif before.is_integer and after.is_time:
         same = _as(values, new, "Int64", part).equals(_as(array, stored, "Int64", part))
     elif (before.is_string or before.is_float) and after.is_integer and not after.wide_bytes:
@@ -95,13 +98,34 @@ def _as(array: pa.Array, stored: Column, kind: str, part: str) -> pa.Array:
 
 
 def _may_wrap(before: DataType, after: DataType) -> bool:
-    """Whether an integer, also inside of a nested type, may become another one."""
+    """Whether an integer, or a day or time inside of a nested type, may become another one."""
     one, other = before.plain, after.plain
     if one.elements and one.family == other.family:
-        return any(map(_may_wrap, one.elements, other.elements))
+        return any(
+            _may_wrap(a, b) or (a.date_like and b.date_like)
+            for a, b in zip(one.elements, other.elements, strict=False)
+        )
     if not (one.is_integer and other.is_integer):
         return False
     return one.integer_min < other.integer_min or one.integer_max > other.integer_max
+
+
+def _without_wrapping(before: DataType, after: DataType) -> DataType:
+    """The type `after`, but for what may wrap around: integers are as they were, and days and times
+    have the wider types, whose text is the same.
+    """
+    one, other = before.plain, after.plain
+    if one.elements and one.family == other.family:
+        pairs = zip(one.elements, other.elements, strict=False)
+        return replace(other, elements=tuple(_without_wrapping(*pair) for pair in pairs))
+    if _may_wrap(before, after):
+        kept = one
+    elif one.date_like and other.date_like:
+        kept = parse_type(wider(other))
+    else:
+        return after
+    is_nullable = before.nullable or after.nullable
+    return DataType("Nullable", elements=(kept,)) if is_nullable else kept
 
 
 def _one_bad(array: pa.Array, stored: Column, kind: str, part: str) -> pa.Array:

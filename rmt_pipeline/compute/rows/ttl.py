@@ -128,14 +128,15 @@ def _compiled_time(text: str, columns: Sequence[Column]) -> "Expression":
     Date32 and DateTime64, which are stored alike: "60 years from 2090" must not overflow to a time
     in the past, by which the row would expire at once.
     """
-    wide = tuple(replace(column, type=_wider(parse_type(column.type))) for column in columns)
+    wide = tuple(replace(column, type=wider(parse_type(column.type))) for column in columns)
     try:
         return compiled(text, wide)
     except UserError:  # some function takes only the narrow types
         return compiled(text, columns)
 
 
-def _wider(kind: DataType) -> str:
+def wider(kind: DataType) -> str:
+    """The type of days or times that holds what would overflow in this one."""
     match kind.family:
         case "Date":
             return "Date32"
