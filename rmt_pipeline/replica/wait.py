@@ -50,17 +50,19 @@ def sync_replica(
     A clone that begins meanwhile replaces the queue by another one, and then that one is waited
     for: the end of a clone changes `is_lost`. So does giving up a part, which is then to be
     fetched. A clone may also move the log pointer back, to that of a source that is behind: then
-    the log is copied once more.
+    the log is copied once more. A replica that was dropped and created again has another log, and
+    is not the one that was to be waited for: ReplicaDropped is raised.
     """
     end = pull_log(replica, afresh=True).pointer
     if mode is SyncMode.PULL:
         return
     deadline = replica.clock.monotonic_s() + timeout_s
-    keeper, paths = replica.keeper, replica.paths
+    keeper, paths, made = replica.keeper, replica.paths, 0
     while True:
         is_lost, pointer = keeper.get_many([paths.is_lost, paths.log_pointer])
-        if is_lost is None or pointer is None:
+        if is_lost is None or pointer is None or made not in (0, is_lost[1].created_zxid):
             raise gone(paths)
+        made = is_lost[1].created_zxid
         is_copied = is_lost[0] != b"1" and number_of(pointer[0]) >= end
         if is_copied:
             _await_queue(
@@ -71,7 +73,8 @@ def sync_replica(
                 timeout_s=timeout_s,
                 deadline=deadline,
             )
-            if keeper.get(paths.is_lost)[1].version == is_lost[1].version:
+            now = keeper.get(paths.is_lost)[1]
+            if (now.created_zxid, now.version) == (made, is_lost[1].version):
                 return
         left = deadline - replica.clock.monotonic_s()
         if left <= 0:

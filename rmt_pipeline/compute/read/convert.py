@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from rmt_pipeline.compute.rows.conform import converted
 from rmt_pipeline.compute.rows.source import naming_the_part, open_parquet
-from rmt_pipeline.compute.rows.ttl import far_apart, wider
+from rmt_pipeline.compute.rows.ttl import are_told, far_apart, wider
 from rmt_pipeline.protocol.alter.history import stored_as
 from rmt_pipeline.protocol.errors import BadValue
 from rmt_pipeline.protocol.table import Column, TableDefinition
@@ -77,11 +77,12 @@ def _converted(array: pa.Array, stored: Column, kind: str, part: str) -> None:
     new, values = Column(stored.name, kind), converted(array, stored, kind, part)
     before, after = parse_type(stored.type), parse_type(kind)
     if _may_wrap(before, after):
-        wide = Column(stored.name, _without_wrapping(before, after).text)
+        wide = Column(stored.name, without_wrapping(before, after).text)
         kept = converted(array, stored, wide.type, part)
         same = _as(values, new, "String", part).equals(_as(kept, wide, "String", part))
-    elif before.is_integer and after.is_time:
-        same = _as(values, new, "Int64", part).equals(_as(array, stored, "Int64", part))
+    elif (before.is_integer or before.is_float) and after.date_like:
+        numbers = _as(array, stored, "Int64", part) if before.wide_bytes else array
+        same = bool(are_told(numbers, values).all())
     elif (before.is_string or before.is_float) and after.is_integer and not after.wide_bytes:
         same = _as(values, new, "Int128", part).equals(_as(array, stored, "Int128", part))
     elif before.date_like and after.date_like:
@@ -110,14 +111,14 @@ def _may_wrap(before: DataType, after: DataType) -> bool:
     return one.integer_min < other.integer_min or one.integer_max > other.integer_max
 
 
-def _without_wrapping(before: DataType, after: DataType) -> DataType:
+def without_wrapping(before: DataType, after: DataType) -> DataType:
     """The type `after`, but for what may wrap around: integers are as they were, and days and times
     have the wider types, whose text is the same.
     """
     one, other = before.plain, after.plain
     if one.elements and one.family == other.family:
         pairs = zip(one.elements, other.elements, strict=False)
-        return replace(other, elements=tuple(_without_wrapping(*pair) for pair in pairs))
+        return replace(other, elements=tuple(without_wrapping(*pair) for pair in pairs))
     if _may_wrap(before, after):
         kept = one
     elif one.date_like and other.date_like:

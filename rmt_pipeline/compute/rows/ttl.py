@@ -163,6 +163,18 @@ def far_apart(before: pa.Array, after: pa.Array) -> Flags:
     return np.asarray(np.abs(distance) >= 2 * DAY_S)
 
 
+def are_told(numbers: pa.Array, found: pa.Array) -> Flags:
+    """Which dates or times are those that numbers stand for: days, or seconds. The fraction of a
+    number may be lost.
+    """
+    seconds, told = seconds_of(found.fill_null(0)), np.asarray(numbers.fill_null(0), float)
+    same = np.abs(seconds - told) < 1
+    if pa.types.is_date32(found.type):  # a large number is of seconds, too
+        days = seconds // DAY_S
+        same = (np.abs(days - told) < 1) | (days == told // DAY_S)
+    return np.asarray(same)
+
+
 def _true(array: pa.Array) -> Flags:
     """Whether a condition holds, for each row. It does not where it is NULL."""
     numbers = array.cast(pa.uint8()) if pa.types.is_boolean(array.type) else array

@@ -9,7 +9,8 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmt_pipeline.compute.rows.ttl import far_apart
+from rmt_pipeline.compute.read.convert import without_wrapping
+from rmt_pipeline.compute.rows.ttl import are_told, far_apart
 from rmt_pipeline.protocol.errors import BadValue, UserError
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.syntax.nodes import Name
@@ -19,6 +20,7 @@ from rmt_pipeline.translate.expression import Expression, compile_node
 from rmt_pipeline.types.data_type import DataType
 
 _VALUE = "value"
+_TEXT = DataType("String")
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,14 @@ class Converter:
             if self._back is not None:
                 [again] = evaluate([self._back], pa.table({_VALUE: found}))
                 _require(pc.equal(array, again).fill_null(True), "number")
-            if self.given.date_like and self.wanted.date_like:
+            if self.wanted.date_like and self.given.date_like:
                 _require(pa.array(~far_apart(array, found)), "date or time")
+            elif self.wanted.date_like and self._is_number:
+                _require(pa.array(are_told(array, found)), "number")
+            elif self._texts is not None:
+                [before] = evaluate(self._texts[:1], pa.table({_VALUE: array}))
+                [after] = evaluate(self._texts[1:], pa.table({_VALUE: found}))
+                _require(pc.equal(before, after).fill_null(True), "date or time")
         except UserError as error:
             raise BadValue(
                 f"column {self.name} is {self.wanted}, and the query gives {self.given}: {error}. "
@@ -66,8 +74,26 @@ class Converter:
     def _back(self) -> Expression | None:
         """The cast back, for numbers: a number that comes back changed did not fit."""
         is_number = self.given.is_numeric and self.wanted.is_numeric
-        is_number |= self.given.is_integer and self.wanted.is_time
+        is_number |= self.given.is_integer and self.wanted.is_time and not self._is_number
         return _cast(self.type, self.given) if is_number else None
+
+    @property
+    def _is_number(self) -> bool:
+        return (self.given.is_integer or self.given.is_float) and not self.given.wide_bytes
+
+    @cached_property
+    def _texts(self) -> list[Expression] | None:
+        """The texts of the values and of the converted ones, if days or times inside of them may
+        wrap around: equal for those that did not.
+        """
+        wide = without_wrapping(self.given, self.type)
+        if not self.type.plain.elements or wide.text == self.type.text:
+            return None
+        shown = cast_node(cast_node(Name((_VALUE,)), wide), _TEXT)
+        return [
+            compile_node(shown, [Column(_VALUE, self.given.text)]),
+            _cast(self.type, _TEXT),
+        ]
 
 
 def _require(same: pa.Array, what: str) -> None:

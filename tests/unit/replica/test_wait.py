@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rmt_pipeline.protocol.alter.commands import AddColumn
-from rmt_pipeline.protocol.errors import Unfinished
+from rmt_pipeline.protocol.errors import ReplicaDropped, Unfinished
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
@@ -295,6 +295,20 @@ def test_who_syncs_waits_for_what_a_clone_has_yet_to_copy(
         steps = [cloned, lambda: replicas.work_off("r3")]
         sync_replica(replica, mode, 5.0, Meanwhile(replicas.clock, steps))
         assert len(replicas.parts("r3")) == 2
+
+
+@pytest.mark.parametrize("mode", [SyncMode.DEFAULT, SyncMode.STRICT, SyncMode.LIGHTWEIGHT])
+def test_who_syncs_does_not_wait_for_the_log_of_a_table_of_the_same_name(
+    replicas: Replicas, mode: SyncMode
+) -> None:
+    """The table is dropped and created again: its log counts from the start, and nothing is in
+    it.
+    """
+    two_inserts(replicas)
+    steps = [lambda: replicas.create_again("r1", "r2")]
+    with pytest.raises(ReplicaDropped):
+        sync_replica(replicas["r2"], mode, 5.0, Meanwhile(replicas.clock, steps))
+    assert replicas.clock.passed_s == 0.0
 
 
 def alter(table: Table, query: QuerySettings) -> None:

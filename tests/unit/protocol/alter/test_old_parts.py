@@ -150,6 +150,7 @@ def test_integers_do_not_wrap_when_their_type_changes(tmp_path: Path) -> None:
 
 
 DAY = dt.date(1960, 1, 1)
+LATER = dt.date(2020, 1, 1)
 MOMENT = dt.datetime(1969, 12, 31, 10, tzinfo=dt.UTC)
 
 
@@ -168,13 +169,13 @@ MOMENT = dt.datetime(1969, 12, 31, 10, tzinfo=dt.UTC)
         ("Tuple(DateTime64(3), Int8)", {"1": MOMENT, "2": 1}, "Tuple(Date, Int8)", "{.*2149"),
         (
             "Tuple(Date, Int64)",
-            {"1": dt.date(2020, 1, 1), "2": 1},
+            {"1": LATER, "2": 1},
             "Tuple(DateTime, Int32)",
             None,
         ),
         (
             "Tuple(Date, Int64)",
-            {"1": dt.date(2020, 1, 1), "2": 300},
+            {"1": LATER, "2": 300},
             "Tuple(DateTime, Int8)",
             ".*44",
         ),
@@ -182,7 +183,7 @@ MOMENT = dt.datetime(1969, 12, 31, 10, tzinfo=dt.UTC)
         ("Array(Tuple(UInt8, Int64))", [{"1": 1, "2": 1}], "Array(Tuple(Bool, Int8))", None),
         ("Array(Nullable(Int64))", [1, None], "Array(Nullable(Int8))", None),
         ("Array(DateTime64(3))", [MOMENT], "Array(DateTime)", r"\[.*2106"),
-        ("Array(Date)", [dt.date(2020, 1, 1)], "Array(DateTime('Asia/Tokyo'))", None),
+        ("Array(Date)", [LATER], "Array(DateTime('Asia/Tokyo'))", None),
         (
             "Tuple(Int64, String)",
             {"1": -1, "2": ""},
@@ -193,6 +194,12 @@ MOMENT = dt.datetime(1969, 12, 31, 10, tzinfo=dt.UTC)
         ("DateTime64(3)", MOMENT, "DateTime", ""),
         ("DateTime64(3)", MOMENT, "Date", "2149-06-06"),
         ("Int64", 5_000_000_000, "DateTime", ""),
+        ("Float64", 5e9, "DateTime", ""),
+        ("Nullable(Float64)", 1.5, "Nullable(DateTime)", None),
+        ("Float64", -0.5, "DateTime64(3)", None),
+        ("Int64", -5, "Date", ""),
+        ("Int64", 10**12, "Date", ""),
+        ("Int64", 1_700_000_000, "Date", None),
         ("Float64", 1.5, "Int8", None),
         ("Nullable(String)", None, "Nullable(Int8)", None),
         ("DateTime64(3)", MOMENT.replace(year=2000), "DateTime('Asia/Tokyo')", None),

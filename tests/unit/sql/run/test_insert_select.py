@@ -5,7 +5,8 @@ import pytest
 from rmt_pipeline.protocol.errors import BadValue
 from tests.support.local_session import create, rows
 
-TABLE = """CREATE TABLE t (d Date, ts DateTime, tz DateTime('Asia/Tokyo'), u UInt64)
+TABLE = """CREATE TABLE t (d Date, ts DateTime, tz DateTime('Asia/Tokyo'), u UInt64,
+    ds Array(Date), pair Tuple(Nullable(Date), Int32), tss Map(String, DateTime))
     ENGINE = ReplicatedMergeTree('/tables/t', 'r1') ORDER BY tuple()"""
 
 
@@ -21,6 +22,12 @@ TABLE = """CREATE TABLE t (d Date, ts DateTime, tz DateTime('Asia/Tokyo'), u UIn
         ("ts", "5000000000"),
         ("tz", "toInt32(-1)"),
         ("u", "toInt128(-1)"),
+        ("ts", "5e9"),
+        ("d", "-5"),
+        ("d", "1000000000000"),
+        ("ds", "[toDate('2020-01-01'), toDate32('1960-01-01')]"),
+        ("pair", "tuple(toDate32('1960-01-01'), 1)"),
+        ("tss", "map('a', toDateTime64('2200-01-01 00:00:00', 3))"),
     ],
 )
 def test_a_value_that_would_become_another_one_is_refused(session, column, value) -> None:
@@ -42,6 +49,18 @@ def test_a_value_that_would_become_another_one_is_refused(session, column, value
         ("tz", "4294967295", "2106-02-07 15:28:15"),
         ("ts", "toNullable(toDate('2020-01-01'))", "2020-01-01 00:00:00"),
         ("u", "toInt128(5)", "5"),
+        ("ts", "1.5", "1970-01-01 00:00:01"),
+        ("d", "1700000000", "2023-11-14"),
+        ("ds", "[toDate32('2020-01-01')]", "['2020-01-01']"),
+        ("ds", "[toDateTime64('2020-01-01 23:59:59.999', 3)]", "['2020-01-01']"),
+        ("pair", "tuple(toDate32('2020-01-01'), 1)", "('2020-01-01',1)"),
+        ("pair", "tuple(NULL, 1)", "(NULL,1)"),
+        ("tss", "map('a', toDate('2020-01-01'))", "{'a':'2020-01-01 00:00:00'}"),
+        (
+            "tss",
+            "map('a', toDateTime64('2020-01-01 00:00:00.5', 1))",
+            "{'a':'2020-01-01 00:00:00'}",
+        ),
     ],
 )
 def test_a_value_that_the_column_can_hold_is_inserted(session, column, value, shown) -> None:
