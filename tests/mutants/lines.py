@@ -2357,6 +2357,14 @@ MUTANTS: tuple[LineMutant, ...] = (
         "::test_who_syncs_waits_for_what_a_clone_has_yet_to_copy",
     ),
     LineMutant(
+        "wait: a table of the same name is taken for the one that was waited for",
+        f"{REPLICA}/wait.py",
+        "if (now.created_zxid, now.version) == (made, is_lost[1].version):",
+        "if now.version == is_lost[1].version:",
+        "tests/unit/replica/test_wait.py"
+        "::test_who_syncs_does_not_wait_for_the_log_of_a_table_of_the_same_name",
+    ),
+    LineMutant(
         "aside: what its process has not computed is left out",
         ASIDE,
         "units[len(done) :]\n",
