@@ -90,9 +90,8 @@ def _converted(array: pa.Array, stored: Column, kind: str, part: str) -> None:
         same = bool(are_told(numbers, values).all())
     elif before.is_string and after.is_integer and not after.wide_bytes:
         shown = pc.equal(_as(values, new, "String", part), _as(array, stored, "String", part))
-        written = pc.invert(
-            shown.fill_null(True)
-        )  # in another way, such as 007: these are read
+        # what was written in another way, such as 007, is read
+        written = pc.invert(shown.fill_null(True))
         some = (array.filter(written), stored), (values.filter(written), new)
         was, now = (_as(*each, "Int128", part) for each in some)
         same = now.equals(was)
@@ -127,12 +126,17 @@ def _may_wrap(before: DataType, after: DataType) -> bool:
     one, other = before.plain, after.plain
     if one.elements and one.family == other.family:
         return any(
-            _may_wrap(a, b) or (a.date_like and b.date_like)
+            _may_wrap(a, b) or _may_be_another_time(a, b)
             for a, b in zip(one.elements, other.elements, strict=False)
         )
     if not (one.is_integer and other.is_integer):
         return False
     return one.integer_min < other.integer_min or one.integer_max > other.integer_max
+
+
+def _may_be_another_time(before: DataType, after: DataType) -> bool:
+    is_wide = before.date_like or (before.is_integer and after.is_time)
+    return is_wide and after.date_like
 
 
 def without_wrapping(before: DataType, after: DataType) -> DataType:
@@ -145,7 +149,7 @@ def without_wrapping(before: DataType, after: DataType) -> DataType:
         return replace(other, elements=tuple(without_wrapping(*pair) for pair in pairs))
     if _may_wrap(before, after):
         kept = one
-    elif one.date_like and other.date_like:
+    elif _may_be_another_time(one, other):
         kept = parse_type(wider(other))
     else:
         return after

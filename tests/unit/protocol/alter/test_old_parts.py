@@ -168,6 +168,10 @@ MOMENT = dt.datetime(1969, 12, 31, 10, tzinfo=dt.UTC)
         ("Int128", parse_type("Int128").wide_to_bytes(2**64 + 1), "Int64", "1"),
         ("Array(Int64)", [1, 300], "Array(Int8)", r"\[1, 44\]"),
         ("Array(Date32)", [DAY], "Array(Date)", r"\[.*2139"),
+        ("Array(Int64)", [5 * 10**9], "Array(DateTime)", r"\["),
+        ("Array(Int64)", [-1], "Array(DateTime)", r"\["),
+        ("Array(Nullable(UInt32))", [2**32 - 1, None], "Array(Nullable(DateTime))", None),
+        ("Array(Int64)", [-1, 5 * 10**9], "Array(DateTime64(3))", None),
         ("Tuple(DateTime64(3), Int8)", {"1": MOMENT, "2": 1}, "Tuple(Date, Int8)", "{.*2149"),
         (
             "Tuple(Date, Int64)",

@@ -28,6 +28,7 @@ TABLE = """CREATE TABLE t (d Date, ts DateTime, tz DateTime('Asia/Tokyo'), u UIn
         ("ds", "[toDate('2020-01-01'), toDate32('1960-01-01')]"),
         ("pair", "tuple(toDate32('1960-01-01'), 1)"),
         ("tss", "map('a', toDateTime64('2200-01-01 00:00:00', 3))"),
+        ("tss", "map('a', 5000000000)"),
     ],
 )
 def test_a_value_that_would_become_another_one_is_refused(session, column, value) -> None:
@@ -55,6 +56,7 @@ def test_a_value_that_would_become_another_one_is_refused(session, column, value
         ("ds", "[toDateTime64('2020-01-01 23:59:59.999', 3)]", "['2020-01-01']"),
         ("pair", "tuple(toDate32('2020-01-01'), 1)", "('2020-01-01',1)"),
         ("pair", "tuple(NULL, 1)", "(NULL,1)"),
+        ("tss", "map('a', 4294967295)", "{'a':'2106-02-07 06:28:15'}"),
         ("tss", "map('a', toDate('2020-01-01'))", "{'a':'2020-01-01 00:00:00'}"),
         (
             "tss",
