@@ -40,14 +40,26 @@ class InsertPipeline:
         """
         self._room.acquire()
         self._futures = [one for one in self._futures if not _is_fine(one)]
+        future: Future[InsertResult] = Future()
         try:
-            future = self._pool.submit(self._insert, data, **options)
+            self._pool.submit(self._carry_out, future, data, options)
         except BaseException:  # the block was left, or no thread can be started
-            self._room.release()
-            raise
+            # Even so a thread may take it from the pool, now or later; unless it has, it is left.
+            if future.cancel():
+                self._room.release()
+                raise
         future.add_done_callback(lambda _: self._room.release())
         self._futures.append(future)
         return future
+
+    def _carry_out(
+        self, future: Future[InsertResult], data: Any, options: dict[str, Any]
+    ) -> None:
+        if future.set_running_or_notify_cancel():
+            try:
+                future.set_result(self._insert(data, **options))
+            except BaseException as error:  # noqa: BLE001  whoever waits for it is told
+                future.set_exception(error)
 
 
 def _is_fine(future: Future[InsertResult]) -> bool:

@@ -65,3 +65,19 @@ def test_an_insert_that_can_not_begin_takes_no_place():
     with pytest.raises(RuntimeError):
         inserts.insert(1)
     assert inserts._room.acquire(blocking=False)
+
+
+def test_an_insert_that_no_thread_can_be_started_for_does_not_begin_later(monkeypatch):
+    """Who was told that it can't begin may insert the rows otherwise."""
+
+    def refused(_thread):
+        raise RuntimeError("can't start new thread")
+
+    begun = []
+    with InsertPipeline(begun.append, 2) as inserts:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refused)
+            with pytest.raises(RuntimeError):
+                inserts.insert(1)
+        inserts.insert(2)
+    assert begun == [2]
