@@ -81,6 +81,10 @@ def _converted(array: pa.Array, stored: Column, kind: str, part: str) -> None:
     wide_bytes = before.wide_bytes or after.wide_bytes
     if after.is_integer and (before.is_integer or before.is_float) and not wide_bytes:
         same = _is_in_range(array, after)
+    elif (before.is_enum or before.date_like) and after.is_integer and not wide_bytes:
+        same = _is_in_range(_as(array, stored, "Int64", part), after)
+    elif before.is_integer and after.plain.family == "IPv4" and not wide_bytes:
+        same = _is_in_range(array, parse_type("UInt32"))
     elif _may_wrap(before, after):
         wide = Column(stored.name, without_wrapping(before, after).text)
         kept = converted(array, stored, wide.type, part)
@@ -122,39 +126,41 @@ def _as(array: pa.Array, stored: Column, kind: str, part: str) -> pa.Array:
 
 
 def _may_wrap(before: DataType, after: DataType) -> bool:
-    """Whether an integer, or a day or time inside of a nested type, may become another one."""
+    """Whether an integer, or anything inside of a nested type, may become another one."""
     one, other = before.plain, after.plain
     if one.elements and one.family == other.family:
-        return any(
-            _may_wrap(a, b) or _may_be_another_time(a, b)
-            for a, b in zip(one.elements, other.elements, strict=False)
-        )
+        pairs = zip(one.elements, other.elements, strict=False)
+        return any(_may_wrap(a, b) or _wide(a.plain, b.plain) is not None for a, b in pairs)
     if not (one.is_integer and other.is_integer):
         return False
     return one.integer_min < other.integer_min or one.integer_max > other.integer_max
 
 
-def _may_be_another_time(before: DataType, after: DataType) -> bool:
-    is_wide = before.date_like or (before.is_integer and after.is_time)
-    return is_wide and after.date_like
-
-
 def without_wrapping(before: DataType, after: DataType) -> DataType:
-    """The type `after`, but for what may wrap around: integers are as they were, and days and times
-    have the wider types, whose text is the same.
+    """The type `after`, but for what may wrap around: that has a wider type, in which the text of
+    what does not is the same.
     """
     one, other = before.plain, after.plain
     if one.elements and one.family == other.family:
         pairs = zip(one.elements, other.elements, strict=False)
         return replace(other, elements=tuple(without_wrapping(*pair) for pair in pairs))
-    if _may_wrap(before, after):
-        kept = one
-    elif _may_be_another_time(one, other):
-        kept = parse_type(wider(other))
-    else:
+    wide = _wide(one, other)
+    if wide is None:
         return after
     is_nullable = before.nullable or after.nullable
-    return DataType("Nullable", elements=(kept,)) if is_nullable else kept
+    return DataType("Nullable", elements=(wide,)) if is_nullable else wide
+
+
+def _wide(before: DataType, after: DataType) -> DataType | None:
+    """The wider type; None if nothing may wrap around."""
+    if before.is_integer and after.is_integer:
+        return before if _may_wrap(before, after) else None
+    if after.is_integer and not (after.wide_bytes or before.is_decimal):
+        is_long = after.bits == 64 and (before.is_float or before.is_string)
+        return parse_type("Int128" if is_long else "Int64")
+    if after.date_like and (before.date_like or (before.is_integer and after.is_time)):
+        return parse_type(wider(after))
+    return None
 
 
 def _one_bad(array: pa.Array, stored: Column, kind: str, part: str) -> pa.Array:
