@@ -89,7 +89,7 @@ def _converted(array: pa.Array, stored: Column, kind: str, part: str) -> None:
         wide = Column(stored.name, without_wrapping(before, after).text)
         kept = converted(array, stored, wide.type, part)
         same = _as(values, new, "String", part).equals(_as(kept, wide, "String", part))
-    elif (before.is_integer or before.is_float) and after.date_like:
+    elif before.is_numeric and after.date_like:
         numbers = _as(array, stored, "Int64", part) if before.wide_bytes else array
         same = bool(are_told(numbers, values).all())
     elif before.is_string and after.is_integer and not after.wide_bytes:

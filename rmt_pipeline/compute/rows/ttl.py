@@ -167,7 +167,8 @@ def are_told(numbers: pa.Array, found: pa.Array) -> Flags:
     """Which dates or times are those that numbers stand for: days, or seconds. The fraction of a
     number may be lost.
     """
-    seconds, told = seconds_of(found.fill_null(0)), np.asarray(numbers.fill_null(0), float)
+    seconds = seconds_of(found.fill_null(0))
+    told = np.asarray(numbers.cast(pa.float64(), safe=False).fill_null(0))
     same = np.abs(seconds - told) < 1
     if pa.types.is_date32(found.type):  # a large number is of seconds, too
         days = seconds // DAY_S

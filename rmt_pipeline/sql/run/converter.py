@@ -20,7 +20,7 @@ from rmt_pipeline.translate.expression import Expression, compile_node
 from rmt_pipeline.types.data_type import DataType
 
 _VALUE = "value"
-_TEXT = DataType("String")
+_TEXT, _LONG = DataType("String"), DataType("Int64")
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,16 @@ class Converter:
                 _require(pa.array(~far_apart(array, found)), "date or time")
             elif self.wanted.date_like and self._is_number:
                 _require(pa.array(are_told(array, found)), "number")
+            elif self._number is not None:
+                [number] = evaluate([self._number], pa.table({_VALUE: array}))
+                before, after = (
+                    each.cast(pa.float64(), safe=False) for each in (number, found)
+                )
+                _require(pc.equal(before, after).fill_null(True), "value")
             elif self._texts is not None:
                 [before] = evaluate(self._texts[:1], pa.table({_VALUE: array}))
                 [after] = evaluate(self._texts[1:], pa.table({_VALUE: found}))
-                _require(pc.equal(before, after).fill_null(True), "date or time")
+                _require(pc.equal(before, after).fill_null(True), "value")
         except UserError as error:
             raise BadValue(
                 f"column {self.name} is {self.wanted}, and the query gives {self.given}: {error}. "
@@ -79,12 +85,21 @@ class Converter:
 
     @property
     def _is_number(self) -> bool:
-        return (self.given.is_integer or self.given.is_float) and not self.given.wide_bytes
+        return self.given.is_numeric and not self.given.wide_bytes
+
+    @cached_property
+    def _number(self) -> Expression | None:
+        """What the values are as large integers, if smaller ones could be others."""
+        given, wanted = self.given, self.wanted
+        has_number = given.is_enum or given.date_like
+        to_integer = wanted.is_integer and not wanted.wide_bytes and has_number
+        to_address = wanted.plain.family == "IPv4" and given.is_integer and self._is_number
+        return _cast(given, _optional(_LONG)) if to_integer or to_address else None
 
     @cached_property
     def _texts(self) -> list[Expression] | None:
-        """The texts of the values and of the converted ones, if days or times inside of them may
-        wrap around: equal for those that did not.
+        """The texts of the values and of the converted ones, if something inside of them may wrap
+        around: equal for those in which nothing did.
         """
         wide = without_wrapping(self.given, self.type)
         if not self.type.plain.elements or wide.text == self.type.text:

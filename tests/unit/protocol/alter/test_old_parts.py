@@ -2,6 +2,7 @@
 
 import datetime as dt
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,8 @@ MOMENT = dt.datetime(1969, 12, 31, 10, tzinfo=dt.UTC)
         ("DateTime64(3)", MOMENT, "Date", "2149-06-06"),
         ("Int64", 5_000_000_000, "DateTime", ""),
         ("Float64", 5e9, "DateTime", ""),
+        ("Decimal(18, 0)", Decimal(5 * 10**9), "DateTime", ""),
+        ("Decimal(9, 1)", Decimal("1.5"), "DateTime", None),
         ("Nullable(Float64)", 1.5, "Nullable(DateTime)", None),
         ("Float64", -0.5, "DateTime64(3)", None),
         ("Int64", -5, "Date", ""),

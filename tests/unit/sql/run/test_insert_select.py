@@ -6,7 +6,8 @@ from rmt_pipeline.protocol.errors import BadValue
 from tests.support.local_session import create, rows
 
 TABLE = """CREATE TABLE t (d Date, ts DateTime, tz DateTime('Asia/Tokyo'), u UInt64,
-    ds Array(Date), pair Tuple(Nullable(Date), Int32), tss Map(String, DateTime))
+    ds Array(Date), pair Tuple(Nullable(Date), Int32), tss Map(String, DateTime),
+    small UInt8, ip IPv4)
     ENGINE = ReplicatedMergeTree('/tables/t', 'r1') ORDER BY tuple()"""
 
 
@@ -29,6 +30,14 @@ TABLE = """CREATE TABLE t (d Date, ts DateTime, tz DateTime('Asia/Tokyo'), u UIn
         ("pair", "tuple(toDate32('1960-01-01'), 1)"),
         ("tss", "map('a', toDateTime64('2200-01-01 00:00:00', 3))"),
         ("tss", "map('a', 5000000000)"),
+        ("small", "CAST('a', 'Enum16(\\'a\\' = 300)')"),
+        ("small", "toDate('2020-01-01')"),
+        ("small", "toDateTime('2020-01-01 00:00:00')"),
+        ("u", "toDate32('1960-01-01')"),
+        ("ip", "toInt64(-1)"),
+        ("ip", "4294967296"),
+        ("ts", "toDecimal64(5000000000, 0)"),
+        ("d", "toDecimal64(-5, 0)"),
     ],
 )
 def test_a_value_that_would_become_another_one_is_refused(session, column, value) -> None:
@@ -56,6 +65,12 @@ def test_a_value_that_would_become_another_one_is_refused(session, column, value
         ("ds", "[toDateTime64('2020-01-01 23:59:59.999', 3)]", "['2020-01-01']"),
         ("pair", "tuple(toDate32('2020-01-01'), 1)", "('2020-01-01',1)"),
         ("pair", "tuple(NULL, 1)", "(NULL,1)"),
+        ("small", "CAST('a', 'Enum16(\\'a\\' = 200)')", "200"),
+        ("small", "toDate('1970-01-11')", "10"),
+        ("u", "toDateTime('2020-01-01 00:00:00')", "1577836800"),
+        ("u", "toNullable(toDate('2020-01-01'))", "18262"),
+        ("ip", "4294967295", "255.255.255.255"),
+        ("ts", "toDecimal64(5.5, 1)", "1970-01-01 00:00:05"),
         ("tss", "map('a', 4294967295)", "{'a':'2106-02-07 06:28:15'}"),
         ("tss", "map('a', toDate('2020-01-01'))", "{'a':'2020-01-01 00:00:00'}"),
         (
