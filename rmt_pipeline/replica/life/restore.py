@@ -85,9 +85,10 @@ def restore(replica: Replica, creator: bytes) -> Restored:
     keeper, table = replica.session, replica.table
     keeper.sync("/")  # else a ZooKeeper server that is behind may answer with an older table
     disk = parts_of_disk(replica)
+    is_begun = _begin(replica)
     for part in replica.store.marks.given_up():  # from now on another part may have its name
         replica.store.marks.looked_again(part)
-    if not _begin(replica):
+    if not is_begun:
         return join_late(replica, creator, disk)
     for _ in range(_OPENINGS_MAX):
         inserts = announce(replica, creator, disk)
