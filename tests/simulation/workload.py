@@ -201,7 +201,9 @@ class Workload:
             ledger = self._ledger
             age, removed, dropped = ledger.age, ledger.removed, set(ledger.dropped_by)
             restored = ledger.restored
-            gone = {one for one in dropped if ledger.dropped_by[one] not in ledger.unanswered}
+            # What a condition takes out stays known (`ReplaceRange.keeps_ids`).
+            stays = {*ledger.unanswered, *ledger.kept}
+            gone = {one for one in dropped if ledger.dropped_by[one] not in stays}
             staged: list[StagedPart] = []
             created_s = int(context.clock.now_s())
             insert_id = insert_id_of_parts(insert.token, deduplicate=True)
