@@ -55,8 +55,8 @@ def remember_inserts(replica: Replica, guard: Op, disk: DiskParts) -> int:
     Return how many inserts with a token are known again.
     """
     doubtful = _doubtful(replica, disk)
-    in_part = _remember_in_part(replica, guard, disk, doubtful)
     named = _by_token(disk)
+    in_batches = _remember_in_batches(replica, guard, disk, named, doubtful)
     moves = {
         insert_id: CameAgain(seen).moved
         for insert_id, parts in named.items()
@@ -66,7 +66,7 @@ def remember_inserts(replica: Replica, guard: Op, disk: DiskParts) -> int:
         insert_id: parts
         # the last ones stay longest in the window
         for insert_id, parts in {**_by_rows(disk), **named}.items()
-        if insert_id not in in_part
+        if insert_id not in in_batches
     }
     table = replica.table
 
@@ -90,27 +90,35 @@ def remember_inserts(replica: Replica, guard: Op, disk: DiskParts) -> int:
     return len(named)
 
 
-def _remember_in_part(
-    replica: Replica, guard: Op, disk: DiskParts, doubtful: frozenset[PartName]
+def _remember_in_batches(
+    replica: Replica,
+    guard: Op,
+    disk: DiskParts,
+    named: Mapping[str, Mapping[PartName, Manifest]],
+    doubtful: frozenset[PartName],
 ) -> frozenset[str]:
     """Write records of inserts that are in part, according to a note on this disk or an older copy
-    of ZooKeeper. Return their ids: what parts tell of these inserts is in the records too.
+    of ZooKeeper, and of those with so many parts that their lines do not fit into one node. Return
+    their ids: what parts tell of these inserts is in the records too.
     """
-    named = _by_token(disk)
     of_record = []
     paths = [replica.table.insert(insert_id) for insert_id in named]
     for insert_id, read in zip(named, replica.session.get_many(paths), strict=True):
         if read is not None:
             record = InsertRecord.decode(read[0])
-            if not record.is_whole and (record.row_hash or record.batches):
+            if not record.is_whole if record.row_hash else record.batches:
                 of_record.append(insert_id)
-    in_part = frozenset({*disk.in_part, *of_record})
-    for insert_id in sorted(in_part):
-        note = _note(disk.in_part.get(insert_id, ()), disk)
-        found = _found_in_part(note, named.get(insert_id, {}), doubtful)
+    large = {one for one, parts in named.items() if len(parts) > _LINES_TOGETHER}
+    in_part = {*disk.in_part, *of_record}
+    for insert_id in sorted(in_part | large):
+        note, parts = _note(disk.in_part.get(insert_id, ()), disk), named.get(insert_id, {})
         nothing = None if note is None else note.nothing
+        if note is None and insert_id in large:
+            nothing = _nothing_of(replica, parts)
+        is_whole = insert_id not in in_part and not parts.keys() <= doubtful
+        found = _found_in_part(note, parts, frozenset() if is_whole else doubtful)
         _add_to_record(replica, guard, insert_id, nothing, found)
-    return in_part
+    return frozenset(in_part | large)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +187,7 @@ def _add_to_record(
         before, there = (nothing, ()) if known is None else (known.record, known.lines)
         assert before is not None, "without a note there was the record of an older copy"
         # the record was made of parts of other disks
-        if not before.row_hash and nothing is not None:
+        if not before.row_hash and nothing is not None and nothing.row_hash:
             before = replace(before, rows=nothing.rows, row_hash=nothing.row_hash, rows_in=0)
         record, batch = _with_more(before, there, *found)
         if known is not None and record == known.record:
@@ -215,11 +223,15 @@ def _with_more(
             counts.setdefault(line.partition, 0)
     in_all = [*there, *more]
     batch = InsertBatch(tuple(sorted((*before.partitions, *more))))
+    # a record that was made of parts has as many rows as these
+    rows = 0 if before.row_hash else sum(one.rows for one in in_all)
+    rows = max(before.rows, rows)
     record = replace(
         before,
         partitions=(),
         blocks=len(in_all),
-        rows_in=_rows_in(before.rows, in_all, counts),
+        rows=rows,
+        rows_in=_rows_in(rows, in_all, counts),
         batches=before.batches + bool(batch.partitions or not before.batches),
         missing=tuple(MissingRows(*one) for one in sorted(counts.items())),
     )
@@ -279,9 +291,15 @@ def _row_hash(parts: Mapping[PartName, Manifest]) -> int:
 def _record_of(
     replica: Replica, parts: Mapping[PartName, Manifest], doubtful: frozenset[PartName]
 ) -> InsertRecord:
-    is_by_rows = all(manifest.insert_id == ids.BY_ROWS for manifest in parts.values())
     lines = [_line(part, manifest) for part, manifest in parts.items()]
-    nothing = InsertRecord(
+    is_whole = not parts.keys() <= doubtful
+    return _of_lines(_nothing_of(replica, parts), lines, is_whole=is_whole)
+
+
+def _nothing_of(replica: Replica, parts: Mapping[PartName, Manifest]) -> InsertRecord:
+    """Return the record that is made of these parts, without their lines."""
+    is_by_rows = all(manifest.insert_id == ids.BY_ROWS for manifest in parts.values())
+    return InsertRecord(
         created_s=min(manifest.created_s for manifest in parts.values()),
         replica=replica.name,
         run_id=next(iter(parts.values())).run_id,
@@ -292,7 +310,6 @@ def _record_of(
         row_hash=f"{_row_hash(parts):032x}" if is_by_rows else "",
         rows_in=0,
     )
-    return _of_lines(nothing, lines, is_whole=not parts.keys() <= doubtful)
 
 
 def _line(part: PartName, manifest: Manifest) -> PartitionRows:

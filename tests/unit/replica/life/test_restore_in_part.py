@@ -10,8 +10,10 @@ import pytest
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.inserts.ids import insert_id_of_token
+from rmt_pipeline.protocol.nodes.records import InsertRecord
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.insert.record import noted_records, read_record
+from rmt_pipeline.replica.life import known_inserts
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.local_replicas import by_tens
@@ -274,3 +276,42 @@ def test_a_note_of_a_commit_that_is_under_way_stays(two, is_old):
     with before(replica.session, logs, meanwhile):
         two.insert_again("r1", *VALUES, token="mine")
     assert noted == [1]
+
+
+@pytest.mark.parametrize("order", [("r1", "r2"), ("r2", "r1")])
+def test_an_insert_of_more_blocks_than_fit_into_one_node_is_known_again(
+    two, order, monkeypatch
+):
+    """Of those that were whole nothing is noted: each part tells of it. r2 has the later ones."""
+    assert two.insert_again("r1", *VALUES[:8], token="mine") == "inserted"
+    two.step("r2", "fetch")
+    monkeypatch.setattr(known_inserts, "_LINES_TOGETHER", 3)
+    two.wipe()
+    assert two.restore(order[0]).inserts == 1
+    two.restore(order[1])
+    path = two["r1"].table.insert(insert_id_of_token("mine"))
+    record = InsertRecord.decode(two["r1"].session.get(path)[0])
+    assert (len(record.partitions), record.batches) == (0, 2)
+    known = read_record(two["r1"], insert_id_of_token("mine"))
+    assert (known.record.is_whole, known.record.rows_in, len(known.lines)) == (True, 8, 4)
+    two.live_on()
+    assert two.insert_again("r2", *VALUES[:8], token="mine") == "duplicate"
+    assert two.values("r1") == two.values("r2") == Counter(VALUES[:8])
+
+
+@pytest.mark.parametrize("order", [("r1", "r2"), ("r2", "r1")])
+def test_of_such_an_insert_what_another_disk_alone_has_is_known_too(two, order, monkeypatch):
+    """r1 has lost its last block, r2 its first two."""
+    assert two.insert_again("r1", *VALUES[:8], token="mine") == "inserted"
+    two.step("r2", "fetch")
+    first, second, _, last = two["r1"].store.parts()
+    two["r1"].store.remove(last)
+    two["r2"].store.remove(first)
+    two["r2"].store.remove(second)
+    monkeypatch.setattr(known_inserts, "_LINES_TOGETHER", 2)
+    two.wipe()
+    restore(two, order)
+    known = read_record(two["r1"], insert_id_of_token("mine"))
+    assert (known.record.is_whole, known.record.rows_in, len(known.lines)) == (True, 8, 4)
+    assert two.insert_again("r2", *VALUES[:8], token="mine") == "duplicate"
+    assert two.values("r1") == two.values("r2") == Counter(VALUES[:8])
