@@ -58,6 +58,8 @@ def insert_lines(
 def insert_words(report: InsertReport) -> str:
     """One insert in a line, for people."""
     record = report.record
+    if report.problem:
+        return f"{report.insert_id}: {report.state}: {report.problem}"
     when = datetime.fromtimestamp(record.created_s, UTC).isoformat(timespec="seconds")
     run = f" by run {record.run_id}" if record.run_id else ""
     by = f"{record.rows} rows on {record.replica}{run} at {when}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.log.entry import parts_left
 from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord, PartitionRows
 from rmt_pipeline.protocol.parts.name import PartName
@@ -14,6 +15,7 @@ from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.insert.quorum import Span
 from rmt_pipeline.replica.quorum import read_quorums
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper.keeper import Stat
 from rmt_pipeline.zookeeper.snapshot import entries_to_come, parts_now
 
 
@@ -28,13 +30,16 @@ class InsertState(StrEnum):
     """
     AWAITS_QUORUM = "awaits quorum"
     """Its rows are in, but fewer replicas have them than it asked for."""
+    UNREADABLE = "unreadable"
+    """Its record is damaged, or a newer version of this product wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
 class InsertReport:
     """What became of one insert. `parts` are the active parts of this replica that have its rows
     now, perhaps among others; `coming` are those that the replica has yet to fetch or make, which
-    will have them; `awaiting` are those of its parts that wait for their quorum.
+    will have them; `awaiting` are those of its parts that wait for their quorum. `problem`: why the
+    record can't be read; then the report says no more than that there is one.
     """
 
     insert_id: str
@@ -43,9 +48,12 @@ class InsertReport:
     parts: tuple[PartName, ...]
     coming: tuple[PartName, ...]
     awaiting: tuple[PartName, ...]
+    problem: str = ""
 
     @property
     def state(self) -> InsertState:
+        if self.problem:
+            return InsertState.UNREADABLE
         if not self.record.is_whole:
             return InsertState.IN_PART
         return InsertState.AWAITS_QUORUM if self.awaiting else InsertState.DONE
@@ -64,15 +72,24 @@ def insert_reports(replica: Replica, wanted: Sequence[str] | None = None) -> lis
 
     Records are read first, then the log entries and queue that are still to come, then the parts.
     So rows of a record are seen as coming or in a part, unless they were dropped since.
+
+    A record that can't be read does not hide the others: it has a report that says so. Raises
+    Corruption if it is one of those that are `wanted`.
     """
     keeper, table = replica.keeper, replica.table
     ids = keeper.children(table.inserts) if wanted is None else list(wanted)
     reads = keeper.get_many([table.insert(one) for one in ids])
-    records = {
-        insert_id: InsertRecord.decode(read[0])
-        for insert_id, read in zip(ids, reads, strict=True)
-        if read is not None
-    }
+    records: dict[str, InsertRecord] = {}
+    found: list[InsertReport] = []
+    for insert_id, read in zip(ids, reads, strict=True):
+        if read is None:
+            continue
+        try:
+            records[insert_id] = InsertRecord.decode(read[0])
+        except Corruption as error:
+            if wanted is not None:
+                raise
+            found.append(_unreadable(insert_id, read[1], error))
     batches = {
         insert_id: [table.insert_batch(insert_id, number) for number in range(one.batches)]
         for insert_id, one in records.items()
@@ -81,7 +98,6 @@ def insert_reports(replica: Replica, wanted: Sequence[str] | None = None) -> lis
     entries = entries_to_come(keeper, table, replica.paths, replica.memory.queue)
     active = parts_now(keeper, replica.paths, replica.memory.queue).current
     coming = PartSet(part for part in parts_left(entries) if active.containing(part) is None)
-    found = []
     for insert_id, record in records.items():
         texts = keeper.get_many(batches[insert_id]) if batches[insert_id] else []
         more = [InsertBatch.decode(text[0]).partitions for text in texts if text is not None]
@@ -90,6 +106,11 @@ def insert_reports(replica: Replica, wanted: Sequence[str] | None = None) -> lis
             _report(insert_id, record, lines, active=active, coming=coming, waiting=waiting)
         )
     return sorted(found, key=lambda one: (-one.record.created_s, one.insert_id))
+
+
+def _unreadable(insert_id: str, stat: Stat, error: Corruption) -> InsertReport:
+    nothing = InsertRecord(stat.created_ms // 1000, "", "", (), 0, 0, "", 0)
+    return InsertReport(insert_id, nothing, (), (), (), (), str(error))
 
 
 def _report(
@@ -180,7 +201,10 @@ class Origins:
         ):
             if read is None:
                 continue  # forgotten meanwhile
-            record = InsertRecord.decode(read[0])
+            try:
+                record = InsertRecord.decode(read[0])
+            except Corruption:
+                continue  # of that insert nothing can be told; `insert_reports` says so
             paths = [table.insert_batch(insert_id, number) for number in range(record.batches)]
             batches = keeper.get_many(paths)
             more = [InsertBatch.decode(one[0]).partitions for one in batches if one is not None]

@@ -6,12 +6,13 @@ import pytest
 
 from rmt_pipeline.cli.inserts import insert_lines, insert_words
 from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.insert.report import InsertState, Origin, Origins
 from rmt_pipeline.replica.insert.result import QuorumNotReached
 from rmt_pipeline.replica.pull_log import pull_log
-from rmt_pipeline.zookeeper.keeper import Delete
+from rmt_pipeline.zookeeper.keeper import Delete, SetData
 from tests.support.local_replicas import Replicas, partitioned
 from tests.support.local_session import create, local_session, rows
 from tests.support.lost_answers import logs
@@ -82,6 +83,28 @@ def test_the_latest_are_told_first(replicas: Replicas) -> None:
     lines = list(insert_lines(table, "r1", reports, is_one=False))
     assert lines[0] == "default.t on r1: 3 inserts are remembered"
     assert len(lines) == 4
+
+
+@pytest.mark.parametrize("text", [b"", b"insert format version: 999\n"])
+def test_a_record_that_can_not_be_read_does_not_hide_the_others(
+    replicas: Replicas, text: bytes
+) -> None:
+    """One that a newer version of this product wrote, for example."""
+    replicas.clock.sleep_s(10.0)
+    replica, table = replicas["r1"], replicas.table("r1")
+    made = [table.insert([{"n": n}], run_id=f"run {n}") for n in range(2)]
+    odd = made[0].insert_id
+    replica.keeper.multi([SetData(replica.table.insert(odd), text)])
+    told = {one.insert_id: one for one in table.inserts()}
+    assert {name: one.state for name, one in told.items()} == {
+        odd: InsertState.UNREADABLE,
+        made[1].insert_id: InsertState.DONE,
+    }
+    assert insert_words(told[odd]).startswith(f"{odd}: unreadable: ")
+    with pytest.raises(Corruption):
+        table.inserts([odd])
+    of_parts = Origins().of(replica, [*made[0].parts, *made[1].parts])
+    assert list(of_parts.values()) == [[], [Origin(made[1].insert_id, "run 1")]]
 
 
 def test_system_inserts_shows_them(tmp_path: Path) -> None:
