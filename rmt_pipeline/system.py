@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Protocol
 
@@ -86,6 +86,45 @@ def uninterrupted() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
     if asked.is_set():
         signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def told_signals(tell: Callable[[signal.Signals], None]) -> Iterator[None]:
+    """Call `tell`, in a thread of its own, at each SIGTERM and SIGINT until the block ends. For the
+    main thread.
+
+    Python runs a handler in the main thread, between any two of its steps, also when that has just
+    begun to wait for an event and holds the event's lock. A handler that sets the event would wait
+    for that lock for ever. So this one only writes into a pipe. The handlers are set explicitly,
+    since a process that a shell script starts in the background would ignore SIGINT.
+    """
+    readable, writable = os.pipe()
+    os.set_blocking(writable, False)
+
+    def listen() -> None:
+        while number := os.read(readable, 1):
+            tell(signal.Signals(number[0]))
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        del frame
+        with suppress(BlockingIOError):  # it is full of signals
+            os.write(writable, bytes([number]))
+
+    listener = threading.Thread(target=listen, name="rmt-signals", daemon=True)
+    try:
+        listener.start()
+        signals = (signal.SIGTERM, signal.SIGINT)
+        before = {number: signal.signal(number, on_signal) for number in signals}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+    finally:
+        os.close(writable)
+        if listener.ident is not None:
+            listener.join()
+        os.close(readable)
 
 
 class Waker(Protocol):

@@ -5,11 +5,10 @@ import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from types import FrameType
 from typing import TextIO
 
 from rmt_pipeline.processes.child import Child
-from rmt_pipeline.system import SystemClock
+from rmt_pipeline.system import SystemClock, told_signals
 
 STOP_TIMEOUT_S = 5.0  # then they are killed
 LAST_WORDS_S = 1.0  # to read the last output; a process of another group may keep the pipe open
@@ -53,19 +52,15 @@ class Group:
     def run(self) -> None:
         """Run until SIGINT, SIGTERM, or until the first child ends; then end all of them."""
 
-        def on_signal(number: int, frame: FrameType | None) -> None:
-            del number, frame
+        def tell(_: signal.Signals) -> None:
             self.asked_to_end = True
             self._over.set()
 
-        signals = (signal.SIGTERM, signal.SIGINT)
-        before = {number: signal.signal(number, on_signal) for number in signals}
-        try:
-            self._over.wait()
-        finally:
-            self.stop()
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        with told_signals(tell):
+            try:
+                self._over.wait()
+            finally:
+                self.stop()
 
     def stop(self) -> None:
         """Ask all children to end, and kill those that have not after STOP_TIMEOUT_S. The one that

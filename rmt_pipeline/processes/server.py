@@ -2,17 +2,15 @@
 ended.
 """
 
-import signal
 import socket
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from types import FrameType
 from typing import Self
 
 from rmt_pipeline.processes.child import Child
 from rmt_pipeline.protocol.errors import AddressInUse, BadConfiguration, RmtError
-from rmt_pipeline.system import Clock, SystemClock
+from rmt_pipeline.system import Clock, SystemClock, told_signals
 
 PROBE_EVERY_S = 0.03
 PROBE_TIMEOUT_S = 1.0
@@ -77,25 +75,15 @@ class ChildServer(ABC):
         also when the server ends by itself later.
         """
         asked_to_stop = threading.Event()
-
-        def on_signal(number: int, frame: FrameType | None) -> None:
-            del number, frame
-            asked_to_stop.set()
-
-        before = {
-            number: signal.signal(number, on_signal)
-            for number in (signal.SIGTERM, signal.SIGINT)
-        }
-        try:
-            self.start(cancelled=asked_to_stop.is_set)
-            if not asked_to_stop.is_set():
-                announce(self._announcement())
-            while not asked_to_stop.wait(LOOK_EVERY_S):
-                self._raise_if_ended()
-        finally:
-            self.stop()
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        with told_signals(lambda _: asked_to_stop.set()):
+            try:
+                self.start(cancelled=asked_to_stop.is_set)
+                if not asked_to_stop.is_set():
+                    announce(self._announcement())
+                while not asked_to_stop.wait(LOOK_EVERY_S):
+                    self._raise_if_ended()
+            finally:
+                self.stop()
 
     def _await_answer(self, cancelled: Callable[[], bool]) -> None:
         deadline_s = self._clock.monotonic_s() + self.start_timeout_s

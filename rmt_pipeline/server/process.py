@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from types import FrameType
 
 from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.catalog.directory import (
@@ -39,7 +38,7 @@ from rmt_pipeline.server.supervisor import Supervisor, WorkLoops
 from rmt_pipeline.server.tables import Identity, Tables
 from rmt_pipeline.server.tasks import TaskLoops
 from rmt_pipeline.store.part_store import PartStore
-from rmt_pipeline.system import EventWaker, RandomIds, SystemClock
+from rmt_pipeline.system import EventWaker, RandomIds, SystemClock, told_signals
 from rmt_pipeline.tls import Renewed, distrust_of
 from rmt_pipeline.zookeeper.access import Access
 from rmt_pipeline.zookeeper.connect import connect
@@ -62,7 +61,7 @@ class StopSwitch:
         return self._asked.is_set()
 
     def ask(self) -> None:
-        """Ask the process to stop. Safe in a signal handler."""
+        """Ask the process to stop. From any thread, but not in a signal handler."""
         self._asked.set()
         self.waker.wake()
 
@@ -75,27 +74,20 @@ class StopSwitch:
 def stopped_by_signals(switch: StopSwitch) -> Iterator[None]:
     """SIGTERM and SIGINT set `switch`. For the main thread.
 
-    The handlers are set explicitly, since a process that a shell script starts in the background
-    would ignore SIGINT. When the end takes longer than END_S, the process is ended wherever it is.
-    It is crash-only, and its callers count on 5 s.
+    When the end takes longer than END_S, the process is ended wherever it is. It is crash-only, and
+    its callers count on 5 s.
     """
 
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        del frame
+    def tell(number: signal.Signals) -> None:
         if not switch.is_asked():
-            log.info("ending", signal=signal.Signals(number).name)
+            log.info("ending", signal=number.name)
             killer = threading.Timer(END_S, os._exit, [0])
             killer.daemon = True
             killer.start()
         switch.ask()
 
-    signals = (signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.signal(number, on_signal) for number in signals}
-    try:
+    with told_signals(tell):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def serve(
