@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,8 +133,9 @@ class DirectoryLock:
                 f"server {server} runs already: process {holder or 'unknown'} holds {file}. "
                 "Stop it first, or give this one another name and data directory"
             ) from None
-        os.ftruncate(self._descriptor, 0)
-        os.write(self._descriptor, f"{os.getpid()}\n".encode())
+        with suppress(OSError):  # a full disk: the number is only for people
+            os.ftruncate(self._descriptor, 0)
+            os.write(self._descriptor, f"{os.getpid()}\n".encode())
 
     def release(self) -> None:
         """Give the lock up. May be called twice."""
