@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO
 
 import rmt_pipeline
+from rmt_pipeline.files import unwritable
 from rmt_pipeline.processes.child import Child
 from rmt_pipeline.processes.server import ChildServer, accepts, refuse_used_port
 from rmt_pipeline.protocol.errors import Unavailable
@@ -85,8 +86,9 @@ class ConnectServer(ChildServer):
     `java_home` is a Java that can run Spark (`java.find_java`); else JAVA_HOME or the PATH decide.
     `log_file` gets Spark's log, and is overwritten at every start.
 
-    `start` raises AddressInUse, BadConfiguration (a port that this user may not open),
-    Unavailable (it ended, or did not answer in time; the message has the end of the log).
+    `start` raises AddressInUse, BadConfiguration (a port that this user may not open, a log that
+    can't be written), DiskFull, Unavailable (it ended, or did not answer in time; the message has
+    the end of the log).
     """
 
     start_timeout_s = START_TIMEOUT_S
@@ -124,8 +126,12 @@ class ConnectServer(ChildServer):
             **self._options,
         }
         arguments = ["--class", _CONNECT_CLASS, "--name", APP_NAME]
-        self.log_file.parent.mkdir(parents=True, exist_ok=True)
-        with self.log_file.open("wb") as log:
+        try:
+            self.log_file.parent.mkdir(parents=True, exist_ok=True)
+            log_file = self.log_file.open("wb")
+        except OSError as error:
+            raise unwritable(self.log_file, error) from error
+        with log_file as log:
             return _start_jvm(
                 _spark_submit(options, *arguments),
                 _environment(self._java_home),

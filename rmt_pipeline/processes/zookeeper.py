@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from rmt_pipeline.files import unwritable
 from rmt_pipeline.processes.child import Child
 from rmt_pipeline.processes.java import JavaCommand, find_java
 from rmt_pipeline.processes.server import PROBE_TIMEOUT_S, ChildServer, refuse_used_port
@@ -71,8 +72,9 @@ class EmbeddedZooKeeper(ChildServer):
     With `force_sync=False` it answers before a write is on the disk. That is several times faster,
     but acknowledged writes may be lost when the machine (not merely the process) dies. For tests.
 
-    `start` raises AddressInUse, BadConfiguration (another ZooKeeper has the data directory),
-    NoJava, ZooKeeperUnreachable (it ended, or did not answer in time; names the log).
+    `start` raises AddressInUse, BadConfiguration (another ZooKeeper has the data directory, or it
+    can't be written), DiskFull, NoJava, ZooKeeperUnreachable (it ended, or did not answer in time;
+    names the log).
     """
 
     start_timeout_s = START_TIMEOUT_S
@@ -110,6 +112,12 @@ class EmbeddedZooKeeper(ChildServer):
 
     def _launch(self) -> Child:
         java = self._java or find_java()
+        try:
+            return self._launch_with(java)
+        except OSError as error:
+            raise unwritable(self.data_dir, error) from error
+
+    def _launch_with(self, java: JavaCommand) -> Child:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         lock = _lock(self.data_dir)
         try:

@@ -1,0 +1,39 @@
+"""A place that a child server can't write to is named, in an error for people."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.processes.java import JavaCommand
+from rmt_pipeline.processes.server import ChildServer
+from rmt_pipeline.processes.spark import ConnectServer
+from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
+from rmt_pipeline.protocol.errors import BadConfiguration, DiskFull
+
+
+def zookeeper(directory: Path) -> ChildServer:
+    return EmbeddedZooKeeper(directory, 0, java=JavaCommand(Path("java"), {}, 17))
+
+
+def spark(directory: Path) -> ChildServer:
+    return ConnectServer(directory / "spark.log", port=0)
+
+
+@pytest.mark.parametrize("server", [zookeeper, spark])
+def test_a_directory_that_can_not_be_is_named(server, tmp_path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BadConfiguration, match="file/here"):
+        server(tmp_path / "file" / "here").start()
+
+
+@pytest.mark.parametrize("server", [zookeeper, spark])
+def test_a_full_disk_is_told(server, tmp_path, monkeypatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for name in ("open", "write_text"):
+        monkeypatch.setattr(Path, name, refuse)
+    with pytest.raises(DiskFull, match="no space left to write"):
+        server(tmp_path).start()
