@@ -19,7 +19,6 @@ from rmt_pipeline.protocol.background import Background, first_stopped
 from rmt_pipeline.protocol.errors import (
     Conflict,
     Corruption,
-    DiskFull,
     ReplicaIsAlreadyActive,
     RmtError,
     Unavailable,
@@ -162,7 +161,7 @@ class Tables:
     """How long UNDROP TABLE can bring a table back after a DROP TABLE without SYNC."""
     _tables: dict[ServedName, ServedTable] = field(default_factory=dict, init=False)
     _reads_due_s: float | None = field(default=None, init=False)
-    """When (monotonic) to open tables again whose directories could not be used."""
+    """When (monotonic) to open tables again that could not be opened."""
     _drops_due_s: float | None = field(default=None, init=False)
     """When (monotonic) to look for drops that were cut off; None: when the catalog changes."""
     _detached_due_s: float | None = field(default=None, init=False)
@@ -224,10 +223,8 @@ class Tables:
             except Corruption as error:
                 damaged.append(str(error))
                 found = self._tables.get(name)  # if it is served already, it goes on
-            except (
-                OSError,
-                DiskFull,
-            ) as error:  # of its directory: others may be on other disks
+            # its directory, which may be on a disk of its own, or a setting of a newer version
+            except (OSError, RmtError) as error:
                 damaged.append(f"table {'.'.join(name)}: {error}")
                 self._reads_due_s = self.clock.monotonic_s() + RETRY_LATER_S
                 found = self._tables.get(name)
@@ -393,7 +390,11 @@ class Tables:
 
     def _activate(self, table: ServedTable, keeper: Keeper) -> None:
         """Start the replica, and set the table's state by the outcome."""
-        replica = self._replica(table, keeper)
+        try:
+            replica = self._replica(table, keeper)
+        except RmtError as error:  # it has a setting of a newer version
+            self._failed(table, error)
+            return
         began_s = self.clock.monotonic_s()
         try:
             started = start(

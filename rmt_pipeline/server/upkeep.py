@@ -90,7 +90,7 @@ class UpkeepLoop:
         now_s = self._clock.monotonic_s()
         for name, table in tables.items():
             if name not in self._turns:
-                settings = TableSettings.of(dict(table.settings))
+                settings = _settings_of(table)
                 self._plan(name, settings, float(settings.cleanup_delay_period))
         if not any(now_s >= turn.at_s for turn in self._turns.values()):
             return
@@ -148,7 +148,7 @@ class UpkeepLoop:
         replica: Replica | None,
         reads: Mapping[str, Sequence[Read]],
     ) -> None:
-        settings = TableSettings.of(dict(table.settings))
+        settings = _settings_of(table)
         shortest_s = float(settings.cleanup_delay_period)
         name, turn = table.full_name, self._turns[table.full_name]
         if replica is None:
@@ -198,3 +198,13 @@ class UpkeepLoop:
         except Exception:
             log.exception("clean-up failed; trying again", table=table.full_name)
         return False, None
+
+
+def _settings_of(table: TableDefinition) -> TableSettings:
+    """If there is one of a newer version, the defaults; then the table can't be cleaned, and each
+    try says so.
+    """
+    try:
+        return TableSettings.of(dict(table.settings))
+    except RmtError:
+        return TableSettings()

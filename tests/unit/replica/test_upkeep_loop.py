@@ -354,3 +354,13 @@ def test_a_table_that_may_not_be_read_keeps_no_other_one_from_its_rest(replicas,
         looked.loop.follow([denied["r1"].definition, *good])
         looked.for_s(100)
         assert looked.cleaned(300) == 0
+
+
+def test_a_table_with_a_setting_of_a_newer_version_does_not_end_the_loop(replicas):
+    """The others are cleaned on. Each try to clean this one fails, and says so."""
+    looked = Looked(replicas)
+    known = replicas["r1"].definition
+    odd = replace(known, name="odd", settings=(("new_in_a_later_version", "1"),))
+    looked.loop.follow([odd, known])
+    looked.loop.look()
+    assert sorted(looked.loop._turns) == ["default.odd", known.full_name]

@@ -5,6 +5,7 @@ all the same, and it is tried again.
 import errno
 import os
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -130,3 +131,17 @@ def test_a_server_that_can_start_no_thread_for_a_moment_goes_on(session, tables)
         should_stop=lambda: looks[0] > 3,
     ).run()
     assert looks[0] >= 4
+
+
+def test_a_table_with_a_setting_of_a_newer_version_holds_up_no_other(session, tables):
+    """After a downgrade. Each of its settings was checked by the version that took it."""
+    server = session.context.server
+    server.catalog.update_table(
+        server.catalog.definition("default", "t"),
+        lambda known: replace(known, settings=(("new_in_a_later_version", "1"),)),
+    )
+    keeper = server.keeper()
+    tables.follow_catalog(keeper)
+    tables.look(keeper)
+    assert [one.definition.name for one in tables.replicas()] == ["u"]
+    assert "new_in_a_later_version" in tables.all["default", "t"].reason
