@@ -15,7 +15,12 @@ from rmt_pipeline.config import Config, ServerConfig
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.exchange import control
 from rmt_pipeline.exchange.control import PROBE_TIMEOUT_S, Health
-from rmt_pipeline.protocol.errors import RmtError, Unavailable, ZooKeeperUnreachable
+from rmt_pipeline.protocol.errors import (
+    RmtError,
+    Unavailable,
+    UserError,
+    ZooKeeperUnreachable,
+)
 from rmt_pipeline.protocol.log.codec import decode
 from rmt_pipeline.protocol.log.entry import describe_entry
 from rmt_pipeline.protocol.nodes.records import Attempts
@@ -255,8 +260,12 @@ def _port_lines(config: Config) -> Iterator[str]:
 
 
 def _table_lines(table: Table, health: Health) -> Iterator[str]:
-    replica = table.replica
     yield f"{table.definition.full_name}: {_state_words(table, health)}"
+    try:
+        replica = table.replica
+    except UserError as error:  # it has a setting of a newer version
+        yield f"  {error}"
+        return
     yield f"  replica {replica.name} of {replica.table.root}"
     yield from _stopped_lines(replica)
     try:

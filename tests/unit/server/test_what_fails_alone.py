@@ -10,7 +10,9 @@ from dataclasses import replace
 import pytest
 
 from rmt_pipeline.catalog.replicated import ReplicatedDatabase, encode_replicated
+from rmt_pipeline.cli.status import _table_lines
 from rmt_pipeline.config import Address
+from rmt_pipeline.protocol.errors import Unavailable
 from rmt_pipeline.server.status import Counters
 from rmt_pipeline.server.supervisor import Supervisor
 from rmt_pipeline.server.tables import RETRY_LATER_S, Identity, Tables
@@ -145,3 +147,5 @@ def test_a_table_with_a_setting_of_a_newer_version_holds_up_no_other(session, ta
     tables.look(keeper)
     assert [one.definition.name for one in tables.replicas()] == ["u"]
     assert "new_in_a_later_version" in tables.all["default", "t"].reason
+    lines = list(_table_lines(server.table("t"), Unavailable("not running")))
+    assert "new_in_a_later_version" in lines[-1]
