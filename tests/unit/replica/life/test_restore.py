@@ -444,25 +444,18 @@ def test_who_comes_late_clones_and_keeps_what_is_equal(two):
 
 
 def test_a_replica_that_works_is_not_restored(two):
-    two.insert("r1", 1)
+    """Nor is a part that was given up, whose files may be whole, kept from being looked at."""
+    part = two.insert("r1", 1)
+    two["r1"].store.marks.give_up(part, promise=b"its header")
     with pytest.raises(NothingToRestore, match="is active"):
         two.restore("r1")
+    assert two["r1"].store.marks.promise(part) == b"its header"
     two.zookeeper.expire(two["r1"].keeper.session_id)
     two.connect("r1")
     for session in list(two.zookeeper.sessions):
         two.zookeeper.expire(session)
     with pytest.raises(NothingToRestore, match="knows all that this disk has seen"):
         two.restore("r1")
-
-
-def test_a_restore_that_is_not_needed_lets_a_part_that_was_given_up_be_looked_at_again(two):
-    """Its files, which are whole after all, may be the only copy."""
-    two.insert("r1", 1)
-    [part] = two["r1"].store.parts()
-    two["r1"].store.marks.give_up(part, promise=b"its header")
-    with pytest.raises(NothingToRestore, match="is active"):
-        two.restore("r1")
-    assert two["r1"].store.marks.promise(part) == b"its header"
 
 
 def test_a_clean_up_meanwhile_leaves_the_parts_alone(two):
