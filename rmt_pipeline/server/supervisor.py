@@ -194,15 +194,16 @@ class Supervisor:
             give_up_s = float("inf")
 
     def _try_to_look(self, keeper: KazooKeeper | None) -> None:
-        """Look at the tables; without a session, only at the catalog. An error of the system is
-        logged once; it may pass before the next look. Raises OSError, or RuntimeError (no further
-        thread can be started), if it does not pass within FAILS_MAX_S.
+        """Look at the tables; without a session, only at the catalog. An error of the system, or a
+        file of the catalog that could not be written, is logged once; it may pass before the next
+        look. Raises OSError, RmtError, or RuntimeError (no further thread can be started), if it
+        does not pass within FAILS_MAX_S.
         """
         now_s = self._tables.clock.monotonic_s()
         try:
             self._look(keeper)
             self._fails_since_s = None
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, RmtError) as error:
             if self._fails_since_s is None:
                 self._fails_since_s = now_s
                 log.warning("looking at the tables failed; trying again", reason=str(error))

@@ -12,7 +12,7 @@ import pytest
 from rmt_pipeline.catalog.replicated import ReplicatedDatabase, encode_replicated
 from rmt_pipeline.cli.status import _table_lines
 from rmt_pipeline.config import Address
-from rmt_pipeline.protocol.errors import Unavailable
+from rmt_pipeline.protocol.errors import DiskFull, Unavailable
 from rmt_pipeline.server.status import Counters
 from rmt_pipeline.server.supervisor import Supervisor
 from rmt_pipeline.server.tables import RETRY_LATER_S, Identity, Tables
@@ -111,14 +111,18 @@ def test_statements_of_a_database_are_not_forgotten_if_there_is_no_thread_for_th
     assert started == ["failed", loops._databases["d", database]]
 
 
-def test_a_server_that_can_start_no_thread_for_a_moment_goes_on(session, tables):
+@pytest.mark.parametrize(
+    "error", [RuntimeError("can't start new thread"), DiskFull("no space left to write it")]
+)
+def test_a_look_that_fails_once_does_not_end_the_server(session, tables, error):
+    """For example the one that ends a RENAME of a process that died."""
     looks = [0]
 
     class Loops:
         def follow(self, served):
             looks[0] += 1
             if looks[0] == 2:
-                raise RuntimeError("can't start new thread")
+                raise error
 
         def stop(self): ...
 
