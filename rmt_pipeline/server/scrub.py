@@ -71,7 +71,11 @@ class Scrub:
 
     def _scrub(self, replica: Replica, parts: list[PartName]) -> None:
         for part in parts:
-            found = check_whole(replica, part, self._pace)
+            try:
+                found = check_whole(replica, part, self._pace)
+            except OSError:  # it would be the first one again at the next look
+                log.exception("part can't be read", table=str(replica), part=str(part))
+                continue
             if found.problem:
                 self._on_broken(replica, part, found.problem)
         if parts:

@@ -1,5 +1,6 @@
 """CHECK TABLE and the scrub: every byte is read, and what is broken is fetched again."""
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from rmt_pipeline.server.scrub import Scrub
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.store import layout
 from rmt_pipeline.store.disk import SETTLED_NS
+from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.keeper import Delete, SetData
 from tests.support.local_replicas import Replicas, two_parts
 from tests.support.local_session import create, local_session, rows
@@ -87,6 +89,26 @@ def last_read(replicas: Replicas, number: int, ago_s: float) -> None:
     note = Path(store.directory(store.parts()[number])) / layout.WHOLE
     note.write_bytes(b"noted")
     os.utime(note, (replicas.clock.now_s() - ago_s,) * 2)
+
+
+def test_a_part_that_the_disk_refuses_does_not_keep_the_next_from_being_read(
+    replicas, monkeypatch
+):
+    """It would be the first one at each look, for ever."""
+    last_read(replicas, 0, ago_s=3 * WEEK_S)
+    last_read(replicas, 1, ago_s=2 * WEEK_S)
+    store, broken = replicas.stores["r2"], flip_part(replicas, 1)
+    first, verify_again = store.parts()[0], PartStore.verify_again
+
+    def refuse(of, part, paced=None):
+        if part == first:
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+        return verify_again(of, part, paced)
+
+    monkeypatch.setattr(PartStore, "verify_again", refuse)
+    found: list[str] = []
+    scrub_of(replicas, found).look()
+    assert found == [broken]
 
 
 def test_it_reads_what_was_not_read_for_the_longest_first(replicas):
