@@ -4,7 +4,7 @@ and the server's HTTP application, which also has the exchange of parts and `/re
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -228,7 +228,7 @@ def _asked(keeper: Keeper, replicas: Sequence[Replica]) -> list[_Sizes]:
 def _status(table: ServedTable, sizes: _Sizes, now_s: float) -> TableStatus:
     definition, state = table.definition, table.state
     found = state if isinstance(state, ReadOnly) else None
-    return TableStatus(
+    status = TableStatus(
         database=definition.database,
         table=definition.name,
         replica=definition.engine.replica,
@@ -239,14 +239,21 @@ def _status(table: ServedTable, sizes: _Sizes, now_s: float) -> TableStatus:
         looks_again_s=0.0 if found is None else max(0.0, found.retry_at_s - now_s),
         queue_size=sizes.queue,
         parts=sizes.parts,
-        broken=tuple(map(str, _broken(table))),
         log_lag=sizes.log_lag,
         oldest_entry_s=sizes.oldest_entry_s,
         lost_parts=sizes.lost_parts,
         awaiting_quorum=sizes.awaiting_quorum,
-        stopped=tuple(sorted(what.value for what in table.store.marks.stopped())),
-        events={one.event: n for one, n in table.store.part_log.counts.read().items()},
     )
+    try:
+        return replace(
+            status,
+            broken=tuple(map(str, _broken(table))),
+            stopped=tuple(sorted(what.value for what in table.store.marks.stopped())),
+            events={one.event: n for one, n in table.store.part_log.counts.read().items()},
+        )
+    except OSError as error:
+        reason = f"its directory can't be read: {error}"
+        return replace(status, readonly=True, reason=reason, needs_somebody=True)
 
 
 def _broken(table: ServedTable) -> Sequence[PartName]:

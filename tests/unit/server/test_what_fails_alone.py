@@ -13,10 +13,11 @@ from rmt_pipeline.catalog.replicated import ReplicatedDatabase, encode_replicate
 from rmt_pipeline.cli.status import _table_lines
 from rmt_pipeline.config import Address
 from rmt_pipeline.protocol.errors import DiskFull, Unavailable
-from rmt_pipeline.server.status import Counters
+from rmt_pipeline.server.status import Counters, server_status
 from rmt_pipeline.server.supervisor import Supervisor
 from rmt_pipeline.server.tables import RETRY_LATER_S, Identity, Tables
 from rmt_pipeline.server.tasks import TaskLoop, TaskLoops
+from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.system import EventWaker, RandomIds
 from tests.support.local_replicas import StillClock
 from tests.support.local_session import create, local_session
@@ -68,6 +69,26 @@ def test_a_table_whose_directory_the_disk_refuses_holds_up_no_other(
     tables.look(keeper)
     assert sorted(tables.all) == [("default", "t"), ("default", "u")]
     assert tables.damaged == ()
+
+
+def test_a_table_whose_disk_fails_later_hides_no_other_status(session, tables, monkeypatch):
+    server = session.context.server
+    directory = server.catalog.table_directory(server.catalog.definition("default", "t"))
+    keeper, listed = server.keeper(), LocalDisk.list
+    tables.follow_catalog(keeper)
+    tables.look(keeper)
+    assert server_status("r1", keeper, tables).healthy
+
+    def refuse(disk, path):
+        if disk.root == str(directory):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return listed(disk, path)
+
+    monkeypatch.setattr(LocalDisk, "list", refuse)
+    status = server_status("r1", keeper, tables)
+    assert not status.healthy
+    [reason] = status.not_ready
+    assert reason.startswith("default.t is read-only: its directory can't be read: ")
 
 
 def test_a_database_that_is_dropped_during_a_look_does_not_end_the_server(
