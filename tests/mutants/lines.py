@@ -610,8 +610,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "restore: what is noted of an insert of several commits is not looked at",
         f"{REPLICA}/life/known_inserts.py",
-        "frozenset({*disk.in_part, *of_record})",
-        "frozenset(of_record)",
+        "in_part = {*disk.in_part, *of_record}",
+        "in_part = set(of_record)",
         IN_PART,
     ),
     LineMutant(
@@ -671,9 +671,10 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "restore: what an older copy says of an insert in part is all there is",
         f"{REPLICA}/life/known_inserts.py",
-        "frozenset({*disk.in_part, *of_record})",
-        "frozenset(disk.in_part)",
-        f"{IN_PART}::test_what_an_older_copy_of_zookeeper_says_of_an_insert_in_part_is_added_to",
+        "in_part = {*disk.in_part, *of_record}",
+        "in_part = set(disk.in_part)",
+        f"{IN_PART}::test_a_part_that_was_announced_adds_all_rows_of_its_partition_to_an_older"
+        "_copy",
     ),
     LineMutant(
         "insert: a commit of several is not noted on the disk",
