@@ -303,7 +303,7 @@ def test_many_entries_are_written_in_few_multis(table, monkeypatch):
     ("bytes_and_parts", "multis"),
     [
         ((limits.MULTI_BYTES_MAX, 128), {1}),
-        ((3000, 128), {2, 3}),  # as long as the paths are
+        ((5500, 128), {2, 3}),  # all are claimed at once; as long as the paths are
         ((limits.MULTI_BYTES_MAX, 4), {2}),
     ],
 )

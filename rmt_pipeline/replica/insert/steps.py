@@ -18,6 +18,7 @@ them, a step at a time: one request, one write of ZooKeeper's log, one sync of t
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
+from inspect import GEN_RUNNING, getgeneratorstate
 from typing import Any
 
 from rmt_pipeline.protocol import limits
@@ -108,7 +109,10 @@ def in_step(replica: Replica, steps: Steps, waker: Waker | None) -> None:
                 walk, waker, lambda one: _walk_together([one])[0], _walk_together
             )
     except BaseException as interrupted:
-        steps.throw(interrupted)
+        # Interrupted once more while it waited for the thread that works on it: that one ends it.
+        # An error thrown into steps that run may end the whole process (CPython 3.11).
+        if getgeneratorstate(steps) != GEN_RUNNING:
+            steps.throw(interrupted)
         raise
     if walk.error is not None:
         raise walk.error

@@ -13,7 +13,7 @@ import pytest
 from rmt_pipeline.protocol.errors import MissingPart
 from rmt_pipeline.replica.insert import insert
 from rmt_pipeline.replica.insert.result import InsertCancelled, InsertResult, Outcome
-from rmt_pipeline.replica.insert.steps import Send, Steps, Walk, _walk_together
+from rmt_pipeline.replica.insert.steps import Note, Send, Steps, Walk, _walk_together, in_step
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.together import _leading
 from rmt_pipeline.system import EventWaker
@@ -298,3 +298,25 @@ def test_each_multi_is_sent_in_the_session_of_its_insert(replicas) -> None:
         one.keeper.multi = lambda ops, multi=multi: asked.append(len(ops)) or multi(ops)
     _walk_together(walks)
     assert (asked, sent) == ([1, 1], [(now, ["/0"]), (before, ["/1"])])
+
+
+def test_who_is_interrupted_again_leaves_steps_alone_that_another_thread_works_on(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other thread ends them: nothing can be thrown into a generator that runs."""
+    ended: list[str] = []
+
+    def steps() -> Steps:
+        with pytest.raises(KeyboardInterrupt, match="again"):
+            in_step(replicas["r1"], running, EventWaker())
+        yield Note(())
+        ended.append("by the thread that works on them")
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt("again")
+
+    running = steps()
+    monkeypatch.setattr(type(replicas["r1"].memory.inserts), "do", interrupted)
+    assert next(running) == Note(())
+    assert next(running, None) is None
+    assert ended
