@@ -9,7 +9,6 @@ import fcntl
 import json
 import os
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -128,6 +127,7 @@ class _Watch:
         self._lock = threading.RLock()  # as above
         self._notes: set[StatementNote] = set()
         self._runs = False
+        self._rest = threading.Event()  # nobody sets it
 
     def add(self, note: StatementNote) -> None:
         with self._lock:
@@ -146,7 +146,7 @@ class _Watch:
     def _run(self) -> None:
         idle = 0
         while self._goes_on(idle):
-            time.sleep(LOOK_EVERY_S)
+            self._rest.wait(LOOK_EVERY_S)
             idle = 0 if self._look() else idle + 1
 
     def _goes_on(self, idle: int) -> bool:

@@ -64,6 +64,7 @@ SESSION = {
     "currentUser": "default",
     "hostName": socket.gethostname(),
     "version": "1.2",
+    "uptime": "0",
 }
 # Written as operators or special forms, which the cases of functions are full of.
 OPERATORS = frozenset(

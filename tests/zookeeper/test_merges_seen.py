@@ -4,6 +4,7 @@ import io
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -142,7 +143,7 @@ def test_watching_ends_with_an_interrupt(config, table, monkeypatch, capsys):
         if len(rounds) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli_merges.time, "sleep", sleep)
+    monkeypatch.setattr(cli_merges, "time", SimpleNamespace(sleep=sleep))
     assert cli_merges.run_merges(config, "r1", "default.t", watch=True) == 0
     assert capsys.readouterr().out == "server r1: nothing is being merged\n" * 2
 
