@@ -17,7 +17,10 @@ from rmt_pipeline.syntax.statements.parse import parse
 from rmt_pipeline.system import SystemClock
 from tests.support.fake_keeper import FakeZooKeeper
 
-NUMBERS = "CREATE TABLE t (n UInt64) ENGINE = ReplicatedMergeTree('/tables/t', 'r1') ORDER BY n"
+TABLE = (
+    "CREATE TABLE {0} (n UInt64) ENGINE = ReplicatedMergeTree('/tables/{0}', 'r1') ORDER BY n"
+)
+NUMBERS = TABLE.format("t")
 
 
 @contextmanager
@@ -39,6 +42,15 @@ def session_with_numbers(directory: Path) -> Iterator[Session]:
     """A local session with a table `t` of one column `n`."""
     with local_session(directory) as session:
         create(session, NUMBERS)
+        yield session
+
+
+@contextmanager
+def session_with_two_tables(directory: Path) -> Iterator[Session]:
+    """A local session with tables `t` and `u`, each of one column `n`."""
+    with local_session(directory) as session:
+        for name in ("t", "u"):
+            create(session, TABLE.format(name))
         yield session
 
 

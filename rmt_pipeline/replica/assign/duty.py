@@ -188,7 +188,8 @@ class MergeDuty:
             self._sleep_s, self._enough = shortest_s, ENTRIES_ENOUGH
             self._next_s = now_s if self._is_full else now_s + shortest_s
             return outcome
-        self._enough *= 2 if is_early else 1
+        if is_early:
+            self._enough *= 2
         if not outcome.changed:
             slower_s = self._sleep_s * settings.merge_selecting_sleep_slowdown_factor
             self._sleep_s = min(slower_s, settings.max_merge_selecting_sleep_ms / 1000)

@@ -108,8 +108,8 @@ def drop_partitions(
     detach: bool = False,
 ) -> tuple[PartName, ...]:
     """Drop everything in the partitions of these ids, on every replica; None means all partitions.
-    Return the ranges that were dropped; a partition that never had a number is not among them: the
-    drop takes the first one (spec §9.2).
+    Return the ranges that were dropped; a partition that never had a row is not among them, though
+    the drop takes its first block number (spec §9.2).
 
     Waits as `alter_sync` says. As many partitions as fit into a multi are dropped at one moment.
     Raises BadPartition, TableIsReadOnly, CannotAssignDrop, OutcomeUnknown; Unfinished if the

@@ -70,7 +70,7 @@ class SessionContext:
                 connection.interrupt()
 
     def begin(self, query: str) -> StatementNote:
-        """StatementNote that this statement runs from now on."""
+        """Note that this statement runs from now on, until the note is ended."""
         self.query_id = RandomIds().new_id()
         data, now_s = self.server.catalog.data, self.server.clock.now_s()
         statement = RunningStatement(

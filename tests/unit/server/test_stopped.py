@@ -13,16 +13,12 @@ from rmt_pipeline.protocol.errors import ReplicaDropped, Unavailable, UnknownTab
 from rmt_pipeline.replica.life.drop import delete_tree
 from rmt_pipeline.server.tables import Identity, Tables
 from rmt_pipeline.system import RandomIds, SystemClock
-from tests.support.local_session import create, local_session, rows
-
-MADE = "CREATE TABLE {} (n UInt64) ENGINE = ReplicatedMergeTree('/tables/{}', 'r1') ORDER BY n"
+from tests.support.local_session import TABLE, create, rows, session_with_two_tables
 
 
 @pytest.fixture
 def session(tmp_path):
-    with local_session(tmp_path) as opened:
-        for name in ("t", "u"):
-            create(opened, MADE.format(name, name))
+    with session_with_two_tables(tmp_path) as opened:
         yield opened
 
 
@@ -37,7 +33,7 @@ def test_one_table_or_all_that_there_are(session):
     assert stopped(session) == [("t", ["FETCHES", "MERGES"]), ("u", ["FETCHES"])]
     session.execute("SYSTEM START FETCHES")
     assert stopped(session) == [("t", ["MERGES"]), ("u", [])]
-    create(session, MADE.format("v", "v"))
+    create(session, TABLE.format("v"))
     assert stopped(session)[2] == ("v", []), "a table that comes later is not meant"
     with pytest.raises(UnknownTable):
         session.execute("SYSTEM STOP MERGES nowhere")

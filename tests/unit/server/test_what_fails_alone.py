@@ -20,16 +20,12 @@ from rmt_pipeline.server.tasks import TaskLoop, TaskLoops
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.system import EventWaker, RandomIds
 from tests.support.local_replicas import StillClock
-from tests.support.local_session import create, local_session
-
-MADE = "CREATE TABLE {} (n UInt64) ENGINE = ReplicatedMergeTree('/tables/{}', 'r1') ORDER BY n"
+from tests.support.local_session import session_with_two_tables
 
 
 @pytest.fixture
 def session(tmp_path):
-    with local_session(tmp_path) as opened:
-        for name in ("t", "u"):
-            create(opened, MADE.format(name, name))
+    with session_with_two_tables(tmp_path) as opened:
         yield opened
 
 

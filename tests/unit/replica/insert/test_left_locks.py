@@ -3,6 +3,7 @@ lives on: it is that of a server, and merges of the partition wait for every loc
 """
 
 import errno
+from functools import partial
 
 import pytest
 
@@ -144,16 +145,21 @@ def test_what_has_no_answer_twice_is_tried_again(replicas):
     assert locks(replicas) == []
 
 
+def drop_one(replica):
+    """As a DROP takes the first number that is held."""
+    partition = replica.table.partition("all")
+    [first, *_] = replica.keeper.children(partition)
+    replica.keeper.multi([Delete(f"{partition}/{first}")])
+
+
 def test_of_several_numbers_of_which_a_drop_took_one_the_others_are_given_back(replicas):
     replica = replicas["r1"]
 
-    def drop_one():
-        partition = replica.table.partition("all")
-        [first, *_] = replica.keeper.children(partition)
-        replica.keeper.multi([Delete(f"{partition}/{first}")])
-
     small = QuerySettings(max_insert_block_size=1, min_insert_block_size_rows=1)
-    with before(replica.keeper, logs, drop_one), pytest.raises(InsertCancelled):
+    with (
+        before(replica.keeper, logs, partial(drop_one, replica)),
+        pytest.raises(InsertCancelled),
+    ):
         replicas.table("r1").insert(ROWS, settings=small)
     assert locks(replicas) == []
 
@@ -164,14 +170,9 @@ def test_of_a_commit_without_answer_of_which_a_drop_took_a_number_the_others_are
     """The drop made sure that the commit never lands. Who asks is refused because of its number."""
     replica = replicas["r1"]
 
-    def drop_one():
-        partition = replica.table.partition("all")
-        [first, *_] = replica.keeper.children(partition)
-        replica.keeper.multi([Delete(f"{partition}/{first}")])
-
     small = QuerySettings(max_insert_block_size=1, min_insert_block_size_rows=1)
     with (
-        before(replica.keeper, unlocks, drop_one),
+        before(replica.keeper, unlocks, partial(drop_one, replica)),
         faulty(replica.keeper, logs, landed=False),
     ):
         assert replicas.table("r1").insert(ROWS, settings=small).rows == 2
