@@ -324,8 +324,8 @@ def large(root: Path, merger: Merger) -> None:
     ours = found["spark"]
     line("Spark, units over key ranges", ours, "", "", "")
     for name, text, goal in (
-        ("duckdb", f"DuckDB COPY … ORDER BY, {CORES} threads", 1.2),
-        ("chdb", "chdb OPTIMIZE FINAL, ZSTD", 0.6),
+        ("duckdb", f"DuckDB COPY … ORDER BY, {CORES} threads", 0.9),
+        ("chdb", "chdb OPTIMIZE FINAL, ZSTD", 0.5),
     ):
         ratio = ours / found[name]
         line(text, found[name], ratio, f"≤ {goal}", verdict(ratio <= goal))
@@ -352,7 +352,7 @@ for _ in range(rounds):
     started = time.perf_counter()
     chdb.query("OPTIMIZE TABLE t FINAL")
     times.append(time.perf_counter() - started)
-print(json.dumps(min(times)))
+print(json.dumps(sorted(times)[rounds // 2]))
 """
 
 
@@ -368,7 +368,7 @@ def small(root: Path, merger: Merger) -> None:
     merges = [parts(root / "small", 10, 1000, first=10 * number + 1) for number in range(100)]
     seconds = take_turns({"spark": lambda: run(merger, root, merges, table_of())[0]})["spark"]
     title("100 merges of 10 parts of 1,000 rows, one job", "seconds", "merges/s", "goal", "met")
-    line(seconds, 100 / seconds, "≥ 20", verdict(100 / seconds >= 20))
+    line(seconds, 100 / seconds, "≥ 30", verdict(100 / seconds >= 30))
 
 
 def engines(root: Path, merger: Merger) -> None:

@@ -10,7 +10,6 @@ import tempfile
 import time
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.syntax.statements.parse import parse
@@ -81,8 +80,7 @@ def main() -> None:
 
         def select() -> float:
             start = time.process_time()
-            result: Any = session.execute(f"{QUERY} OFFSET {next(numbers)}")
-            result.batches.close()
+            session.execute(f"{QUERY} OFFSET {next(numbers)}")
             return time.process_time() - start
 
         def read() -> float:
