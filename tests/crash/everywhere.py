@@ -1,6 +1,7 @@
-"""A fault at every effect of a scenario, one by one, without playing its beginning again for each:
-at each effect the process forks, the fault strikes in the fork, and here everything goes on. So it
-is with pairs: in the fork another one strikes at every effect that follows, in forks of the fork.
+"""Each fault at every effect of a scenario, one by one, without playing its beginning again for
+each: at each effect the process forks for each fault, it strikes in the fork, and here everything
+goes on. So it is with pairs: in the fork another one strikes at every effect that follows, in forks
+of the fork.
 """
 
 import gc
@@ -10,51 +11,60 @@ import warnings
 from tests.crash.scenarios import Scenario
 from tests.simulation import run as simulation
 from tests.support.fast import remembering
-from tests.support.schedule import Fault, Kind, Strike
+from tests.support.schedule import POSSIBLE, Fault, Kind, Strike
 
 
 class Everywhere(Strike):
-    """Strikes at each effect that the fault can hit, until one fork has failed; never here. Or
-    only at one of `every` so many, from the one with the number `first` on. `then` strikes in the
-    forks, at what everybody does after the fault.
+    """Strikes at each effect that one of the faults can hit, until one fork has failed; never here.
+    Or only at one of `every` so many: the first fault from the effect with the number `first` on
+    (of those that it can hit), the second from the next one on, and so forth. `then` strikes in
+    the forks, at what everybody does after the fault.
     """
 
     def __init__(
         self,
-        how: Fault,
-        *,
+        *faults: Fault,
         owner: str,
         every: int = 1,
         first: int = 0,
         then: "Everywhere | None" = None,
     ) -> None:
-        super().__init__(how, owner=owner)
+        super().__init__(faults[0], owner=owner)
         self.every = every
-        self.first = first
+        self.turns = {how: (first + at) % every for at, how in enumerate(faults)}
+        self.met = dict.fromkeys(faults, 0)
         self.then = then
         self.is_fork = False
         self.survived = 0
         self.failed_at: int | None = None
 
     def fault(self, kind: Kind, owner: str) -> Fault | None:
+        """`how` is the fault that has struck in this fork, or that was not survived in one."""
         if self.is_fork and self.then is not None:
             return None if self._is_calm else self.then.fault(kind, owner)
-        number = self.asked
-        super().fault(kind, owner)
-        if self.asked == number or self.is_fork or self.failed_at is not None:
+        if self.is_fork or self._is_calm or not owner.startswith(self.owner):
             return None
-        if number % self.every != self.first % self.every:
-            return None
+        for how in POSSIBLE[kind]:
+            if how not in self.met or self.failed_at is not None:
+                continue
+            number = self.met[how]
+            self.met[how] += 1
+            if number % self.every == self.turns[how] and self._strikes(how, number):
+                return how
+        return None
+
+    def _strikes(self, how: Fault, number: int) -> bool:
+        """True in a fork; here what became of it is noted."""
         child = _fork()
         if child == 0:
-            self.is_fork = True
-            return self.how
+            self.is_fork, self.how = True, how
+            return True
         _, status = os.waitpid(child, 0)
         if status == 0:
             self.survived += 1
         else:
-            self.failed_at = number
-        return None
+            self.failed_at, self.how = number, how
+        return False
 
 
 def _fork() -> int:
@@ -68,12 +78,12 @@ def _fork() -> int:
 
 
 def strike_everywhere(
-    scenario: Scenario, how: Fault, *, every: int = 1, first: int = 0
+    scenario: Scenario, *faults: Fault, every: int = 1, first: int = 0
 ) -> Everywhere:
-    """What came of it: how many forks survived, and the number of the first effect where one
-    did not. `must_survive` with a strike at this effect tells why.
+    """What came of it: how many forks survived, and the fault and the number of the first effect
+    where one did not. `must_survive` with a strike at this effect tells why.
     """
-    everywhere = Everywhere(how, owner=scenario.owner, every=every, first=first)
+    everywhere = Everywhere(*faults, owner=scenario.owner, every=every, first=first)
     _play(scenario, everywhere, everywhere)
     return everywhere
 

@@ -13,18 +13,21 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.crash.everywhere import Everywhere, strike_everywhere, strike_twice_everywhere
 from tests.crash.scenarios import SCENARIOS
 from tests.support.schedule import Fault
 
+T = TypeVar("T")
+
 ROOT = Path(__file__).parents[2]
 
 
-def struck(name: str, how: Fault, *, every: int, first: int) -> int | None:
-    """The number of the first effect at which the fault was not survived, if there is one."""
-    return strike_everywhere(SCENARIOS[name], how, every=every, first=first).failed_at
+def struck(name: str, *, every: int, first: int) -> tuple[str, int] | None:
+    """The first fault that was not survived, if there is one, and the number of its effect."""
+    found = strike_everywhere(SCENARIOS[name], *Fault, every=every, first=first)
+    return None if found.failed_at is None else (found.how.name, found.failed_at)
 
 
 def struck_twice(
@@ -37,9 +40,7 @@ def struck_twice(
     return strike_twice_everywhere(scenario, both).failed_at
 
 
-ASKED: dict[str, Callable[..., int | None]] = {
-    one.__name__: one for one in (struck, struck_twice)
-}
+ASKED: dict[str, Callable[..., Any]] = {one.__name__: one for one in (struck, struck_twice)}
 
 
 class Nursery:
@@ -48,9 +49,7 @@ class Nursery:
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
 
-    def ask(
-        self, what: Callable[..., int | None], *faults: object, **numbers: int
-    ) -> int | None:
+    def ask(self, what: Callable[..., T], *faults: object, **numbers: int) -> T:
         """What the function answers there. What it raises there it raises here, too."""
         if "PYTEST_XDIST_WORKER" not in os.environ:
             return what(*faults, **numbers)

@@ -27,7 +27,6 @@ from tests.support.schedule import Fault, Strike
 from tests.support.world import Event
 
 EVERY = int(os.environ.get("RMT_CRASH_EVERY", "4"))
-FAULTS = list(Fault)
 EVERY_FIRST, EVERY_SECOND = (1, 1) if EVERY == 1 else (11, 67)
 PAIRS = [
     (Fault.KILL_AFTER, Fault.KILL_AFTER),
@@ -56,16 +55,14 @@ TWICE = [
 """Of these, each pair of effects in `make crash`; one in some 700 in `make test`."""
 
 
-@pytest.mark.parametrize("how", FAULTS, ids=lambda how: how.name.lower())
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_every_promise_survives_one_fault_anywhere(
-    nursery: Nursery, name: str, how: Fault
-) -> None:
+def test_every_promise_survives_one_fault_anywhere(nursery: Nursery, name: str) -> None:
     scenario = SCENARIOS[name]
     first = random.randrange(EVERY)  # of the seed that the run has printed
-    at = nursery.ask(struck, name, how, every=EVERY, first=first)
-    if at is None:
+    found = nursery.ask(struck, name, every=EVERY, first=first)
+    if found is None:
         return
+    how, at = Fault[found[0]], found[1]
     try:
         must_survive(scenario, Strike(how, at=at, owner=scenario.owner))
     except Exception as error:
@@ -154,6 +151,30 @@ def test_every_effect_is_struck() -> None:
     assert strike_everywhere(scenario, how).survived == effects > 10
     turns = [strike_everywhere(scenario, how, every=3, first=first) for first in range(3)]
     assert sum(turn.survived for turn in turns) == effects
+
+
+def test_faults_that_strike_in_one_play_strike_where_each_does_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each at effects of its own, so that a death after one is not the death before the next."""
+    scenario, all_faults, every = SCENARIOS["insert"], list(Fault), 50
+    met = {}
+    for how in all_faults:
+        dry = Strike(how, owner=scenario.owner)
+        scenario.play(dry).world.end()
+        met[how] = dry.asked
+    found = strike_everywhere(scenario, *all_faults, every=every)
+    assert found.met == met
+    assert found.failed_at is None
+    assert found.survived == sum(at < met[how] for at, how in enumerate(all_faults)) > 5
+
+    def canary(finished: Finished) -> None:
+        there = {event[2] for event in finished.cluster.world.trace}
+        assert Fault.EXPIRE.value not in there, "the canary is dead"
+
+    monkeypatch.setattr(simulation, "CHECKERS", (*simulation.CHECKERS, canary))
+    found = strike_everywhere(scenario, *all_faults, every=every)
+    assert (found.how, found.failed_at) == (Fault.EXPIRE, all_faults.index(Fault.EXPIRE))
 
 
 def traces(scenario: Scenario, how: Fault) -> list[list[Event]]:

@@ -76,11 +76,8 @@ class ByLine:
                 break
             chosen.append(test)
         played = [test for test in quickest if PLAYED in test][:SCENARIOS]
-        struck = [
-            test
-            for test in self.not_measured
-            if any(test.startswith(_strikes_of(one)) for one in played)
-        ]
+        strikes = [one.replace(PLAYED, STRIKES) for one in played]
+        struck = [test for test in self.not_measured if test in strikes]
         worlds = [test for test in self.not_measured if WORLDS in test]
         return [*chosen, *struck, *worlds[:1]]
 
@@ -160,10 +157,6 @@ def _lines_now(before: str, after: str) -> dict[int, int]:
         for block in matcher.get_matching_blocks()
         for offset in range(block.size)
     }
-
-
-def _strikes_of(played: str) -> str:
-    return played.replace(PLAYED, STRIKES).removesuffix("]") + "-"
 
 
 def measure(items: Sequence[pytest.Item], processes: int) -> Iterator[ByLine]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rmt_pipeline.protocol.errors import UnknownType
 from rmt_pipeline.syntax.types import parse_type
 from tests.support.merging import Row, definition
-from tests.unit.compute.merge.test_engines import BATCH_ROWS, UNHURRIED, check
+from tests.unit.compute.merge.test_engines import BATCH_ROWS, FOLDING, UNHURRIED, check
 
 NUMBER = st.integers(-(2**63), 2**63 - 1)
 SMALL = st.integers(-3, 3)
@@ -65,11 +65,10 @@ STATES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-@pytest.mark.parametrize("engine", ["AggregatingMergeTree", "SummingMergeTree"])
 @pytest.mark.parametrize("state", STATES)
 @UNHURRIED
-@given(BATCH_ROWS, st.data())
-def test_states_of_a_key_become_one(engine, state, batch_rows, data) -> None:
+@given(FOLDING, BATCH_ROWS, st.data())
+def test_states_of_a_key_become_one(state, engine, batch_rows, data) -> None:
     """P25."""
     table = definition([("k", "UInt8"), ("s", state), ("n", "Int64")], ("k",), engine)
     check(table, data.draw(parts_with(state)), batch_rows)
