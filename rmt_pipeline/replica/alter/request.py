@@ -8,6 +8,7 @@ times.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from rmt_pipeline.protocol.alter.commands import (
@@ -160,7 +161,9 @@ def _caught_up(living: Callable[[], Replica], waker: Waker) -> tuple[Replica, Al
     while True:
         seen = alter_versions(replica.keeper, replica.table, replica.paths)
         if seen.alters is None:
-            _create_alters(replica)
+            # the table is older than this node; if it is refused, somebody made it just now
+            with suppress(Refused):
+                replica.keeper.multi(create_alters(replica.table))
             continue
         if seen.metadata == seen.applied == replica.definition.metadata_version:
             return replica, seen
@@ -172,15 +175,6 @@ def _caught_up(living: Callable[[], Replica], waker: Waker) -> tuple[Replica, Al
             )
         waker.wait_s(CATCH_UP_SLICE_S)
         replica = living()
-
-
-def _create_alters(replica: Replica) -> None:
-    """Create the node `alters` of a table that is older than this node."""
-    try:
-        replica.keeper.multi(create_alters(replica.table))
-    except Refused as refused:
-        if refused.kind is not RefusalKind.NODE_EXISTS:
-            raise
 
 
 # --- into the log -----------------------------------------------------------------------------
@@ -322,7 +316,6 @@ def _is_there(replica: Replica, seen: AlterVersions, request_id: str) -> bool:
     try:
         keeper.multi(fence_alter(table, seen))
     except Refused:
-        keeper.sync(table.root)
         [read] = keeper.get_many([table.alter(seen.metadata + 1)])
         if read is None:
             return False

@@ -393,8 +393,9 @@ def _find(
     replica: Replica, entries: Sequence[bytes], lock: str, begin: int
 ) -> list[str] | None:
     """Find the entries in the log. First comes a write that excludes the multi: it deletes the same
-    lock, or, if there is no lock, changes the version of the log that the multi asserts. Raises
-    _CannotTell if entries were removed from the log since.
+    lock, or, if there is no lock, changes the version of the log that the multi asserts. Also when it
+    is refused, the server that answers has seen all that was written before. Raises _CannotTell if
+    entries were removed from the log since.
     """
     keeper, table = replica.keeper, replica.table
     try:
@@ -406,7 +407,6 @@ def _find(
     else:
         if lock:
             return None
-    keeper.sync(table.root)
     names, log = keeper.children_stat(table.log)
     new = [name for name in names if sequence_number(name) >= begin]
     reads = keeper.get_many([table.log_entry(name) for name in new])

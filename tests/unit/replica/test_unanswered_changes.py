@@ -260,6 +260,38 @@ def test_a_mutation_that_another_one_came_before_is_created_behind_it(replicas):
     assert mutations(replicas) == ["0000000000", created]
 
 
+def test_a_mutation_before_which_another_one_comes_gets_the_numbers_behind_it(replicas):
+    """Its own were taken before, and are given back."""
+    another = "DELETE WHERE n = 11"
+    with before(
+        replicas["r1"].keeper, writes_mutation, lambda: create_mutation(replicas["r2"], another)
+    ):
+        created = mutate(replicas)
+    found = load_mutations(replicas["r2"]).entries
+    assert list(found) == ["0000000000", created]
+    first, second = (dict(entry.block_numbers) for entry in found.values())
+    assert first.keys() == second.keys() == {"0", "1"}
+    assert all(first[partition] < second[partition] for partition in first)
+    assert locks(replicas) == []
+
+
+def test_a_mutation_without_its_numbers_is_not_created(replicas):
+    """Somebody has removed the locks by hand: merges may go across the numbers by now."""
+    keeper, table = replicas["r2"].keeper, replicas["r2"].table
+
+    def removed() -> None:
+        partitions = [table.partition(name) for name in keeper.children(table.block_numbers)]
+        ops = [Delete(f"{one}/{name}") for one in partitions for name in keeper.children(one)]
+        keeper.multi(ops)
+
+    with (
+        before(replicas["r1"].keeper, writes_mutation, removed),
+        pytest.raises(Refused, match="/block_numbers/0/block-"),
+    ):
+        mutate(replicas)
+    assert mutations(replicas) == []
+
+
 @pytest.mark.parametrize("landed", [True, False])
 @pytest.mark.parametrize("at", [allocates, writes_mutation])
 def test_an_interrupted_mutation_leaves_no_lock(replicas, at, landed):
@@ -363,6 +395,33 @@ def test_a_submission_that_is_not_found_is_fenced_off(replicas):
         alter(replicas, add("x"))
     assert len(late) == 1
     assert keeper.children(table.alters) == ["0000000001"]
+
+
+def test_an_alter_before_which_another_one_comes_is_decided_anew(replicas):
+    """Once this replica has taken up the other one."""
+
+    def other() -> None:
+        request_alter(
+            lambda: replicas["r2"], lambda _: [add("y")], QUERY, lambda: NoWait(replicas)
+        )
+
+    with before(replicas["r1"].keeper, submits, other):
+        alter(replicas, add("x"))
+    keeper, table = replicas["r2"].keeper, replicas["r2"].table
+    assert keeper.children(table.alters) == ["0000000001", "0000000002"]
+    assert {b"`x`" in keeper.get(table.columns)[0], b"`y`" in keeper.get(table.columns)[0]} == {
+        True
+    }
+
+
+def test_an_alter_whose_table_has_lost_a_node_is_refused(replicas):
+    """By whatever accident. It is not tried again and again as if another one had come first."""
+    keeper, table = replicas["r1"].keeper, replicas["r1"].table
+    with (
+        before(keeper, submits, lambda: keeper.multi([Delete(table.alters)])),
+        pytest.raises(Refused, match=f"{table.alters}: no node"),
+    ):
+        alter(replicas, add("x"))
 
 
 def test_an_alter_is_settled_in_another_session(replicas):

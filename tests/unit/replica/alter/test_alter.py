@@ -46,7 +46,7 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.syntax.mutation import parse_commands
 from rmt_pipeline.translate.base.typed import TypeProblem
 from rmt_pipeline.translate.compiler import NotDeterministic
-from rmt_pipeline.zookeeper.keeper import Delete
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
 from rmt_pipeline.zookeeper.snapshot import queued_entries
 from tests.support.local_replicas import Replicas, in_memory
 from tests.support.lost_answers import before
@@ -492,6 +492,19 @@ def test_a_table_of_before_there_was_alter_gets_a_place_for_its_records(replicas
     take_up(replicas, "r1", "r2")
     assert replica.keeper.children(replica.table.alters) == ["0000000001"]
     assert replicas["r2"].definition.metadata_version == 1
+
+
+def test_two_make_the_place_for_the_records_at_once(replicas):
+    replica = replicas["r1"]
+    replica.keeper.multi([Delete(replica.table.alters)])
+    made = [Create(replica.table.alters)]
+    with before(replica.keeper, makes_place, lambda: replicas["r2"].keeper.multi(made)):
+        alter(replicas, "r1", ADDED)
+    assert replica.keeper.children(replica.table.alters) == ["0000000001"]
+
+
+def makes_place(op: Op) -> bool:
+    return isinstance(op, Create) and op.path.endswith("/alters")
 
 
 def test_a_table_with_records_of_alters_can_be_dropped(replicas):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rmt_pipeline.protocol.errors import MissingPart
+from rmt_pipeline.protocol.errors import MissingPart, OutcomeUnknown
 from rmt_pipeline.replica.insert import insert
 from rmt_pipeline.replica.insert.result import InsertCancelled, InsertResult, Outcome
 from rmt_pipeline.replica.insert.steps import Note, Send, Steps, Walk, _walk_together, in_step
@@ -298,6 +298,46 @@ def test_each_multi_is_sent_in_the_session_of_its_insert(replicas) -> None:
         one.keeper.multi = lambda ops, multi=multi: asked.append(len(ops)) or multi(ops)
     _walk_together(walks)
     assert (asked, sent) == ([1, 1], [(now, ["/0"]), (before, ["/1"])])
+
+
+@pytest.mark.parametrize("several", [1, 2])
+def test_what_goes_wrong_with_a_request_is_thrown_into_the_steps_of_each(
+    replicas: Replicas, several: int
+) -> None:
+    """They know what to do about it, and go on."""
+    told: list[str] = []
+
+    def steps() -> Steps:
+        try:
+            yield Send([Create("/a", b"")])
+        except OutcomeUnknown as error:
+            told.append(str(error))
+        yield Note(())
+        told.append("went on")
+
+    walks = [Walk(replicas["r1"], steps()) for _ in range(several)]
+    with faulty(replicas["r1"].keeper, lambda op: op.path == "/a", landed=False):
+        _walk_together(walks)
+    assert sorted(told) == [*["no answer"] * several, *["went on"] * several]
+    assert [walk.error for walk in walks] == [None] * several
+
+
+def test_the_error_with_which_steps_end_is_theirs_alone(replicas: Replicas) -> None:
+    ended: list[str] = []
+
+    def steps(error: Exception | None) -> Steps:
+        yield Note(())
+        if error is not None:
+            raise error
+        yield Note(())
+        ended.append("the other")
+
+    wrong = ValueError("wrong")
+    walks = [Walk(replicas["r1"], steps(one)) for one in (wrong, None)]
+    _walk_together(walks)
+    assert [walk.error for walk in walks] == [wrong, None]
+    assert [walk.step for walk in walks] == [None, None]
+    assert ended == ["the other"]
 
 
 def test_who_is_interrupted_again_leaves_steps_alone_that_another_thread_works_on(

@@ -13,7 +13,7 @@ from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.replica.life.create import PathInUse, create_replica, ensure_ancestors
 from rmt_pipeline.replica.life.drop import drop_dead_replica, drop_replica
 from rmt_pipeline.replica.life.restore import restore
-from rmt_pipeline.zookeeper.keeper import Create, Op
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, Watch
 from rmt_pipeline.zookeeper.paths import TablePaths
 from tests.support.between_requests import BeforeRequest, BetweenAnswers
 from tests.support.fake_keeper import FakeZooKeeper
@@ -171,6 +171,26 @@ def test_none_is_created_below_another_nor_above() -> None:
     drop_replica(keeper, TablePaths("/tables/t"), "r1")
     with pytest.raises(PathInUse, match=r"/tables in ZooKeeper .* it is empty"):
         create_replica(keeper, below("/tables"), b"r1")
+
+
+def test_a_path_whose_other_nodes_go_meanwhile_is_free() -> None:
+    """1. There is another node at the path. 2. It is removed before anybody asks what it has below
+    it. 3. The table is created.
+    """
+    keeper = FakeZooKeeper(StillClock()).connect()
+    keeper.multi([Create("/tables"), Create(ROOT)])
+    children, went = keeper.children, list[str]()
+
+    def goes(path: str, watch: Watch | None = None) -> list[str]:
+        if path == ROOT and not went:
+            went.append(path)
+            keeper.multi([Delete(path)])
+        return children(path, watch)
+
+    keeper.children = goes  # type: ignore[method-assign]
+    create_replica(keeper, definition_of("r1"), b"r1")
+    assert went
+    assert keeper.children(TABLE.replicas) == ["r1"]
 
 
 @pytest.mark.parametrize("path", ["/tables/t/x", "/tables/t/x/y"])

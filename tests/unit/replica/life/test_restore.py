@@ -41,10 +41,11 @@ from rmt_pipeline.replica.upkeep.rewound import (
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import EventWaker
-from rmt_pipeline.zookeeper.keeper import Delete, SetData
+from rmt_pipeline.zookeeper.keeper import Delete, Op, SetData
 from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.local_replicas import definition_of
 from tests.support.local_session import create, local_session, rows
+from tests.support.lost_answers import before
 from tests.support.parts import clone
 from tests.support.restoring import Disaster, forget_ephemerals
 
@@ -359,6 +360,35 @@ def test_the_structure_is_the_newest_that_a_disk_knows(two, taken_up):
     stat = two["r1"].keeper.exists(table.metadata)
     assert stat is not None
     assert stat.version == 1
+
+
+def test_a_structure_that_somebody_writes_while_it_is_brought_is_looked_at_again(two):
+    """Each part says with which version it was written: the table's must not be another one."""
+    for name in ("r1", "r2"):
+        two.connect(name)
+    altered(two)
+    for name in ("r1", "r2"):
+        two.step(name, "fetch")
+    two.wipe()
+    two.restore("r1")
+    last, table = two.connect("r2"), two["r1"].table
+    text, _ = last.session.get(table.metadata)
+
+    def brings(op: Op) -> bool:
+        return isinstance(op, SetData) and op.path == table.metadata
+
+    written = [SetData(table.metadata, text)]
+    with (
+        before(last.session, brings, lambda: two["r1"].session.multi(written)),
+        pytest.raises(Conflict),
+    ):
+        restore(last, b"r2")
+    two.stop("r2")
+    two.restore("r2")
+    two.live_on()
+    assert two["r1"].session.get(table.metadata)[1].version == 1
+    for name in ("r1", "r2"):
+        assert structure(two, name) == (b"1", True), name
 
 
 def test_a_structure_that_only_zookeeper_knows_stays(two):

@@ -315,3 +315,25 @@ def test_of_such_an_insert_what_another_disk_alone_has_is_known_too(two, order, 
     assert (known.record.is_whole, known.record.rows_in, len(known.lines)) == (True, 8, 4)
     assert two.insert_again("r2", *VALUES[:8], token="mine") == "duplicate"
     assert two.values("r1") == two.values("r2") == Counter(VALUES[:8])
+
+
+def test_a_disk_that_knows_how_many_rows_there_are_and_no_more_of_them_adds_no_batch(
+    two, monkeypatch
+):
+    """r2 has all parts of the insert, but only r1 has noted that it is one in part."""
+    cut_off(two, "r1", 2, token="mine")
+    two["r1"].store.remove(max(two["r1"].store.parts()))  # of the commit that did not land
+    two.work_off("r2")
+    monkeypatch.setattr(known_inserts, "_LINES_TOGETHER", 1)
+    two.wipe()
+    two.restore("r2")
+    path = two["r2"].table.insert(insert_id_of_token("mine"))
+    before_r1 = InsertRecord.decode(two["r2"].session.get(path)[0])
+    assert (before_r1.rows, before_r1.batches) == (4, 2)
+    two.restore("r1")
+    record = InsertRecord.decode(two["r1"].session.get(path)[0])
+    assert (record.rows, record.batches) == (10, 2)
+    assert len(two["r1"].session.children(path)) == 2
+    two.live_on()
+    assert two.insert_again("r1", *VALUES, token="mine") == "resumed"
+    everything_is_there_once(two)
