@@ -393,7 +393,7 @@ def _find(
     replica: Replica, entries: Sequence[bytes], lock: str, begin: int
 ) -> list[str] | None:
     """Find the entries in the log. First comes a write that excludes the multi: it deletes the same
-    lock, or, if there is no lock, changes the version of the log that the multi asserts. Also when it
+    lock, or, if there is no lock, changes the version of the log that the multi asserts. Also if it
     is refused, the server that answers has seen all that was written before. Raises _CannotTell if
     entries were removed from the log since.
     """

@@ -1,4 +1,4 @@
-"""One part gets its name on the disk and is promised; or what is there already stands in its way."""
+"""One part gets its name on the disk and is promised, or what is there stands in its way."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,0 +1,409 @@
+"""What a replica is rarely asked to do: requests without an answer, restores of all kinds, what
+dead processes have left.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from rmt_pipeline.protocol.alter.commands import DropColumn
+from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.replica.alter.request import request_alter
+from rmt_pipeline.replica.assign.duty import MergeDuty, MutationDuty
+from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.insert.result import QuorumNotReached
+from rmt_pipeline.replica.life.detach import forget_note
+from rmt_pipeline.replica.life.drop import drop_dead_replica, drop_replica
+from rmt_pipeline.replica.readable import note_active, sequential_parts
+from rmt_pipeline.replica.upkeep.check import recover_parts
+from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
+from tests.support.actions import FIRST, NOW, Action, mutated
+from tests.support.fake_keeper import FakeZooKeeper
+from tests.support.local_replicas import ClockWaker, Replicas
+from tests.support.lost_answers import faulty, logs, unlocks
+from tests.support.more_actions import (
+    MUTATION,
+    NAMES,
+    QUICK,
+    WithSource,
+    altered,
+    alters,
+    can_alter,
+    created_anew,
+    is_restored,
+    killed,
+    mutated_everywhere,
+    mutated_on_r2,
+    news,
+    queued_news,
+    starts,
+    that_loses_zookeeper,
+    wiped,
+)
+from tests.support.restoring import Disaster, forget_ephemerals
+
+Did = Callable[[Replicas], object]
+SECOND = PartName("all", 1, 1, 0)
+
+
+# --- without an answer ---
+
+
+def unanswered(
+    does: Did, *hits: Callable[[Op], bool], landed: bool, times: int = 1
+) -> Callable[[Replicas], object]:
+    def act(replicas: Replicas) -> object:
+        with faulty(replicas["r1"].keeper, *hits, landed=landed, times=times):
+            return does(replicas)
+
+    return act
+
+
+def inserts(replicas: Replicas) -> object:
+    return replicas.table("r1").insert([{"n": 7}], token="a token")
+
+
+def creates(what: str) -> Callable[[Op], bool]:
+    return lambda op: isinstance(op, Create) and what in op.path
+
+
+def drops_all(replicas: Replicas) -> object:
+    return replicas.table("r1").drop_partitions(["all"], settings=NOW)
+
+
+def mutates(replicas: Replicas) -> object:
+    return replicas.table("r1").mutate("DELETE WHERE n = 1", settings=NOW)
+
+
+UNANSWERED = [
+    ("an insert", inserts, unlocks),
+    ("a drop", drops_all, logs),
+    ("a drop of a part", lambda of: of.table("r1").drop_part(FIRST, settings=NOW), logs),
+    ("a mutation", mutates, creates("/mutations/")),
+    ("an ALTER", alters("r1"), creates("/alters/")),
+    (
+        "a merge that is assigned",
+        lambda of: optimize_partition(of["r1"], "all", final=True, skip_merged=False),
+        logs,
+    ),
+]
+
+
+def with_answers_lost() -> list[Action]:
+    return [
+        Action(
+            f"{name} whose answer is lost{'' if landed else ', as it is itself'}",
+            unanswered(does, hit, landed=landed),
+            can_alter,
+        )
+        for name, does, hit in UNANSWERED
+        for landed in (True, False)
+    ]
+
+
+# --- starts ---
+
+
+def has_not_ended(replicas: Replicas) -> None:
+    """The session of the process of before."""
+    assert isinstance(replicas, Disaster)
+    replicas.connect("r1")
+
+
+def was_detached(replicas: Replicas) -> None:
+    killed(replicas)
+    replicas.zookeeper.connect().multi([Create(replicas["r1"].paths.detached, b"by somebody")])
+
+
+def log_is_gone(replicas: Replicas) -> None:
+    """Before r1 has copied it."""
+    killed(replicas)
+    replicas.insert("r2", 8)
+    replicas.insert("r2", 9)
+    replicas.work_off("r2", "r3")
+    session, log = replicas["r2"].session, replicas["r1"].table.log
+    old = sorted(session.children(log))[:-1]
+    session.multi([Delete(f"{log}/{name}") for name in old])
+
+
+def of_a_build_without_creations(replicas: Replicas) -> None:
+    killed(replicas)
+    session, paths = replicas.zookeeper.connect(), replicas["r1"].paths
+    there = [*map(paths.creation, session.children(paths.creations)), paths.creations]
+    session.multi([Delete(path) for path in there])
+
+
+def with_unknown_parts(replicas: Replicas) -> None:
+    """More than may be set aside without a person."""
+    killed(replicas)
+    session, paths = replicas.zookeeper.connect(), replicas["r1"].paths
+    session.multi([Delete(paths.part(part)) for part in (FIRST, SECOND)])
+    replicas.clock.passed_s += 10_000
+
+
+# --- restores ---
+
+
+def all_but_r1_restored(replicas: Replicas) -> None:
+    wiped(replicas)
+    for name in ("r2", "r3"):
+        is_restored(replicas, name)
+
+
+def with_another_structure(replicas: Replicas) -> None:
+    """r1 alone has taken the ALTER up."""
+    assert isinstance(replicas, Disaster)
+    for name in NAMES:
+        replicas.connect(name)
+    alters("r1")(replicas)
+    replicas.step("r1", "fetch")
+    all_but_r1_restored(replicas)
+
+
+def with_other_rows(replicas: Replicas) -> None:
+    """r1 has other rows under the name of the first part."""
+    store = replicas.stores["r1"]
+    store.remove(FIRST)
+    staged = store.begin("attach", "x")
+    manifest = store.manifest(SECOND)
+    for file in manifest.files:
+        staged.write(file.name, store.file_chunks(SECOND, file.name))
+    store.publish(staged.seal(manifest), FIRST)
+    all_but_r1_restored(replicas)
+
+
+def after_a_drop(replicas: Replicas) -> None:
+    """r2 and r3 have carried it out."""
+    replicas.table("r2").drop_part(FIRST, settings=NOW)
+    replicas.work_off("r2", "r3")
+    all_but_r1_restored(replicas)
+
+
+def without_r3(replicas: Replicas) -> None:
+    """It is gone for good once it has announced its parts."""
+    all_but_r1_restored(replicas)
+    drop_dead_replica(replicas.zookeeper.connect(), replicas["r1"].table, "r3")
+
+
+def died_when_it_opened_it(replicas: Replicas) -> None:
+    """After a request that only the fourth step of a restore makes."""
+    all_but_r1_restored(replicas)
+    with (
+        suppress(RmtError),
+        faulty(replicas["r1"].session, logs, landed=True),
+    ):
+        is_restored(replicas)
+    replicas.stop("r1")
+    assert isinstance(replicas, Disaster)
+    replicas.connect("r1")
+
+
+def unknown_to_others(replicas: Replicas) -> None:
+    """They work with an older copy of ZooKeeper, from before r1 was created."""
+    assert isinstance(replicas, Disaster)
+    older = FakeZooKeeper(replicas.clock)
+    root = replicas["r1"].paths.root
+    nodes = replicas.zookeeper.nodes.items()
+    older.nodes.update({at: node for at, node in nodes if not node.owner and root not in at})
+    older.zxid = replicas.zookeeper.zxid
+    replicas.insert("r1", 9)
+    replicas.note()
+    forget_ephemerals(older)
+    replicas.move_to(older)
+    replicas.clock.passed_s += 1000
+    for name in ("r2", "r3"):
+        replicas[name].store.marks.forget_log_seen()
+        replicas.start(name)
+
+
+# --- quorums ---
+
+
+def alone_for(quorum: int) -> Callable[[Replicas], object]:
+    def act(replicas: Replicas) -> object:
+        settings = {
+            "insert_quorum": str(quorum),
+            "insert_quorum_parallel": "0",
+            "insert_quorum_timeout": "1000",
+        }
+        return replicas.table("r2").insert([{"n": 5}], settings=settings)
+
+    return act
+
+
+def waits_alone(quorum: int) -> Did:
+    def act(replicas: Replicas) -> None:
+        with suppress(QuorumNotReached):
+            alone_for(quorum)(replicas)
+
+    return act
+
+
+# --- the rest ---
+
+
+def turns(replicas: Replicas) -> object:
+    duty = MutationDuty(replicas["r1"])
+    return [duty.turn(lambda: None, progress=is_new) for is_new in (False, False, True)]
+
+
+def drops_column(replicas: Replicas) -> None:
+    one = replicas["r1"]
+    request_alter(
+        lambda: one, lambda _: [DropColumn("x")], NOW, lambda: ClockWaker(replicas.clock)
+    )
+
+
+def column_was_added(replicas: Replicas) -> None:
+    altered(replicas)
+    for name in NAMES:
+        replicas.step(name, "fetch")
+
+
+def half_removed(replicas: Replicas) -> None:
+    """The process that dropped the last replica has died."""
+    session, table = replicas.zookeeper.connect(), replicas["r1"].table
+    replicas.drop("r2", "r3")
+    with suppress(RmtError), faulty(session, creates("/dropped"), landed=True):
+        drop_replica(session, table, "r1")
+    replicas.zookeeper.expire(session.session_id)
+
+
+def fetches_from_there(replicas: Replicas, part: PartName | None = None) -> object:
+    assert isinstance(replicas, WithSource)
+    return replicas.table("r1").fetch_partition(
+        replicas.source["r1"].table.root, "" if part else "1", part=part, settings=QUICK
+    )
+
+
+def detached_of_all_kinds(replicas: Replicas) -> None:
+    replicas.table("r1").drop_partitions(["all"], detach=True, settings=NOW)
+    replicas.work_off("r1")
+
+
+def others_work(replicas: Replicas) -> None:
+    """While r1 waits."""
+    for name in NAMES:
+        replicas.meanwhile.append(lambda name=name: replicas.work_off(name))  # type: ignore[misc]
+
+
+def drops_for_all(replicas: Replicas) -> object:
+    return replicas.table("r1").drop_partitions(["all"], settings=QuerySettings(alter_sync=2))
+
+
+def claimed_by_another(replicas: Replicas) -> None:
+    queued_news(replicas)
+    session, paths = replicas.zookeeper.connect(), replicas["r1"].paths
+    for node in session.children(paths.queue)[-1:]:
+        session.multi([Create(paths.claim(node), b"", ephemeral=True)])
+
+
+def forces_restore(replicas: Replicas) -> None:
+    replicas["r1"].session.multi([Create(replicas["r1"].paths.force_restore_data)])
+
+
+def is_needed_in_vain(replicas: Replicas) -> None:
+    """What r2 has brought by a replacement is gone with it; nobody has an entry for the part."""
+    replicas.table("r2").replace([{"n": 2}], partition="all", settings=NOW)
+    replicas.stop("r2")
+    drop_replica(replicas["r1"].session, replicas["r1"].table, "r2")
+    for name in ("r1", "r3"):
+        replicas.step(name, "fetch")
+
+
+RARE = [
+    *with_answers_lost(),
+    Action(
+        "a start beside its last session", starts, has_not_ended, makes=that_loses_zookeeper
+    ),
+    Action("a start of what was detached", starts, was_detached, makes=that_loses_zookeeper),
+    Action("a start when the log is gone", starts, log_is_gone, makes=that_loses_zookeeper),
+    Action(
+        "a start of one without a creation",
+        starts,
+        of_a_build_without_creations,
+        makes=that_loses_zookeeper,
+    ),
+    Action(
+        "a start with unknown parts", starts, with_unknown_parts, makes=that_loses_zookeeper
+    ),
+    Action(
+        "a restore of the last one",
+        is_restored,
+        all_but_r1_restored,
+        makes=that_loses_zookeeper,
+    ),
+    Action(
+        "a restore with another structure",
+        is_restored,
+        with_another_structure,
+        makes=that_loses_zookeeper,
+    ),
+    Action(
+        "a restore with other rows", is_restored, with_other_rows, makes=that_loses_zookeeper
+    ),
+    Action("a restore after a drop", is_restored, after_a_drop, makes=that_loses_zookeeper),
+    Action(
+        "a restore without one that is gone",
+        is_restored,
+        without_r3,
+        makes=that_loses_zookeeper,
+    ),
+    Action(
+        "a restore after one that died",
+        is_restored,
+        died_when_it_opened_it,
+        makes=that_loses_zookeeper,
+    ),
+    Action(
+        "a restore of who is late", is_restored, unknown_to_others, makes=that_loses_zookeeper
+    ),
+    Action("a fetch for a quorum alone", lambda of: of.step("r1", "fetch"), waits_alone(2)),
+    Action("a fetch for a larger quorum", lambda of: of.step("r1", "fetch"), waits_alone(3)),
+    Action("a read of the quorum", lambda of: sequential_parts(of["r1"]), waits_alone(2)),
+    Action("what is active is noted", lambda of: note_active(of["r1"]), news),
+    Action("a turn of mutations", turns, mutated),
+    Action("a turn when mutations are done", turns, mutated_everywhere),
+    Action("a turn of merges", lambda of: MergeDuty(of["r1"]).turn()),
+    Action("a column is dropped", drops_column, column_was_added),
+    Action(
+        "a dead replica is dropped",
+        lambda of: drop_dead_replica(of["r1"].session, of["r1"].table, "r2"),
+        lambda of: of.stop("r2"),
+    ),
+    Action("a table is created over leftovers", created_anew, half_removed),
+    Action(
+        "a note that it is detached goes",
+        lambda of: forget_note(of["r2"].session, of["r2"].paths),
+    ),
+    Action("a partition is fetched", fetches_from_there, makes=WithSource),
+    Action(
+        "a part is fetched from there",
+        lambda of: fetches_from_there(of, PartName("1", 0, 0, 0)),
+        makes=WithSource,
+    ),
+    Action(
+        "detached parts are dropped",
+        lambda of: of.table("r1").drop_detached("all"),
+        detached_of_all_kinds,
+    ),
+    Action(
+        "a table is optimized", lambda of: of.table("r1").optimize(final=True, settings=NOW)
+    ),
+    Action("a mutation is asked for", mutates),
+    Action("mutations are told", lambda of: of.table("r1").mutations(), mutated_on_r2),
+    Action(
+        "a mutation is killed everywhere",
+        lambda of: of.table("r1").kill_mutation(MUTATION, wait_s=3.0),
+        mutated_on_r2,
+    ),
+    Action("a drop is waited for", drops_for_all, others_work),
+    Action("a part is recovered by force", lambda of: recover_parts(of["r1"]), forces_restore),
+    Action(
+        "a lost part is asked for",
+        lambda of: replace_lost_parts(of["r1"]),
+        is_needed_in_vain,
+    ),
+]
