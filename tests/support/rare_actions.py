@@ -2,26 +2,40 @@
 dead processes have left.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 
+from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.alter.commands import DropColumn
 from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.protocol.nodes.records import Claim
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.alter.request import request_alter
 from rmt_pipeline.replica.assign.duty import MergeDuty, MutationDuty
 from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.insert.report import insert_reports
 from rmt_pipeline.replica.insert.result import QuorumNotReached
+from rmt_pipeline.replica.life import known_inserts
 from rmt_pipeline.replica.life.detach import forget_note
 from rmt_pipeline.replica.life.drop import drop_dead_replica, drop_replica
+from rmt_pipeline.replica.mutations.mutations import create_mutation
+from rmt_pipeline.replica.mutations.plan import plan_mutation
+from rmt_pipeline.replica.partitions.detached import detached_directories
 from rmt_pipeline.replica.readable import note_active, sequential_parts
 from rmt_pipeline.replica.upkeep.check import recover_parts
+from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
+from rmt_pipeline.replica.wait import SyncMode, sync_replica
+from rmt_pipeline.replica.work.running import running_merges
+from rmt_pipeline.syntax.mutation import parse_commands
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
 from tests.support.actions import FIRST, NOW, Action, mutated
 from tests.support.fake_keeper import FakeZooKeeper
-from tests.support.local_replicas import ClockWaker, Replicas
+from tests.support.local_replicas import ClockWaker, Replicas, by_tens
 from tests.support.lost_answers import faulty, logs, unlocks
 from tests.support.more_actions import (
     MUTATION,
@@ -30,18 +44,26 @@ from tests.support.more_actions import (
     WithSource,
     altered,
     alters,
+    attached_from,
     can_alter,
     created_anew,
+    detached,
     is_restored,
     killed,
+    moved,
     mutated_everywhere,
     mutated_on_r2,
     news,
+    of_partitions,
     queued_news,
+    replaced,
     starts,
     that_loses_zookeeper,
+    waits,
     wiped,
 )
+from tests.support.mortal_disk import Died
+from tests.support.partitioned import insert
 from tests.support.restoring import Disaster, forget_ephemerals
 
 Did = Callable[[Replicas], object]
@@ -296,8 +318,9 @@ def drops_for_all(replicas: Replicas) -> object:
 def claimed_by_another(replicas: Replicas) -> None:
     queued_news(replicas)
     session, paths = replicas.zookeeper.connect(), replicas["r1"].paths
+    claim = Claim("another worker", (PartName("all", 0, 2, 1),)).encode()
     for node in session.children(paths.queue)[-1:]:
-        session.multi([Create(paths.claim(node), b"", ephemeral=True)])
+        session.multi([Create(paths.claim(node), claim, ephemeral=True)])
 
 
 def forces_restore(replicas: Replicas) -> None:
@@ -311,6 +334,162 @@ def is_needed_in_vain(replicas: Replicas) -> None:
     drop_replica(replicas["r1"].session, replicas["r1"].table, "r2")
     for name in ("r1", "r3"):
         replicas.step(name, "fetch")
+
+
+# --- inserts that were cut off ---
+
+
+def by_tens_that_lose_zookeeper(directory: Path) -> Disaster:
+    return Disaster(directory, NAMES, define=by_tens)
+
+
+@contextmanager
+def small_commits() -> Iterator[None]:
+    """Each partition is a commit of its own."""
+    fits, limits.INSERT_BYTES_MAX = limits.INSERT_BYTES_MAX, 1
+    try:
+        yield
+    finally:
+        limits.INSERT_BYTES_MAX = fits
+
+
+def inserts_in_part(replicas: Replicas, name: str = "r1") -> object:
+    rows = [{"n": value} for value in (1, 2, 11, 12, 21, 22, 31)]
+    with small_commits():
+        return replicas.table(name).insert(rows, token="a token")
+
+
+def cut_off(replicas: Replicas, name: str = "r1", commits: int = 2) -> None:
+    """It dies at its commit after so many others."""
+    store = replicas.stores[name]
+    withdraw, store.withdraw = store.withdraw, lambda *_: False  # type: ignore[method-assign]
+    dies = faulty(replicas[name].session, logs, landed=False, error=Died(), after=commits)
+    with suppress(Died), dies:
+        inserts_in_part(replicas, name)
+    store.withdraw = withdraw  # type: ignore[method-assign]
+
+
+def restored_after(*cut: str, in_batches: bool) -> Did:
+    """These have each begun the insert, and r1 is the last to be restored."""
+
+    def act(replicas: Replicas) -> None:
+        for name, commits in zip(cut, (2, 1), strict=False):
+            cut_off(replicas, name, commits)
+        replicas.work_off("r2", "r3")
+        with small_batches() if in_batches else nullcontext():
+            all_but_r1_restored(replicas)
+
+    return act
+
+
+@contextmanager
+def small_batches() -> Iterator[None]:
+    """No more than one line of an insert's record fits into one."""
+    fits, known_inserts._LINES_TOGETHER = known_inserts._LINES_TOGETHER, 1
+    try:
+        yield
+    finally:
+        known_inserts._LINES_TOGETHER = fits
+
+
+def restored_in_batches(replicas: Replicas) -> object:
+    with small_batches():
+        return is_restored(replicas)
+
+
+def came_again(replicas: Replicas) -> None:
+    """What was dropped is inserted again; then ZooKeeper goes back to before that."""
+    assert isinstance(replicas, Disaster)
+    older = FakeZooKeeper(replicas.clock)
+    nodes = replicas.zookeeper.nodes.items()
+    replicas.insert("r1", 9)
+    replicas.work_off()
+    older.nodes.update({path: node for path, node in nodes if not node.owner})
+    older.zxid = replicas.zookeeper.zxid
+    for name in NAMES:
+        replicas.table(name).drop_partitions(["all"], settings=NOW)
+        replicas.work_off()
+    replicas.insert("r1", 9)
+    replicas.work_off()
+    replicas.note()
+    forget_ephemerals(older)
+    replicas.move_to(older)
+    replicas.clock.passed_s += 1000
+    for name in ("r2", "r3"):
+        is_restored(replicas, name)
+
+
+def cut_off_long_ago(replicas: Replicas) -> None:
+    cut_off(replicas)
+    store = replicas.stores["r1"]
+    store.remove(max(store.parts()))
+    replicas.clock.passed_s += 10_000
+
+
+def cleans(replicas: Replicas) -> object:
+    return carry_out(replicas["r1"], plan_clean_up(replicas["r1"]))
+
+
+# --- much at once ---
+
+
+def much(replicas: Replicas) -> None:
+    """What others have done, of which r1 has seen nothing."""
+    for value in (7, 8):
+        replicas.insert("r2", value)
+    optimize_partition(replicas["r2"], "all", final=True, skip_merged=False)
+    replicas.work_off("r2")
+    create_mutation(replicas["r2"], "UPDATE n = n + 10 WHERE n = 7")
+    assign_mutations(replicas["r2"])
+    replicas.work_off("r2", "r3")
+    replicas.insert("r3", 9)
+    [last] = [part for part in replicas.stores["r3"].parts() if part.block_min == 5]
+    replicas.table("r3").drop_part(last, settings=NOW)
+
+
+def replaces_rows(replicas: Replicas) -> object:
+    return replicas.table("r1").replace(
+        [{"p": 1, "n": 9}], partition="1", token="a token", settings=QUICK
+    )
+
+
+def replaces_some(replicas: Replicas) -> object:
+    return replicas.table("r1").replace(
+        [{"p": 1, "n": 2}, {"p": 3, "n": 2}], where="n < 3", settings=QUICK
+    )
+
+
+def attaches(replicas: Replicas) -> object:
+    return replicas.table("r1").attach("all", settings=NOW)
+
+
+def left_attached(replicas: Replicas) -> None:
+    """ATTACH has committed, and died before it removed what it was made of."""
+    detached(replicas)
+    root = Path(replicas.stores["r1"].disk.local_path(""))
+    shutil.copytree(root / "detached", root / "kept")
+    attaches(replicas)
+    shutil.rmtree(root / "detached", ignore_errors=True)
+    (root / "kept").rename(root / "detached")
+
+
+def undoes(replicas: Replicas) -> object:
+    first = min(one.insert_id for one in insert_reports(replicas["r2"]))
+    return replicas.table("r1").undo(first, settings=NOW)
+
+
+def plans(replicas: Replicas) -> object:
+    commands = parse_commands("DELETE WHERE n < 3")
+    return plan_mutation(replicas["r1"], commands, QuerySettings())
+
+
+def syncs(mode: SyncMode) -> Did:
+    return lambda of: sync_replica(of["r1"], mode, 60.0, waits(of))
+
+
+def in_several_blocks(replicas: Replicas) -> object:
+    """Of which one is there."""
+    return insert(replicas, (1, 3), (4, 1), (5, 1), settings={"insert_deduplicate": "1"})
 
 
 RARE = [
@@ -405,5 +584,61 @@ RARE = [
         "a lost part is asked for",
         lambda of: replace_lost_parts(of["r1"]),
         is_needed_in_vain,
+    ),
+    Action("an insert goes on", inserts_in_part, cut_off, makes=by_tens_that_lose_zookeeper),
+    Action(
+        "a clean-up after an insert that was cut off",
+        cleans,
+        cut_off_long_ago,
+        makes=by_tens_that_lose_zookeeper,
+    ),
+    *(
+        Action(
+            f"a restore of what {' and '.join(cut)} began{', in batches' if in_batches else ''}",
+            restored_in_batches if in_batches else is_restored,
+            restored_after(*cut, in_batches=in_batches),
+            makes=by_tens_that_lose_zookeeper,
+        )
+        for cut in (("r1",), ("r2",), ("r1", "r2"))
+        for in_batches in (True, False)
+    ),
+    Action(
+        "a restore of rows that came again", is_restored, came_again, makes=that_loses_zookeeper
+    ),
+    Action("much is done", lambda of: of.work_off("r1"), much),
+    Action("what was attached is cleaned up", cleans, left_attached),
+    Action(
+        "what is detached is told",
+        lambda of: [
+            (one.directory, one.rows, one.why) for one in detached_directories(of["r1"])
+        ],
+        left_attached,
+    ),
+    Action("a mutation is planned", plans),
+    *(Action(f"a replica catches up, {mode}", syncs(mode), much) for mode in SyncMode),
+    Action("an insert of which some is there", in_several_blocks, makes=of_partitions),
+    Action("rows are replaced by a condition on some", replaces_some, makes=of_partitions),
+    Action("rows are replaced once more", replaces_rows, replaces_rows, makes=of_partitions),
+    Action(
+        "what others have begun is told",
+        lambda of: running_merges(of["r1"]),
+        claimed_by_another,
+    ),
+    *(
+        Action(
+            f"{name} whose answer is lost{'' if landed else ', as it is itself'}",
+            unanswered(does, logs, landed=landed),
+            prepared,
+            makes=makes,
+        )
+        for name, does, prepared, makes in (
+            ("an ATTACH", attaches, detached, None),
+            ("an undoing", undoes, lambda _: None, None),
+            ("a replacement of rows", replaces_rows, lambda _: None, of_partitions),
+            ("a replacement", replaced("r1"), lambda _: None, WithSource),
+            ("an ATTACH FROM", attached_from, lambda _: None, WithSource),
+            ("a move", moved, lambda _: None, WithSource),
+        )
+        for landed in (True, False)
     ),
 ]
