@@ -25,11 +25,13 @@ from rmt_pipeline.replica.life.drop import drop_dead_replica, drop_replica
 from rmt_pipeline.replica.mutations.mutations import create_mutation
 from rmt_pipeline.replica.mutations.plan import plan_mutation
 from rmt_pipeline.replica.partitions.detached import detached_directories
+from rmt_pipeline.replica.quorum import clean_quorums
 from rmt_pipeline.replica.readable import note_active, sequential_parts
 from rmt_pipeline.replica.upkeep.check import recover_parts
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
 from rmt_pipeline.replica.wait import SyncMode, sync_replica
+from rmt_pipeline.replica.work.queue_status import queue_status
 from rmt_pipeline.replica.work.running import running_merges
 from rmt_pipeline.syntax.mutation import parse_commands
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
@@ -492,6 +494,93 @@ def in_several_blocks(replicas: Replicas) -> object:
     return insert(replicas, (1, 3), (4, 1), (5, 1), settings={"insert_deduplicate": "1"})
 
 
+# --- what guards rarely keep away ---
+
+
+def with_unknown_merge(replicas: Replicas) -> None:
+    """ZooKeeper knows of nothing that r1 has."""
+    optimize_partition(replicas["r1"], "all", final=True, skip_merged=False)
+    replicas.work_off()
+    killed(replicas)
+    session, paths = replicas.zookeeper.connect(), replicas["r1"].paths
+    session.multi([Delete(f"{paths.parts}/{name}") for name in session.children(paths.parts)])
+    replicas.clock.passed_s += 10_000
+
+
+def stays_without_quorum(replicas: Replicas) -> None:
+    """r2 has inserted for three, and is dropped once r1 has fetched it."""
+    with suppress(QuorumNotReached):
+        replicas.table("r2").insert(
+            [{"n": 5}], settings={"insert_quorum": "3", "insert_quorum_timeout": "1000"}
+        )
+    replicas.work_off()
+    drop_replica(replicas.zookeeper.connect(), replicas["r1"].table, "r3")
+
+
+def drops_what_waits(replicas: Replicas) -> object:
+    return replicas.table("r1").drop_partitions(["all"], settings=NOW)
+
+
+def replaced_by_condition(replicas: Replicas) -> None:
+    replicas.table("r1").replace(
+        [{"p": 1, "n": 4}], where="n < 9", token="an earlier token", settings=QUICK
+    )
+
+
+def replaces_by_condition(replicas: Replicas) -> object:
+    return replicas.table("r1").replace(
+        [{"p": 1, "n": 5}], where="n < 9", token="a token", settings=QUICK
+    )
+
+
+def half_attached(replicas: Replicas) -> None:
+    """ATTACH has died when it had taken the parts."""
+    detached(replicas)
+    dies = faulty(replicas["r1"].session, logs, landed=False, error=Died())
+    store = replicas.stores["r1"]
+    withdraw, store.withdraw = store.withdraw, lambda *_: False  # type: ignore[method-assign]
+    with suppress(Died), dies:
+        attaches(replicas)
+    store.withdraw = withdraw  # type: ignore[method-assign]
+
+
+def given_up_among_others(replicas: Replicas) -> None:
+    """r1 gave its copy up for that of r2 before the one died that opened the table."""
+    store = replicas.stores["r1"]
+    store.remove(FIRST)
+    staged = store.begin("attach", "x")
+    manifest = store.manifest(SECOND)
+    for file in manifest.files:
+        staged.write(file.name, store.file_chunks(SECOND, file.name))
+    store.publish(staged.seal(manifest), FIRST)
+    wiped(replicas)
+    for name in ("r1", "r2"):
+        is_restored(replicas, name)
+    session = replicas["r3"].session
+    noted = faulty(
+        session, lambda op: b"given up among" in getattr(op, "data", b""), landed=True
+    )
+    with suppress(RmtError, AssertionError), noted:
+        is_restored(replicas, "r3")
+    replicas.stop("r3")
+    drop_dead_replica(replicas.zookeeper.connect(), replicas["r1"].table, "r3")
+
+
+def failed_before(replicas: Replicas) -> None:
+    """A merge is tried in vain: a part that it needs is broken."""
+    optimize_partition(replicas["r1"], "all", final=True, skip_merged=False)
+    for name in NAMES:
+        directory = Path(replicas.stores[name].directory(FIRST))
+        for file in directory.glob("*.parquet"):
+            file.write_bytes(b"broken")
+    merges(replicas)
+    replicas.clock.passed_s += 100
+
+
+def merges(replicas: Replicas) -> object:
+    return replicas.step("r1")
+
+
 RARE = [
     *with_answers_lost(),
     Action(
@@ -641,4 +730,31 @@ RARE = [
         )
         for landed in (True, False)
     ),
+    Action(
+        "a start with an unknown merge", starts, with_unknown_merge, makes=that_loses_zookeeper
+    ),
+    Action(
+        "a drop of nothing",
+        lambda of: of.table("r1").drop_partitions(["another"], settings=NOW),
+    ),
+    Action(
+        "quorums without one replica", lambda of: clean_quorums(of["r1"]), stays_without_quorum
+    ),
+    Action("a drop of what waits alone", drops_what_waits, waits_alone(2)),
+    Action("a drop of what waits", drops_what_waits, stays_without_quorum),
+    Action(
+        "rows are replaced by a condition once more",
+        replaces_by_condition,
+        replaced_by_condition,
+        makes=of_partitions,
+    ),
+    Action("an ATTACH after one that died", attaches, half_attached),
+    Action(
+        "a restore of what was given up before",
+        is_restored,
+        given_up_among_others,
+        makes=that_loses_zookeeper,
+    ),
+    Action("a merge that failed is tried", merges, failed_before),
+    Action("why nothing works is told", lambda of: queue_status(of["r1"]), failed_before),
 ]
