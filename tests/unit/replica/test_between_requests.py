@@ -18,6 +18,7 @@ from tests.support.actions import ACTIONS, Action
 from tests.support.asked import Asking, differs, events, must_be_recorded, on_disk, outcome_of
 from tests.support.between_requests import BeforeRequest, GoneSince
 from tests.support.local_replicas import Replicas
+from tests.support.loop_actions import LOOPS
 from tests.support.more_actions import MORE, NAMES, WithSource
 from tests.support.rare_actions import RARE
 
@@ -25,6 +26,7 @@ RECORDED = Path(__file__).parent / "data" / "requests"
 AGAIN = "UPDATE_SNAPSHOTS=1 python -m pytest tests/unit/replica/test_between_requests.py"
 REQUESTS_MAX = 150
 ALL = [*ACTIONS, *MORE]
+ASKED_ALONE = [*RARE, *LOOPS]
 ONE_BY_ONE = [action for action in ACTIONS if action.between is BeforeRequest]
 """The others are interrupted between the answers to what is sent together, in no order."""
 
@@ -77,7 +79,7 @@ def asked_in_peace(action: Action, directory: Path) -> list[str]:
     return [*asking.asked, *came]
 
 
-@pytest.mark.parametrize("action", [*ALL, *RARE], ids=lambda action: action.name)
+@pytest.mark.parametrize("action", [*ALL, *ASKED_ALONE], ids=lambda action: action.name)
 def test_what_is_asked_is_what_is_recorded(tmp_path: Path, action: Action) -> None:
     found = asked_in_peace(action, tmp_path)
     must_be_recorded(recorded(action, "asked"), found, AGAIN)
@@ -182,7 +184,7 @@ def gone(replicas: Replicas, path: str, names: Sequence[str]) -> None:
 
 
 def test_all_that_is_recorded_is_of_an_action() -> None:
-    of = {"asked": [*ALL, *RARE], "between": ONE_BY_ONE, "itself_dropped": ITSELF}
+    of = {"asked": [*ALL, *ASKED_ALONE], "between": ONE_BY_ONE, "itself_dropped": ITSELF}
     wanted = {recorded(action, what) for what, actions in of.items() for action in actions}
     assert len(wanted) == sum(map(len, of.values()))
     assert {*RECORDED.rglob("*.txt")} == wanted
