@@ -1,0 +1,336 @@
+"""What a replica works off, and is asked, while something is in its way: broken bytes, dead
+processes, what others have undone, limits.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from rmt_pipeline.protocol.alter.commands import (
+    AddColumn,
+    DropColumn,
+    ModifyColumn,
+    RenameColumn,
+)
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.replica.alter.request import request_alter
+from rmt_pipeline.replica.assign.explain import explain_merges
+from rmt_pipeline.replica.assign.merges import optimize_partition, select_and_assign
+from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.insert.report import insert_reports
+from rmt_pipeline.replica.missing import why_missing
+from rmt_pipeline.replica.mutations.mutations import kill_mutation
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.readable import readable_parts
+from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
+from rmt_pipeline.replica.upkeep.lag import lag_of
+from rmt_pipeline.zookeeper.keeper import Create
+from tests.support.actions import (
+    FIRST,
+    LATER,
+    NOW,
+    Action,
+    mutated,
+    no_bytes,
+    waits_in_vain,
+)
+from tests.support.local_replicas import ClockWaker, Replicas
+from tests.support.more_actions import (
+    MUTATION,
+    NAMES,
+    QUICK,
+    WithSource,
+    can_alter,
+    detached,
+    news,
+    of_partitions,
+    replaced,
+)
+from tests.support.mortal_disk import Died
+from tests.support.partitioned import insert
+
+Did = Callable[[Replicas], object]
+
+
+def works(replicas: Replicas) -> object:
+    """Each pool once."""
+    return [replicas.step("r1", "fetch"), replicas.step("r1", "merge")]
+
+
+def works_late(replicas: Replicas) -> object:
+    """And once more, when what failed may be tried again."""
+    first = works(replicas)
+    replicas.clock.passed_s += 100
+    return [first, works(replicas)]
+
+
+# --- fetches and merges ---
+
+
+def gone_at_r2(replicas: Replicas) -> None:
+    replicas.insert("r2", 7)
+    replicas.stores["r2"].remove(LATER)
+
+
+def dies_at_publishing(pool: str, prepared: Did) -> Did:
+    """What it has fetched or made is left."""
+
+    def act(replicas: Replicas) -> None:
+        prepared(replicas)
+        store = replicas.stores["r1"]
+        right = store.publish_all
+
+        def dies(*_: object) -> None:
+            raise Died
+
+        store.publish_all = dies  # type: ignore[method-assign]
+        try:
+            with suppress(Died):
+                replicas.step("r1", pool)  # type: ignore[arg-type]
+        finally:
+            store.publish_all = right  # type: ignore[method-assign]
+
+    return act
+
+
+def merge_assigned(replicas: Replicas) -> None:
+    optimize_partition(replicas["r1"], "all", final=True, skip_merged=False)
+
+
+def kill_comes_first(replicas: Replicas) -> None:
+    """The mutation's entries are in the queue of r1."""
+    mutated(replicas)
+    assign_mutations(replicas["r1"])
+    pull_log(replicas["r1"])
+    kill_mutation(replicas["r2"], MUTATION)
+
+
+def drop_comes_first(replicas: Replicas) -> None:
+    news(replicas)
+    pull_log(replicas["r1"])
+    replicas.table("r2").drop_partitions(["all"], settings=NOW)
+
+
+def attached_at_r2(replicas: Replicas) -> None:
+    """r1 has a detached copy of one of the parts."""
+    detached(replicas)
+    replicas.table("r2").attach("all", settings=NOW)
+
+
+# --- replacements of another table's ---
+
+
+def without_source(*names: str) -> Did:
+    """These have lost the part that r2 has taken for the table."""
+
+    def act(replicas: Replicas) -> None:
+        assert isinstance(replicas, WithSource)
+        replaced("r2")(replicas)
+        for name in names:
+            replicas.source.stores[name].remove(PartName("1", 0, 0, 0))
+
+    return act
+
+
+def only_in_source(replicas: Replicas) -> None:
+    """r2 is gone; r1 has the rows in the other table."""
+    replaced("r2")(replicas)
+    replicas.stop("r2")
+
+
+def replaced_and_dropped(replicas: Replicas) -> None:
+    replaced("r2")(replicas)
+    replicas.table("r3").drop_partitions(["1"], settings=NOW)
+
+
+def replaced_twice(replicas: Replicas) -> None:
+    replaced("r2")(replicas)
+    replicas.work_off("r2", "r3")
+    replaced("r3")(replicas)
+
+
+def source_is_behind(replicas: Replicas) -> None:
+    assert isinstance(replicas, WithSource)
+    insert(replicas.source, (1, 12), at="r2")
+    replicas.source.table("r2").drop_part(PartName("1", 0, 0, 0), settings=NOW)
+
+
+def fetches_from_there(replicas: Replicas) -> object:
+    assert isinstance(replicas, WithSource)
+    path = replicas.source["r1"].table.root
+    return replicas.table("r1").fetch_partition(path, "1", settings=QUICK)
+
+
+# --- limits ---
+
+
+def inserts(replicas: Replicas) -> object:
+    return replicas.table("r1").insert([{"n": 7}])
+
+
+def limited(**settings: int) -> Did:
+    return lambda replicas: replicas.set(**settings)
+
+
+def many_mutations(replicas: Replicas) -> None:
+    for _ in range(3):
+        mutated(replicas)
+    replicas.set(number_of_mutations_to_delay=2, number_of_mutations_to_throw=5)
+
+
+def mutates(replicas: Replicas) -> object:
+    return replicas.table("r1").mutate("DELETE WHERE n = 2", settings=NOW)
+
+
+# --- what is asked ---
+
+
+def explains(replicas: Replicas) -> object:
+    """Without what depends on how large files are."""
+    found = explain_merges(replicas["r1"])
+    return [(one.partition, one.parts, one.reason.partition(":")[0]) for one in found.ranges]
+
+
+def alters(*commands: object) -> Did:
+    def act(replicas: Replicas) -> object:
+        one = replicas["r1"]
+        return request_alter(
+            lambda: one,
+            lambda _: commands,  # type: ignore[arg-type,return-value]
+            NOW,
+            lambda: ClockWaker(replicas.clock),
+        )
+
+    return act
+
+
+def with_column(replicas: Replicas) -> None:
+    can_alter(replicas)
+    alters(AddColumn(Column("x", "Int64", "DEFAULT", "n * 2")))(replicas)
+    for name in NAMES:
+        replicas.step(name, "fetch")
+
+
+def with_open_mutation(replicas: Replicas) -> None:
+    with_column(replicas)
+    replicas.table("r1").mutate("DELETE WHERE x = 2", settings=NOW)
+
+
+def held_up(replicas: Replicas) -> None:
+    """Somebody has a number between the parts, a mutation is open, and an insert waits."""
+    session, table = replicas.zookeeper.connect(), replicas["r1"].table
+    session.multi([Create(f"{table.partition('all')}/block-", b"", sequence=True)])
+    replicas.insert("r1", 7)
+    mutated(replicas)
+    waits_in_vain(replicas)
+
+
+def merged(replicas: Replicas) -> None:
+    merge_assigned(replicas)
+    replicas.work_off()
+
+
+def undoes(replicas: Replicas) -> object:
+    found = sorted(one.insert_id for one in insert_reports(replicas["r1"]))
+    return replicas.table("r1").undo(found[0], settings=NOW)
+
+
+def cleans_long_after(replicas: Replicas) -> object:
+    replicas.clock.passed_s += 200_000
+    return [carry_out(replicas["r1"], plan_clean_up(replicas["r1"])) for _ in range(2)]
+
+
+def after_all(replicas: Replicas) -> None:
+    """Merged, mutated, replaced, detached."""
+    merged(replicas)
+    mutated(replicas)
+    assign_mutations(replicas["r1"])
+    replicas.work_off()
+    replicas.insert("r1", 8)
+    replicas.work_off()
+    replicas.table("r1").drop_part(replicas.stores["r1"].parts()[-1], settings=NOW)
+    replicas.work_off()
+
+
+WORK = [
+    Action("a fetch of what is gone there", works_late, gone_at_r2),
+    Action("a fetch after one that died", works, dies_at_publishing("fetch", news)),
+    Action("a merge after one that died", works, dies_at_publishing("merge", merge_assigned)),
+    Action("what a kill has undone", works, kill_comes_first),
+    Action("what a drop has undone", works_late, drop_comes_first),
+    Action("an ATTACH of others", works, attached_at_r2),
+    *(
+        Action(
+            f"a replacement that {' and '.join(names)} lack",
+            works_late,
+            prepared,
+            makes=WithSource,
+        )
+        for names in (("r1",), ("r1", "r2", "r3"))
+        for prepared in [without_source(*names)]
+    ),
+    Action("a replacement of who is gone", works_late, only_in_source, makes=WithSource),
+    Action(
+        "a replacement that was dropped", works_late, replaced_and_dropped, makes=WithSource
+    ),
+    Action("a replacement of a replacement", works_late, replaced_twice, makes=WithSource),
+    Action(
+        "a partition is fetched of whom is behind",
+        fetches_from_there,
+        source_is_behind,
+        makes=WithSource,
+    ),
+    Action(
+        "a partition is fetched once more",
+        fetches_from_there,
+        fetches_from_there,
+        makes=WithSource,
+    ),
+    Action("an insert is slowed", inserts, limited(parts_to_delay_insert=1)),
+    Action(
+        "an insert of too many parts",
+        inserts,
+        limited(parts_to_delay_insert=1, parts_to_throw_insert=2),
+    ),
+    Action("a mutation is slowed", mutates, many_mutations),
+    Action("a column is renamed", alters(RenameColumn("x", "y")), with_column),
+    Action("a column gets another type", alters(ModifyColumn("x", "String")), with_column),
+    Action(
+        "a column that a mutation needs is dropped", alters(DropColumn("x")), with_open_mutation
+    ),
+    Action(
+        "why nothing is merged while much is in the way",
+        explains,
+        held_up,
+    ),
+    Action(
+        "a merge is chosen while much is in the way",
+        lambda of: select_and_assign(of["r1"], aggressive=True),
+        held_up,
+    ),
+    Action("how late it is with much to do", lambda of: lag_of(of["r1"]), drop_comes_first),
+    Action(
+        "what can be read while much is to do", lambda of: readable_parts(of["r1"]), gone_at_r2
+    ),
+    Action(
+        "why parts are missing while one is away",
+        lambda of: why_missing(of["r1"], [FIRST]),
+        lambda of: (no_bytes(of), of.stop("r3")),
+    ),
+    Action("an insert that was merged is undone", undoes, merged),
+    Action("all is cleaned up long after", cleans_long_after, after_all),
+    Action(
+        "a table is optimized without duplicates",
+        lambda of: of.table("r1").optimize(final=True, deduplicate=True, settings=NOW),
+    ),
+    Action(
+        "a table is optimized that is merged",
+        lambda of: of.table("r1").optimize(final=True, settings=NOW),
+        merged,
+    ),
+    Action(
+        "a partition is optimized",
+        lambda of: of.table("r1").optimize("1", settings=NOW),
+        makes=of_partitions,
+    ),
+]
