@@ -121,7 +121,7 @@ def _told(value: Any) -> str:
     if is_dataclass(value):
         values = {one.name: getattr(value, one.name) for one in fields(value) if one.repr}
         some = [f"{key}={_field(key, one)}" for key, one in values.items() if one]
-        return f"{type(value).__name__}({', '.join(some)})"
+        return f"{type(value).__name__}({', '.join(some)}){_words(value)}"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_told(k)}: {_told(v)}" for k, v in value.items()) + "}"
     if isinstance(value, AbstractSet):
@@ -129,6 +129,13 @@ def _told(value: Any) -> str:
     if isinstance(value, Sequence):
         return "[" + ", ".join(map(_told, value)) + "]"
     return type(value).__name__
+
+
+def _words(value: Any) -> str:
+    """What people are told of it."""
+    words = getattr(value, "words", None)
+    text = words() if callable(words) else words
+    return f": {text}" if text and isinstance(text, str) else ""
 
 
 def _field(name: str, value: Any) -> str:

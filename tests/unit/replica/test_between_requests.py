@@ -21,13 +21,14 @@ from tests.support.local_replicas import Replicas
 from tests.support.loop_actions import LOOPS
 from tests.support.more_actions import MORE, NAMES, WithSource
 from tests.support.rare_actions import RARE
+from tests.support.refused_actions import REFUSED
 from tests.support.work_actions import WORK
 
 RECORDED = Path(__file__).parent / "data" / "requests"
 AGAIN = "UPDATE_SNAPSHOTS=1 python -m pytest tests/unit/replica/test_between_requests.py"
 REQUESTS_MAX = 150
 ALL = [*ACTIONS, *MORE]
-ASKED_ALONE = [*RARE, *LOOPS, *WORK]
+ASKED_ALONE = [*RARE, *LOOPS, *WORK, *REFUSED]
 ONE_BY_ONE = [action for action in ACTIONS if action.between is BeforeRequest]
 """The others are interrupted between the answers to what is sent together, in no order."""
 
