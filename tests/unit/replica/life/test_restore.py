@@ -14,14 +14,11 @@ from hypothesis import strategies as st
 
 from rmt_pipeline.cli import upkeep
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.alter.commands import AddColumn
 from rmt_pipeline.protocol.errors import Conflict, ReplicaDropped, TableIsReadOnly, UserError
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import of_disk
 from rmt_pipeline.protocol.settings.query import QuerySettings
-from rmt_pipeline.protocol.table import Column
-from rmt_pipeline.replica.alter.request import request_alter
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.life import opening
 from rmt_pipeline.replica.life import restore as restore_module
@@ -40,12 +37,10 @@ from rmt_pipeline.replica.upkeep.rewound import (
 )
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.part_store import PartStore
-from rmt_pipeline.system import EventWaker
-from rmt_pipeline.zookeeper.keeper import Delete, Op, SetData
+from rmt_pipeline.zookeeper.keeper import Delete, SetData
 from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.local_replicas import definition_of
 from tests.support.local_session import create, local_session, rows
-from tests.support.lost_answers import before
 from tests.support.parts import clone
 from tests.support.restoring import Disaster, forget_ephemerals
 
@@ -326,93 +321,6 @@ def test_of_a_part_that_overlaps_what_is_in_no_other_may_be_inserted_again(two):
     assert two.insert_again("r2", 3) == "inserted"
     two.live_on()
     assert two.values("r1") == two.values("r2") == Counter([2, 3, 4])
-
-
-def altered(disaster: Disaster) -> None:
-    """The table gets a column, which nobody has taken up yet."""
-    added = AddColumn(Column("x", "Int64", "DEFAULT", "n * 2"))
-    disaster.connect("r1")
-    request_alter(lambda: disaster["r1"], lambda _: [added], NO_WAIT, EventWaker)
-
-
-def structure(disaster: Disaster, name: str) -> tuple[bytes, bool]:
-    """The version of what the replica has taken up, and whether it has the new column."""
-    keeper, paths = disaster[name].keeper, disaster[name].paths
-    return keeper.get(paths.metadata_version)[0], b"`x`" in keeper.get(paths.columns)[0]
-
-
-@pytest.mark.parametrize("taken_up", [("r1", "r2"), ("r1",), ("r2",)])
-def test_the_structure_is_the_newest_that_a_disk_knows(two, taken_up):
-    for name in ("r1", "r2"):
-        two.connect(name)
-    two.insert("r1", 1)
-    altered(two)
-    for name in taken_up:
-        two.step(name, "fetch")
-    two.wipe()
-    for name in ("r1", "r2"):
-        two.restore(name)
-    two.live_on()
-    table = two["r1"].table
-    for name in ("r1", "r2"):
-        assert structure(two, name) == (b"1", True), name
-        assert two.values(name) == Counter([1])
-    stat = two["r1"].keeper.exists(table.metadata)
-    assert stat is not None
-    assert stat.version == 1
-
-
-def test_a_structure_that_somebody_writes_while_it_is_brought_is_looked_at_again(two):
-    """Each part says with which version it was written: the table's must not be another one."""
-    for name in ("r1", "r2"):
-        two.connect(name)
-    altered(two)
-    for name in ("r1", "r2"):
-        two.step(name, "fetch")
-    two.wipe()
-    two.restore("r1")
-    last, table = two.connect("r2"), two["r1"].table
-    text, _ = last.session.get(table.metadata)
-
-    def brings(op: Op) -> bool:
-        return isinstance(op, SetData) and op.path == table.metadata
-
-    written = [SetData(table.metadata, text)]
-    with (
-        before(last.session, brings, lambda: two["r1"].session.multi(written)),
-        pytest.raises(Conflict),
-    ):
-        restore(last, b"r2")
-    two.stop("r2")
-    two.restore("r2")
-    two.live_on()
-    assert two["r1"].session.get(table.metadata)[1].version == 1
-    for name in ("r1", "r2"):
-        assert structure(two, name) == (b"1", True), name
-
-
-def test_a_structure_that_only_zookeeper_knows_stays(two):
-    """An older copy has an ALTER that nobody had taken up then, nor since."""
-    for name in ("r1", "r2"):
-        two.connect(name)
-    two.insert("r1", 1)
-    altered(two)
-    older = FakeZooKeeper(two.clock)
-    older.nodes.update(
-        {path: node for path, node in two.zookeeper.nodes.items() if not node.owner}
-    )
-    older.zxid = two.zookeeper.zxid
-    two.insert("r1", 2)
-    two.note()
-    forget_ephemerals(older)
-    two.move_to(older)
-    two.clock.passed_s += 1000
-    two.restore("r1")
-    two.restore("r2")
-    two.live_on()
-    for name in ("r1", "r2"):
-        assert structure(two, name) == (b"1", True), name
-        assert two.values(name) == Counter([1, 2])
 
 
 @given(
