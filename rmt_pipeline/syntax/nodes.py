@@ -60,6 +60,15 @@ class ColumnsMatcher:
 
 
 @dataclass(frozen=True, slots=True)
+class Fill:
+    """`WITH FILL FROM start TO end STEP step` of a term of ORDER BY."""
+
+    start: "Node | None" = None
+    end: "Node | None" = None
+    step: "Node | None" = None
+
+
+@dataclass(frozen=True, slots=True)
 class OrderItem:
     """One term of ORDER BY: `price DESC NULLS FIRST`. Without NULLS FIRST, NULL and NaN
     come last.
@@ -68,6 +77,7 @@ class OrderItem:
     node: "Node"
     descending: bool = False
     nulls_first: bool = False
+    fill: Fill | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from rmt_pipeline.syntax.nodes import (
     Call,
     Changes,
     ColumnsMatcher,
+    Fill,
     Lambda,
     Literal,
     Name,
@@ -213,6 +214,8 @@ def window_spec(c: Cursor, expression: ReadExpression) -> WindowSpec:
         partition = c.several(expression)
     if c.take_words("ORDER", "BY"):
         order = c.several(lambda inner: order_item(inner, expression))
+        if any(one.fill for one in order):
+            c.not_supported("WITH FILL in a window")
     frame = _frame(c) if c.at_word("ROWS", "RANGE") else ""
     c.expect(")")
     return WindowSpec(base, partition, order, frame)
@@ -242,9 +245,7 @@ def _frame_bound(c: Cursor) -> str:
 
 
 def order_item(c: Cursor, expression: ReadExpression) -> OrderItem:
-    """Read one item of ORDER BY. Raises SyntaxProblem; NotImplementedStatement for COLLATE and WITH
-    FILL.
-    """
+    """Read one item of ORDER BY. Raises SyntaxProblem; NotImplementedStatement for COLLATE."""
     node = expression(c)
     descending = False
     if c.at_word("ASC", "ASCENDING", "DESC", "DESCENDING"):
@@ -256,9 +257,17 @@ def order_item(c: Cursor, expression: ReadExpression) -> OrderItem:
         raise c.expected("NULLS FIRST or NULLS LAST")
     if c.at_word("COLLATE"):
         c.not_supported("COLLATE")
-    if c.at_word("WITH") and c.ahead().upper == "FILL":
-        c.not_supported("WITH FILL")
-    return OrderItem(node, descending, nulls_first)
+    fill = _fill(c, expression) if c.take_words("WITH", "FILL") else None
+    return OrderItem(node, descending, nulls_first, fill)
+
+
+def _fill(c: Cursor, expression: ReadExpression) -> Fill:
+    start = expression(c) if c.take_words("FROM") else None
+    end = expression(c) if c.take_words("TO") else None
+    step = expression(c) if c.take_words("STEP") else None
+    if c.at_word("STALENESS", "INTERPOLATE"):
+        c.not_supported(f"WITH FILL … {c.current.upper}")
+    return Fill(start, end, step)
 
 
 def _parenthesis(c: Cursor, expression: ReadExpression) -> Node:

@@ -673,6 +673,8 @@ def _stat(stat: ZnodeStat) -> Stat:
         stat.numChildren,
         stat.ephemeralOwner,
         stat.dataLength,
+        stat.mzxid,
+        stat.pzxid,
     )
 
 

@@ -35,6 +35,8 @@ class Stat:
     children_count: int
     ephemeral_owner: int
     data_length: int
+    modified_zxid: int
+    children_zxid: int
 
     @property
     def next_sequence(self) -> int:

@@ -41,6 +41,32 @@ SET insert_quorum_timeout = 5000;
 SHOW SETTING insert_quorum_timeout;
 SHOW CHANGED SETTINGS LIKE 'insert_quorum%';
 """
+FILLED = """
+CREATE TABLE t (k UInt32, d Date, s String, n Nullable(Int8), a Array(UInt8))
+    ENGINE = ReplicatedMergeTree ORDER BY k;
+INSERT INTO t VALUES (1, '2024-01-01', 'a', 1, [1]), (4, '2024-01-04', 'b', NULL, []),
+    (6, '2024-01-02', 'c', 3, [2]);
+SELECT k FROM t ORDER BY k WITH FILL;
+SELECT * FROM t ORDER BY k WITH FILL;
+SELECT * FROM t ORDER BY d WITH FILL;
+SELECT k, s FROM t ORDER BY k DESC WITH FILL;
+SELECT k AS x, s FROM t ORDER BY x WITH FILL FROM 0 TO 9 STEP 2;
+SELECT k, s FROM t ORDER BY k WITH FILL FROM 3;
+SELECT k, s FROM t ORDER BY k DESC WITH FILL FROM 8 TO 0 STEP -3;
+SELECT s, k FROM t ORDER BY 2 WITH FILL TO 8 LIMIT 7 OFFSET 1;
+SELECT d, count() FROM t GROUP BY d ORDER BY d
+    WITH FILL FROM toDate('2023-12-31') TO toDate('2024-01-07') STEP 3;
+SELECT s FROM t ORDER BY k WITH FILL;
+SELECT k, s FROM t WHERE k > 100 ORDER BY k WITH FILL FROM 1 TO 3;
+SELECT k, s FROM t WHERE k > 100 ORDER BY k WITH FILL;
+SELECT toDateTime('2024-01-01 00:00:00', 'UTC') + k AS x FROM t ORDER BY x WITH FILL STEP 2;
+SELECT sum(k) FROM (SELECT k FROM t ORDER BY k WITH FILL TO 11);
+SELECT n, s FROM t ORDER BY n WITH FILL;
+SELECT k FROM t ORDER BY k WITH FILL STEP 0;
+SELECT k FROM t ORDER BY k WITH FILL STEP -1;
+SELECT s FROM t ORDER BY s WITH FILL;
+SELECT k FROM t ORDER BY k WITH FILL FROM n;
+"""
 TOMBSTONES = """
 CREATE TABLE r (p UInt8, k UInt32, ver UInt32, gone UInt8)
     ENGINE = ReplicatedReplacingMergeTree(ver, gone) PARTITION BY p ORDER BY k
@@ -102,6 +128,7 @@ SELECT * FROM g;
 SCRIPTS = {
     "columns that others use are cleared, and dropped with them": USED_BY_OTHERS,
     "what stars stand for": STARS,
+    "missing rows are filled in": FILLED,
     "indexes, and single settings": INDEXES_AND_SETTINGS,
     "tombstones that are taken away": TOMBSTONES,
     "aliases inside mutations": ALIASED,

@@ -160,6 +160,20 @@ def test_a_recreated_node_starts_again_at_version_0_but_not_at_its_zxid(keeper: 
     assert after.created_zxid > before.created_zxid
 
 
+def test_a_node_tells_the_transactions_that_made_and_changed_it(keeper: Keeper) -> None:
+    keeper.multi([Create("/a")])
+    made = keeper.get("/a")[1]
+    assert made.created_zxid == made.modified_zxid == made.children_zxid
+    keeper.multi([SetData("/a", b"new")])
+    changed = keeper.get("/a")[1]
+    assert changed.modified_zxid > made.created_zxid == changed.children_zxid
+    keeper.multi([Create("/a/b")])
+    parent, child = keeper.get("/a")[1], keeper.get("/a/b")[1]
+    assert parent.children_zxid == child.created_zxid > parent.modified_zxid
+    keeper.multi([Delete("/a/b")])
+    assert keeper.get("/a")[1].children_zxid > child.created_zxid
+
+
 def test_sequence_numbers_count_creations_of_any_kind(keeper: Keeper) -> None:
     """Trap: not the children that are there, nor only the sequential ones."""
     keeper.multi([Create("/a"), Create("/a/plain"), Delete("/a/plain"), *absent("/a/x")])

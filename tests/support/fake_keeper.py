@@ -47,11 +47,13 @@ class Node:
 
     __slots__ = (
         "children",
+        "children_zxid",
         "created_ms",
         "created_zxid",
         "creations",
         "data",
         "modified_ms",
+        "modified_zxid",
         "owner",
         "stat_cache",
         "version",
@@ -67,6 +69,8 @@ class Node:
         creations: int,
         owner: int,
         children: frozenset[str],
+        modified_zxid: int,
+        children_zxid: int,
     ) -> None:
         self.data = data
         self.version = version
@@ -76,6 +80,8 @@ class Node:
         self.creations = creations
         self.owner = owner
         self.children = children
+        self.modified_zxid = modified_zxid
+        self.children_zxid = children_zxid
         self.stat_cache: Stat | None = None
 
     @property
@@ -91,10 +97,12 @@ class Node:
                 len(self.children),
                 self.owner,
                 len(self.data),
+                self.modified_zxid,
+                self.children_zxid,
             )
         return self.stat_cache
 
-    def with_children(self, children: frozenset[str], creations: int) -> "Node":
+    def with_children(self, children: frozenset[str], creations: int, zxid: int) -> "Node":
         return Node(
             self.data,
             self.version,
@@ -104,6 +112,8 @@ class Node:
             creations,
             self.owner,
             children,
+            self.modified_zxid,
+            zxid,
         )
 
 
@@ -128,7 +138,7 @@ class FakeZooKeeper:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.zxid = 0
-        self.nodes: dict[str, Node] = {"/": Node(b"", 0, 0, 0, 0, 0, 0, _NO_CHILDREN)}
+        self.nodes: dict[str, Node] = {"/": Node(b"", 0, 0, 0, 0, 0, 0, _NO_CHILDREN, 0, 0)}
         self.sessions: dict[int, FakeKeeper] = {}
         self._sessions_ever = 0
         self.writer = 0
@@ -284,10 +294,11 @@ class _Multi:
             raise Refused(RefusalKind.NO_CHILDREN_FOR_EPHEMERALS, op.path, index)
         owner = self._session_id if op.ephemeral else 0
         self.changed[path] = Node(
-            op.data, 0, self._now_ms, self._now_ms, self._zxid, 0, owner, _NO_CHILDREN
+            *(op.data, 0, self._now_ms, self._now_ms, self._zxid, 0, owner, _NO_CHILDREN),
+            *(self._zxid, self._zxid),
         )
         self.changed[parent_path] = parent.with_children(
-            parent.children | {name}, parent.creations + 1
+            parent.children | {name}, parent.creations + 1, self._zxid
         )
         self.events.append((DATA, path))
         self.events.append((CHILDREN, parent_path))
@@ -302,7 +313,7 @@ class _Multi:
         assert parent is not None, "a node has a parent"
         self.changed[path] = None
         self.changed[parent_path] = parent.with_children(
-            parent.children - {name}, parent.creations
+            parent.children - {name}, parent.creations, self._zxid
         )
         self.events.append((DATA, path))
         self.events.append((CHILDREN, path))
@@ -318,6 +329,8 @@ class _Multi:
             node.creations,
             node.owner,
             node.children,
+            self._zxid,
+            node.children_zxid,
         )
         self.events.append((DATA, op.path))
 

@@ -147,6 +147,8 @@ def _zookeeper(source: Path) -> FakeZooKeeper:
             creations,
             0,
             frozenset(children[path]),
+            zookeeper.zxid,
+            zookeeper.zxid,
         )
     return zookeeper
 

@@ -284,6 +284,7 @@ class Insertion:
         thread: none of those that are committed in step with it waits for that.
         """
         blocks = [block for group in batch for block in group.blocks]
+        blocks.sort(key=lambda block: block.ordinal)  # the log has them in the data's order
         is_small = (
             len(blocks) <= _IN_STEP_BLOCKS_MAX
             and sum(block.staged.manifest.bytes_on_disk for block in blocks)
@@ -312,7 +313,7 @@ class Insertion:
         insert_id = self.identity.insert_id
         note = None
         try:
-            step = self._progress(batch, locks) if insert_id else None
+            step = self._progress(batch, blocks, locks) if insert_id else None
             note = None if step is None else commit_note(replica, insert_id, step, self._known)
             if note is not None:
                 replica.store.marks.note_commit(insert_id, note)
@@ -386,16 +387,22 @@ class Insertion:
         return QuorumStatus(tuple(filter(None, entries))).encode()
 
     def _progress(
-        self, batch: Sequence[PartitionBlocks], locks: Sequence[str]
+        self,
+        batch: Sequence[PartitionBlocks],
+        blocks: Sequence[StagedBlock],
+        locks: Sequence[str],
     ) -> InsertProgress:
-        """Return the change to the insert's record that this commit makes. `locks` are those of all
-        blocks of the batch, in order.
+        """Return the change to the insert's record that this commit makes. `locks` are those of the
+        `blocks`, which are all those of the batch.
         """
-        numbers = map(sequence_number, locks)
+        numbers = {
+            block.ordinal: sequence_number(lock)
+            for block, lock in zip(blocks, locks, strict=True)
+        }
         lines = [
             line
             for group in batch
-            for line in group.lines([next(numbers) for _ in group.blocks])
+            for line in group.lines([numbers[block.ordinal] for block in group.blocks])
         ]
         return progress(
             self.record,

@@ -17,7 +17,7 @@ from rmt_pipeline.protocol.settings.neutral import (
     NEUTRAL_QUERY_SETTINGS,
     NEUTRAL_TABLE_SETTINGS,
 )
-from rmt_pipeline.protocol.settings.query import QUERY_SETTINGS
+from rmt_pipeline.protocol.settings.query import ALIASES, QUERY_SETTINGS
 from rmt_pipeline.protocol.settings.setting import Setting
 from rmt_pipeline.protocol.settings.table import TABLE_SETTINGS
 from rmt_pipeline.protocol.table import TableDefinition
@@ -277,7 +277,7 @@ def _names_in(expressions: Iterable[str]) -> set[str]:
     return names_in(tuple(parse_expression(text) for text in expressions))
 
 
-SETTINGS: Columns = (
+MERGE_TREE_SETTINGS: Columns = (
     ("name", "String"),
     ("value", "String"),
     ("changed", "UInt8"),
@@ -285,17 +285,19 @@ SETTINGS: Columns = (
     ("type", "String"),
     ("default", "String"),
 )
+SETTINGS: Columns = (*MERGE_TREE_SETTINGS, ("alias_for", "String"))
 
 
 def settings(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     """Rows of system.settings: those of sessions and statements, with their values in
-    this session.
+    this session; and their other names.
     """
     known = {**QUERY_SETTINGS, **NEUTRAL_QUERY_SETTINGS}
-    return _settings(known.values(), scope.settings)
-
-
-MERGE_TREE_SETTINGS = SETTINGS
+    rows = {row[0]: row[1:] for row in _settings(known.values(), scope.settings)}
+    for name, row in rows.items():
+        yield name, *row, ""
+    for alias, name in ALIASES.items():
+        yield alias, *rows[name], name
 
 
 def merge_tree_settings(scope: SystemScope) -> Iterator[tuple[object, ...]]:

@@ -33,13 +33,16 @@ ZOOKEEPER: Columns = (
     ("name", "String"),
     ("value", "String"),
     ("czxid", "Int64"),
+    ("mzxid", "Int64"),
     ("ctime", "DateTime"),
     ("mtime", "DateTime"),
     ("version", "Int32"),
     ("cversion", "Int32"),
+    ("aversion", "Int32"),
     ("ephemeralOwner", "Int64"),
     ("dataLength", "Int32"),
     ("numChildren", "Int32"),
+    ("pzxid", "Int64"),
     ("path", "String"),
 )
 
@@ -68,13 +71,16 @@ def zookeeper(scope: SystemScope) -> Iterator[tuple[object, ...]]:
                 name,
                 data.decode("utf-8", "backslashreplace"),
                 stat.created_zxid,
+                stat.modified_zxid,
                 datetime.fromtimestamp(stat.created_ms // 1000, UTC),
                 datetime.fromtimestamp(stat.modified_ms // 1000, UTC),
                 stat.version,
                 stat.children_version,
+                0,  # changes of the access list, which this engine sets when it makes a node
                 stat.ephemeral_owner,
                 stat.data_length,
                 stat.children_count,
+                stat.children_zxid,
                 path,
             )
 

@@ -439,8 +439,8 @@ class SystemRestoreReplica:
 
 @dataclass(frozen=True, slots=True)
 class SystemNothingToDo:
-    """`SYSTEM FLUSH LOGS`, `FLUSH ASYNC INSERT QUEUE` and `DROP … CACHE`, which do nothing: this
-    engine has no such log, queue or cache.
+    """`SYSTEM FLUSH LOGS`, `FLUSH ASYNC INSERT QUEUE`, `DROP … CACHE` and `RELOAD …`, which do
+    nothing: this engine has no such log, queue, cache or dictionary.
     """
 
 

@@ -38,6 +38,10 @@ _CACHES = (
     "PAGE", "PRIMARY INDEX", "QUERY", "QUERY CONDITION", "UNCOMPRESSED",
 )  # fmt: skip
 """The original's caches that this engine does not have: it reads files, or computes, each time."""
+_RELOADED = ("CONFIG", "DICTIONARIES", "EMBEDDED DICTIONARIES", "FUNCTIONS", "MODELS", "USERS")
+"""What `SYSTEM RELOAD` reads again in the original. There is none of it here but the configuration,
+which each process reads when it starts.
+"""
 _MODES: tuple[SyncReplicaMode, ...] = ("STRICT", "LIGHTWEIGHT", "PULL", "DEFAULT")
 
 
@@ -121,9 +125,11 @@ def _nothing_to_do(cursor: Cursor) -> SystemNothingToDo | SystemWaitLoadingParts
 
 
 def _has_nothing_to_do(cursor: Cursor) -> bool:
-    """Read a FLUSH of something that this engine does not hold back, or a DROP of a cache that it
-    does not have, and return whether there was one.
+    """Read a FLUSH of something that this engine does not hold back, a DROP of a cache or a RELOAD
+    of what it does not have, and return whether there was one.
     """
+    if any(cursor.take_words("RELOAD", *what.split()) for what in _RELOADED):
+        return True
     if cursor.take_words("FLUSH", "LOGS"):
         while cursor.current.kind == "word" and not cursor.at_word("ON"):
             table_name(cursor)

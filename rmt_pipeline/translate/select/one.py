@@ -8,6 +8,7 @@ only the keys of GROUP BY and the results of aggregate functions.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Protocol
 
 from rmt_pipeline.protocol.errors import NotImplementedStatement, UserError
@@ -34,6 +35,7 @@ from rmt_pipeline.translate.base.typed import (
 )
 from rmt_pipeline.translate.compiler import Compiler
 from rmt_pipeline.translate.names import unknown_column, with_elements
+from rmt_pipeline.translate.select.fill import filled
 from rmt_pipeline.translate.select.group import (
     GroupKeys,
     after_grouping,
@@ -335,6 +337,14 @@ class SelectCompiler:
         if tests:
             pieces.append(f"QUALIFY {' AND '.join(tests)}")
         tail = " ".join(pieces)
+        ordered = [replace(x, node=at_place(x.node, items)) for x in select.order_by]
+        fill = filled(ordered, items, compiler)
+        if fill is not None:
+            if select.distinct or select.with_ties:
+                raise NotImplementedStatement("WITH FILL beside DISTINCT and WITH TIES")
+            inner = f"SELECT {listed_sql(select, values, compiler)}, {fill.column} {tail}"
+            whole = fill.sql(inner, self.new_name(), [value.type for value in values])
+            return whole + limit_sql(select, compiler)
         if select.distinct:
             whole, order = distinct_sql(select, items, values, compiler, tail)
         else:

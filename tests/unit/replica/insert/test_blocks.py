@@ -7,6 +7,8 @@ import pytest
 
 from rmt_pipeline.compute.insert import blocks
 from rmt_pipeline.protocol.inserts.quorum import Quorum
+from rmt_pipeline.protocol.log.codec import decode
+from rmt_pipeline.protocol.nodes.records import InsertRecord
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.insert.blocks import PartitionBlocks, StagedBlock, group_bytes
 from rmt_pipeline.replica.insert.quorum import QuorumWait
@@ -64,3 +66,23 @@ def test_what_is_in_is_looked_for_among_all_blocks_each_time(tmp_path, there):
         assert group.leave_out([given[at].line(at, at, at) for at in there], identity.token, 2)
         assert group.ours == [given[at] for at in there]
         assert group.blocks == [one for at, one in enumerate(given) if at not in there]
+
+
+def test_the_log_has_the_blocks_in_the_order_of_the_data(tmp_path):
+    """And not by partition: a replica that follows sees the first rows first."""
+    with Replicas(tmp_path, define=partitioned) as replicas:
+        rows = pa.table({"p": pa.array([7, 8] * 3, pa.uint8()), "n": range(6)})
+        twos = {"max_insert_block_size": "2", "min_insert_block_size_rows": "1"}
+        result = replicas.table("r1").insert(rows, settings=twos)
+        table, keeper = replicas["r1"].table, replicas["r1"].keeper
+        log = keeper.get_many(
+            [table.log_entry(name) for name in sorted(keeper.children(table.log))]
+        )
+        logged = [str(decode(data).part) for data, _ in filter(None, log)]
+        assert logged == [f"{partition}_{n}_{n}_0" for n in range(3) for partition in (7, 8)]
+        assert [str(part) for part in result.parts] == logged
+        record = InsertRecord.decode(keeper.get(table.insert(result.insert_id))[0])
+        lines = [(line.partition, line.first, line.last) for line in record.partitions]
+        assert sorted(lines) == [
+            (str(partition), n, n) for partition in (7, 8) for n in range(3)
+        ]

@@ -68,6 +68,8 @@ def test_a_table_that_is_not_there(session):
         "FLUSH ASYNC INSERT QUEUE",
         "DROP MARK CACHE",
         "CLEAR COMPILED EXPRESSION CACHE",
+        "RELOAD DICTIONARIES",
+        "RELOAD CONFIG",
         "SYNC REPLICA nosuch IF EXISTS",
     ],
 )

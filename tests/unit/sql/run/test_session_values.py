@@ -127,6 +127,19 @@ def test_a_neutral_setting_of_a_table_is_shown_with_the_table(session):
     assert rows(session, listed) == [(WORD,)]
 
 
+def test_a_setting_is_shown_by_its_other_name_too(session):
+    session.execute("SET replication_alter_partitions_sync = 2")
+    shown = (
+        "SELECT name, value, changed, alias_for FROM system.settings"
+        " WHERE value = '2' AND name LIKE '%\\_sync' ORDER BY name"
+    )
+    assert rows(session, shown) == [
+        ("alter_sync", "2", 1, ""),
+        ("lightweight_deletes_sync", "2", 0, ""),
+        ("replication_alter_partitions_sync", "2", 1, "alter_sync"),
+    ]
+
+
 def test_an_unknown_setting_and_a_wrong_value_are_refused_as_ever(session):
     with pytest.raises(UnknownSetting, match="max_blok_size"):
         session.execute("SET max_blok_size = 1")

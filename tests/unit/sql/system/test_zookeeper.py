@@ -6,6 +6,7 @@ import pytest
 
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.sql.run.session import Session
+from rmt_pipeline.zookeeper.keeper import Create, SetData
 from tests.support.local_session import create, local_session, rows
 
 
@@ -105,3 +106,14 @@ def test_the_whole_tree_is_not_read(session, query):
 def test_an_error_in_a_path_is_that_error(session):
     with pytest.raises(UserError, match="toNoSuch"):
         session.execute("SELECT name FROM system.zookeeper WHERE path = toNoSuch('/t')")
+
+
+def test_a_node_has_the_transactions_that_made_and_changed_it(session):
+    query = (
+        "SELECT mzxid > czxid, pzxid > mzxid, aversion FROM system.zookeeper"
+        " WHERE path = '/t/z/replicas' AND name = 'r1'"
+    )
+    session.context.server.keeper().multi([SetData("/t/z/replicas/r1", b"")])
+    assert rows(session, query) == [(1, 0, 0)]
+    session.context.server.keeper().multi([Create("/t/z/replicas/r1/new")])
+    assert rows(session, query) == [(1, 1, 0)]
