@@ -11,6 +11,7 @@ import pyarrow as pa
 from rmt_pipeline.protocol.city_hash import city_hash_of, city_hash_of_two
 from rmt_pipeline.protocol.sip_hash import sip_hash_of
 from rmt_pipeline.translate.event_chains import count_matches, longest_chain, pieces_of
+from rmt_pipeline.translate.histogram import bins_of
 from rmt_pipeline.translate.simple_json import BY_NAME
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ SIP_HASH, SIP_HASH_OF_NUMBERS = "rmt_sip_hash", "rmt_sip_hash_of_numbers"
 BITS_OF_DOUBLE, BITS_OF_FLOAT = "rmt_bits_of_double", "rmt_bits_of_float"
 CHAINS = "rmt_chains"
 SIMPLE_JSON = "rmt_simple_json"
+HISTOGRAM = "rmt_histogram"
+BINS = 'STRUCT("1" DOUBLE, "2" DOUBLE, "3" DOUBLE)[]'
 EVENTS = "STRUCT(t BIGINT, met UBIGINT)[]"
 TWO_HASHES = 16
 """The bytes of two numbers of 64 bits."""
@@ -39,6 +42,7 @@ def add_python_functions(connection: "duckdb.DuckDBPyConnection") -> None:
         (BITS_OF_DOUBLE, ["DOUBLE"], _bits_of_float, "UBIGINT"),
         (BITS_OF_FLOAT, ["FLOAT"], _bits_of_float, "UBIGINT"),
         (CHAINS, events, _chains, "UBIGINT"),
+        (HISTOGRAM, ["DOUBLE[]", "INTEGER"], _histogram, BINS),
         (SIMPLE_JSON, ["VARCHAR", "VARCHAR", "VARCHAR"], _simple_json, "VARCHAR"),
     )
     for name, given, compute, result in functions:
@@ -133,3 +137,13 @@ def _chains(
         else:
             found.append(longest_chain(met, number, count))
     return pa.array(found, pa.uint64())
+
+
+def _histogram(lists: pa.ChunkedArray, counts: pa.ChunkedArray) -> pa.Array:
+    pairs = zip(lists.to_pylist(), counts.to_pylist(), strict=True)
+    found = [
+        [dict(zip("123", each, strict=True)) for each in bins_of(values, most)]
+        for values, most in pairs
+    ]
+    fields = [(name, pa.float64()) for name in "123"]
+    return pa.array(found, pa.list_(pa.struct(fields)))

@@ -67,6 +67,25 @@ SELECT k FROM t ORDER BY k WITH FILL STEP -1;
 SELECT s FROM t ORDER BY s WITH FILL;
 SELECT k FROM t ORDER BY k WITH FILL FROM n;
 """
+BINS = """
+SELECT histogram(5)(number) FROM numbers(20);
+SELECT histogram(3)(number * number) FROM numbers(1000) SETTINGS max_threads = 1;
+SELECT histogram(2)(x) FROM (SELECT arrayJoin([1, 1, 1, 5, 5.5, 100]) AS x);
+SELECT histogram(1)(number + 0.5) FROM numbers(3);
+SELECT histogram(10)(number % 4) FROM numbers(100) SETTINGS max_threads = 1;
+SELECT histogram(4)(cityHash64(number) % 1000) FROM numbers(500) SETTINGS max_threads = 1;
+SELECT histogram(3)(number) FROM numbers(0);
+SELECT histogramIf(3)(number, number % 2) FROM numbers(10);
+SELECT number % 2 AS p, histogram(2)(number) FROM numbers(9) GROUP BY p ORDER BY p;
+SELECT arrayMap(one -> round(one.3, 2), histogram(3)(number)) FROM numbers(10);
+SELECT toTypeName(histogram(3)(number)) FROM numbers(10);
+SELECT histogram(3)(nan);
+SELECT histogram(0)(number) FROM numbers(3);
+SELECT histogram(251)(number) FROM numbers(3);
+SELECT histogram(number) FROM numbers(3);
+SELECT histogram(3)('a');
+SELECT histogram(3)(nullIf(number, 1)) FROM numbers(5);
+"""
 TOMBSTONES = """
 CREATE TABLE r (p UInt8, k UInt32, ver UInt32, gone UInt8)
     ENGINE = ReplicatedReplacingMergeTree(ver, gone) PARTITION BY p ORDER BY k
@@ -129,6 +148,7 @@ SCRIPTS = {
     "columns that others use are cleared, and dropped with them": USED_BY_OTHERS,
     "what stars stand for": STARS,
     "missing rows are filled in": FILLED,
+    "the bins of a histogram": BINS,
     "indexes, and single settings": INDEXES_AND_SETTINGS,
     "tombstones that are taken away": TOMBSTONES,
     "aliases inside mutations": ALIASED,

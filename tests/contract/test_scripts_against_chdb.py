@@ -767,6 +767,7 @@ SCRIPTS = (
     }
 )
 OTHER_CODES = changed_tables.OTHER_CODES | {
+    "the bins of a histogram": ("(nan)", "histogram(0)", "histogram(251)"),
     "constraints": ("DROP COLUMN t",),
     "detached tables": ("ATTACH TABLE nosuch",),
     "tables like others, and what is equal": ("AS nosuch",),

@@ -58,6 +58,7 @@ from rmt_pipeline.translate.functions.chains import sequence, window_funnel
 from rmt_pipeline.translate.functions.collected import (
     for_each,
     group_array_insert_at,
+    histogram,
     retention,
     sum_map,
 )
@@ -473,6 +474,7 @@ def _aggregates() -> dict[str, Aggregate]:
         ),
         Aggregate("groupArrayInsertAt", group_array_insert_at, 2, 2),
         Aggregate("retention", retention, 1, MANY),
+        Aggregate("histogram", histogram, 1, 1),
         Aggregate("windowFunnel", window_funnel, 1, MANY),
         Aggregate("sequenceMatch", sequence(count=False), 1, MANY),
         Aggregate("sequenceCount", sequence(count=True), 1, MANY),

@@ -1,5 +1,5 @@
 """Aggregate functions whose answer is made of arrays: `sumMap`, `groupArrayInsertAt`, `retention`,
-and the combinator -ForEach.
+`histogram`, and the combinator -ForEach.
 
 Each collects what the rows give in one list and computes on that.
 """
@@ -37,6 +37,8 @@ from rmt_pipeline.translate.functions.array import (
     known_element,
     reduced,
 )
+from rmt_pipeline.translate.histogram import BINS_MAX
+from rmt_pipeline.translate.in_python import HISTOGRAM
 from rmt_pipeline.types.data_type import DataType
 
 ELEMENTS_MAX = 1_000_000
@@ -115,6 +117,26 @@ def retention(call: AggregateCall) -> Typed:
     ]
     pieces = ", ".join(f"CAST({met[0]} AND {each} AS UTINYINT)" for each in met)
     return Typed(f"[{pieces}]", array_of(UINT8))
+
+
+def histogram(call: AggregateCall) -> Typed:
+    """`histogram(n)(x)`: at most n triples: bounds, and how many values are between them, about.
+    Raises WrongArguments, TypeProblem.
+    """
+    if len(call.parameters) != 1:
+        raise WrongArguments(f"{call.name} takes the number of bins: {call.name}(5)(x)")
+    most = constant_integer(call.parameters[0], f"the number of bins of {call.name}")
+    if not 1 <= most <= BINS_MAX:
+        raise WrongArguments(f"{call.name} makes 1 to {BINS_MAX} bins, not {most}")
+    value = call.first()
+    if not (value.plain.is_integer or value.plain.is_float):
+        raise TypeProblem(f"{call.name} takes numbers, not {value.type.text}")
+    number, problem = f"CAST({value.sql} AS DOUBLE)", string_sql(f"{call.name}: inf or NaN")
+    finite = f"CASE WHEN NOT isfinite({number}) THEN error({problem}) ELSE {number} END"
+    listed = call.sql("list", finite)
+    known = f"list_filter(coalesce({listed}, []), lambda {ELEMENT}: {ELEMENT} IS NOT NULL)"
+    result = array_of(tuple_of([FLOAT64] * 3))
+    return Typed(f"CAST({HISTOGRAM}({known}, {most}) AS {result.duckdb})", result)
 
 
 def for_each(name: str, call: AggregateCall) -> Typed:
