@@ -1,5 +1,7 @@
 """The parser of operands: literals, names, calls, stars, parentheses, subqueries."""
 
+from dataclasses import replace
+
 from rmt_pipeline.protocol.errors import NotImplementedStatement
 from rmt_pipeline.syntax.cursor import NEVER_NAMES, Cursor
 from rmt_pipeline.syntax.nodes import (
@@ -18,6 +20,9 @@ from rmt_pipeline.syntax.nodes import (
     WindowSpec,
 )
 from rmt_pipeline.syntax.special_forms import SPECIAL_FORMS, ReadExpression, interval, number
+
+_WITH_NULLS = {"any", "any_value", "anylast", "first_value", "last_value"}
+"""The functions that RESPECT NULLS may follow."""
 
 _CONSTANTS: dict[str, Literal] = {
     "NULL": Literal(None),
@@ -182,9 +187,16 @@ def _arguments(c: Cursor, expression: ReadExpression) -> tuple[bool, tuple[Node,
 
 
 def _with_modifiers(c: Cursor, call: Call, expression: ReadExpression) -> Call:
-    """Return the call with the FILTER (WHERE …) and OVER that follow it, if they do."""
-    if c.at_word("RESPECT", "IGNORE") and c.ahead().upper == "NULLS":
-        c.not_supported("RESPECT NULLS and IGNORE NULLS")
+    """Return the call with the RESPECT NULLS, FILTER (WHERE …) and OVER that follow it, if they do.
+    `any(x) RESPECT NULLS` is any_respect_nulls(x), as in the original; aggregate functions ignore
+    NULL anyway.
+    """
+    if c.take_words("RESPECT", "NULLS"):
+        name = call.name.removesuffix("If")
+        if name.lower() not in _WITH_NULLS:
+            c.not_supported(f"{call.name} with RESPECT NULLS")
+        call = replace(call, name=f"{name}_respect_nulls{call.name[len(name) :]}")
+    c.take_words("IGNORE", "NULLS")
     if c.at_word("FILTER") and c.ahead().text == "(":
         c.advance()
         c.expect("(")

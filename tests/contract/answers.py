@@ -86,6 +86,22 @@ SELECT histogram(number) FROM numbers(3);
 SELECT histogram(3)('a');
 SELECT histogram(3)(nullIf(number, 1)) FROM numbers(5);
 """
+NULLS = """
+CREATE TABLE t (k UInt32, v Nullable(Int8), w UInt8) ENGINE = ReplicatedMergeTree ORDER BY k;
+INSERT INTO t VALUES (1, NULL, 1), (2, 2, 2), (3, NULL, 3), (4, 4, 4), (5, NULL, 5);
+SELECT any(v) RESPECT NULLS, any(v) IGNORE NULLS, any(v), any_value(v) RESPECT NULLS FROM t;
+SELECT anyLast(v) RESPECT NULLS, last_value(v) RESPECT NULLS, last_value(v) FROM t;
+SELECT first_value(w) RESPECT NULLS, any_respect_nulls(v), anyLast_respect_nulls(w) FROM t;
+SELECT k % 2 AS p, any(v) RESPECT NULLS FROM t GROUP BY p ORDER BY p;
+SELECT anyIf(v, k > 1) RESPECT NULLS, any(v) RESPECT NULLS FROM t WHERE k < 4;
+SELECT any(v) RESPECT NULLS, any(w) RESPECT NULLS FROM t WHERE k > 9;
+SELECT k, first_value(v) RESPECT NULLS OVER (ORDER BY k), last_value(v) RESPECT NULLS OVER (
+    ORDER BY k), last_value(v) IGNORE NULLS OVER (ORDER BY k) FROM t ORDER BY k;
+SELECT toTypeName(any(v) RESPECT NULLS), toTypeName(any(w) RESPECT NULLS) FROM t;
+SELECT sum(v) IGNORE NULLS FROM t;
+SELECT sum(v) RESPECT NULLS FROM t;
+SELECT groupArray(v) RESPECT NULLS FROM t;
+"""
 TOMBSTONES = """
 CREATE TABLE r (p UInt8, k UInt32, ver UInt32, gone UInt8)
     ENGINE = ReplicatedReplacingMergeTree(ver, gone) PARTITION BY p ORDER BY k
@@ -149,6 +165,7 @@ SCRIPTS = {
     "what stars stand for": STARS,
     "missing rows are filled in": FILLED,
     "the bins of a histogram": BINS,
+    "NULL as a value": NULLS,
     "indexes, and single settings": INDEXES_AND_SETTINGS,
     "tombstones that are taken away": TOMBSTONES,
     "aliases inside mutations": ALIASED,

@@ -335,9 +335,16 @@ def _extreme(function: str) -> AggregateBuild:
     return build
 
 
-def _any(function: str) -> AggregateBuild:
+def _any(function: str, *, nulls: bool = False) -> AggregateBuild:
+    """Return the builder of `any` or `anyLast`; with `nulls` a NULL is a value, too."""
+
     def build(call: AggregateCall) -> Typed:
         value = call.first()
+        if nulls:
+            if call.over and call.filters:
+                raise NotImplementedStatement(f"{call.name} over a window is not supported")
+            sql = call.sql(f"{function}_value" if call.over else function, value.sql)
+            return or_default(call, sql, value.plain, value)
         if call.over and function != "mode":
             when = " AND ".join(call.filters)
             known = f"CASE WHEN {when} THEN {value.sql} END" if when else value.sql
@@ -460,6 +467,14 @@ def _aggregates() -> dict[str, Aggregate]:
         Aggregate("max", _extreme("max"), 1, 1),
         *(Aggregate(name, _any("first"), 1, 1) for name in ("any", "any_value", "first_value")),
         *(Aggregate(name, _any("last"), 1, 1) for name in ("anyLast", "last_value")),
+        *(
+            Aggregate(f"{name}_respect_nulls", _any(which, nulls=True), 1, 1)
+            for which, names in (
+                ("first", ("any", "any_value", "first_value")),
+                ("last", ("anyLast", "last_value")),
+            )
+            for name in names
+        ),
         Aggregate("anyHeavy", _any("mode"), 1, 1, differs="the most frequent value"),
         Aggregate("argMin", _arg_extreme("arg_min"), 2, 2),
         Aggregate("argMax", _arg_extreme("arg_max"), 2, 2),
