@@ -77,11 +77,11 @@ def filled(
     step = -step if fill.step is None and item.descending else step
     if not step or (step < 0) != item.descending:
         raise BadFill("STEP is not 0, above it in ascending order and below it in descending")
-    ends = [_end(one, compiler) for one in (fill.start, fill.end)]
+    start, end = _end(fill.start, compiler), _end(fill.end, compiler)
     number = to_stored(compiler.compile(Call("toInt64", (item.node,))))
     is_key = [bare(one) == item.node or _is_named(one, item.node) for one in items]
     places = frozenset(place for place, here in enumerate(is_key) if here)
-    return Filled(f"{number} AS o0", step, *ends, places)
+    return Filled(f"{number} AS o0", step, start, end, places)
 
 
 def _is_named(item: Node, node: Node) -> bool:
