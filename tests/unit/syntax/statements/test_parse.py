@@ -339,7 +339,7 @@ def test_an_insert_can_take_a_file_or_a_query():
         ("BACKUP TABLE t TO Disk('d', 'b')", "BACKUP TABLE is"),
         ("ALTER TABLE t MODIFY QUERY SELECT 1", "ALTER TABLE t MODIFY QUERY is"),
         ("ALTER TABLE t ADD STATISTICS a TYPE tdigest", "ADD STATISTICS is"),
-        ("SYSTEM RELOAD CONFIG", "SYSTEM RELOAD CONFIG"),
+        ("SYSTEM RELOAD DICTIONARY d", "SYSTEM RELOAD DICTIONARY"),
         ("SHOW GRANTS", "SHOW GRANTS"),
         ("CREATE TABLE t (a Int8) ENGINE = E ORDER BY a DESC", "DESC"),
         ("SELECT 1 INTO OUTFILE 'x'", "INTO OUTFILE"),
