@@ -197,6 +197,12 @@ class SamplingNotSupported(UserError):
     code = "SAMPLING_NOT_SUPPORTED"
 
 
+class IllegalFinal(UserError):
+    """SELECT … FINAL of a table whose engine leaves all rows when it merges."""
+
+    code = "ILLEGAL_FINAL"
+
+
 class SampleOutOfBound(UserError):
     """OFFSET after a SAMPLE of all rows, such as `SAMPLE 1 OFFSET 0.5`, which leaves no rows."""
 

@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from rmt_pipeline.protocol.errors import QueryTooSlow, SamplingNotSupported, UnknownTable
+from rmt_pipeline.protocol.errors import (
+    IllegalFinal,
+    QueryTooSlow,
+    SamplingNotSupported,
+    UnknownTable,
+)
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.sql.formats.rows import ResultColumn, Rows, rows_of
@@ -287,6 +292,11 @@ class _Sources:
     def _table(self, database: str, source: NamedTable) -> Relation:
         table = self.session.server.table(source.table, database)
         settings = self.session.query_settings(self.settings)
+        if source.final and table.definition.engine.kind == "MergeTree":
+            raise IllegalFinal(
+                f"{table.definition.full_name} is of the engine {table.definition.engine.name}, "
+                "which doesn't support FINAL: its merges leave all rows. Leave FINAL out"
+            )
         snapshot = self.session.held.get(table.definition.full_name)
         if snapshot is None:
             snapshot = self.pinned.enter_context(table.snapshot(settings))

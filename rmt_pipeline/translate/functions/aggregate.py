@@ -5,6 +5,7 @@ column of numbers is 0. A combinator at the end of a name changes the function: 
 condition)`, `sumDistinct(x)`, `maxOrNull(x)`.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from rmt_pipeline.protocol.errors import NotImplementedStatement
@@ -453,6 +454,14 @@ def _windows() -> list[Aggregate]:
     ]
 
 
+def _anys() -> Iterator[Aggregate]:
+    names = {"first": ("any", "any_value", "first_value"), "last": ("anyLast", "last_value")}
+    for which, of in names.items():
+        for name in of:
+            yield Aggregate(name, _any(which), 1, 1)
+            yield Aggregate(f"{name}_respect_nulls", _any(which, nulls=True), 1, 1)
+
+
 def _aggregates() -> dict[str, Aggregate]:
     approximate = "exact, where the original approximates beyond thousands of values"
     rounded = "exact, where the original rounds durations above 1,024 down to even 16s"
@@ -465,16 +474,7 @@ def _aggregates() -> dict[str, Aggregate]:
         Aggregate("avg", _avg, 1, 1),
         Aggregate("min", _extreme("min"), 1, 1),
         Aggregate("max", _extreme("max"), 1, 1),
-        *(Aggregate(name, _any("first"), 1, 1) for name in ("any", "any_value", "first_value")),
-        *(Aggregate(name, _any("last"), 1, 1) for name in ("anyLast", "last_value")),
-        *(
-            Aggregate(f"{name}_respect_nulls", _any(which, nulls=True), 1, 1)
-            for which, names in (
-                ("first", ("any", "any_value", "first_value")),
-                ("last", ("anyLast", "last_value")),
-            )
-            for name in names
-        ),
+        *_anys(),
         Aggregate("anyHeavy", _any("mode"), 1, 1, differs="the most frequent value"),
         Aggregate("argMin", _arg_extreme("arg_min"), 2, 2),
         Aggregate("argMax", _arg_extreme("arg_max"), 2, 2),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rmt_pipeline.protocol.errors import IllegalFinal
 from tests.support.local_session import create, rows
 
 TABLE = """CREATE TABLE t (k Int64, n Nested(a UInt8, b String), `x.y` Int8, `p.q.r` Int8, z Int8,
@@ -34,3 +35,14 @@ def test_a_column_whose_name_has_a_dot_is_read(session, query, answer) -> None:
     session.execute("INSERT INTO t VALUES (1, [1, 2], ['a', 'b'], 5, 6, 6)")
     session.execute("INSERT INTO t VALUES (1, [3], ['c'], 7, 9, 8)")
     assert rows(session, query) == [(answer,)]
+
+
+def test_a_table_whose_merges_leave_all_rows_has_no_final(session) -> None:
+    """As in the original; with `final = 1`, which is said of all tables, it is read as it is."""
+    create(session, "CREATE TABLE p (k Int8) ENGINE = ReplicatedMergeTree ORDER BY k")
+    session.execute("INSERT INTO p VALUES (1)")
+    with pytest.raises(IllegalFinal, match="p is of the engine ReplicatedMergeTree"):
+        session.execute("SELECT * FROM p FINAL")
+    with pytest.raises(IllegalFinal):
+        session.execute("SELECT k FROM (SELECT * FROM p AS q FINAL)")
+    assert rows(session, "SELECT * FROM p SETTINGS final = 1") == [(1,)]
