@@ -72,10 +72,10 @@ class Aside:
             if now_s - last_s < BUSY_S and now_s >= self._rests_until_s:
                 self._start()
             return []
+        if not self._is_ready and not self._connection.poll():
+            return []
         done: list[UnitResult] = []
         try:
-            if not self._is_ready and not self._connection.poll():
-                return []
             if not self._is_ready:
                 self._connection.recv_bytes()
                 self._is_ready = True
@@ -84,9 +84,11 @@ class Aside:
                 done.append(self._received())
         except BlockingIOError:  # it is frozen, and must not go on later
             self._rests_until_s = now_s + REST_S
-            self._end()
         except (OSError, EOFError):  # it has ended
-            self._end()
+            pass
+        finally:
+            if len(done) < len(units):  # what it may still answer is not for the next caller
+                self._end()
         return done
 
     def _received(self) -> UnitResult:

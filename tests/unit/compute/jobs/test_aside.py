@@ -164,3 +164,20 @@ def test_what_a_process_was_killed_in_the_middle_of_is_done_again(tmp_path, asid
     Path(unit.output).write_bytes(b"half of it")
     [done] = aside.run([unit])
     assert isinstance(done, UnitDone)
+
+
+def test_an_answer_that_nobody_took_is_not_taken_for_that_of_the_next_merge(
+    tmp_path, aside, monkeypatch
+):
+    running(aside, tmp_path)
+
+    def no_memory():
+        raise MemoryError
+
+    with monkeypatch.context() as once:
+        once.setattr(aside, "_received", no_memory)
+        with pytest.raises(MemoryError):
+            aside.run(units(tmp_path / "lost"))
+    [unit] = plan_merge(job(tmp_path / "after"), 1)
+    [done] = aside.run([unit])
+    assert (done.merge, Path(unit.output).exists()) == (1, True)
