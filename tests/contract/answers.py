@@ -160,6 +160,17 @@ SELECT * FROM g;
 ALTER TABLE g DROP COLUMN n;
 SELECT * FROM g;
 """
+SUMS = """
+CREATE TABLE s (k Int8, v Int8, w Int8) ENGINE = SummingMergeTree ORDER BY k;
+INSERT INTO s VALUES (1, 1, 1), (2, 2, 0);
+INSERT INTO s VALUES (1, 1, 1), (2, 2, 0), (3, 0, 4);
+OPTIMIZE TABLE s FINAL;
+SELECT * FROM s FINAL ORDER BY k;
+ALTER TABLE s UPDATE v = 0 WHERE k = 2;
+SELECT * FROM s FINAL ORDER BY k;
+ALTER TABLE s DROP COLUMN w;
+SELECT * FROM s FINAL ORDER BY k;
+"""
 SCRIPTS = {
     "columns that others use are cleared, and dropped with them": USED_BY_OTHERS,
     "what stars stand for": STARS,
@@ -169,4 +180,5 @@ SCRIPTS = {
     "indexes, and single settings": INDEXES_AND_SETTINGS,
     "tombstones that are taken away": TOMBSTONES,
     "aliases inside mutations": ALIASED,
+    "sums that became zero": SUMS,
 }

@@ -63,11 +63,14 @@ def final_rows(
 
 def _is_final(source: SourcePart, definition: TableDefinition) -> bool:
     """Whether merging the part alone would change and hide nothing, because it was merged before,
-    and its engine keeps no rows for later merges.
+    and its engine keeps no rows for later merges. Sums may have become zero since, by a mutation or
+    because a column is gone.
     """
-    engine = definition.engine
+    engine, part = definition.engine, PartName.parse(source.name)
     keeps = engine.kind == "CollapsingMergeTree" or bool(engine.is_deleted_column)
-    return PartName.parse(source.name).level > 0 and not keeps
+    manifest = source.manifest
+    as_merged = not part.mutation and manifest.metadata_version == definition.metadata_version
+    return part.level > 0 and not keeps and (engine.kind != "SummingMergeTree" or as_merged)
 
 
 def final_files(
