@@ -229,7 +229,6 @@ class Select:
     items: tuple[Node, ...]
     with_items: tuple[WithItem, ...] = ()
     distinct: bool = False
-    distinct_on: tuple[Node, ...] = ()
     source: TableExpression | None = None
     prewhere: Node | None = None
     where: Node | None = None

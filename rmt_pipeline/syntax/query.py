@@ -99,7 +99,7 @@ def _select(c: Cursor) -> Select:
     else:
         c.expect_words("SELECT")
         source = None
-    distinct, distinct_on = _distinct(c)
+    distinct, of_each = _distinct(c)
     top, top_with_ties = _top(c)
     items = c.several(_item)
     if source is None and c.at_word("FROM"):
@@ -113,6 +113,10 @@ def _select(c: Cursor) -> Select:
     qualify = expression(c) if c.take_words("QUALIFY") else None
     order_by, order_all = _order_by(c)
     limit_by, limit, offset, with_ties = _limits(c)
+    if of_each:
+        if limit_by is not None:
+            raise UserError("DISTINCT ON and LIMIT BY can't be used together")
+        limit_by = LimitBy(Literal(1, "1"), None, of_each)
     if top is not None:
         if limit is not None:
             raise UserError("TOP and LIMIT can't be used together")
@@ -122,7 +126,6 @@ def _select(c: Cursor) -> Select:
         items=items,
         with_items=with_items,
         distinct=distinct,
-        distinct_on=distinct_on,
         source=source,
         prewhere=prewhere,
         where=where,
@@ -169,6 +172,7 @@ def _with_item(c: Cursor) -> WithItem:
 
 
 def _distinct(c: Cursor) -> tuple[bool, tuple[Node, ...]]:
+    """Read DISTINCT, or DISTINCT ON (…), which is LIMIT 1 BY …, in the original too."""
     if c.at_word("DISTINCT") and c.ahead().upper == "ON":
         c.advance()
         c.advance()

@@ -315,13 +315,13 @@ class Compiler:
         partition = [
             plain_condition(self.compile(each)).sql for each in spec.partition_by
         ] or partition
-        order = self.order_terms(spec.order_by) or order
+        order = self._order_terms(spec.order_by) or order
         return partition, order, spec.frame or frame
 
-    def order_terms(self, items: Iterable[OrderItem]) -> list[str]:
+    def _order_terms(self, items: Iterable[OrderItem]) -> list[str]:
         terms: list[str] = []
         for item in items:
-            terms += order_terms(self.compile(item.node), item)
+            terms += order_terms(self.compile(item.node), item, of_window=True)
         return terms
 
 

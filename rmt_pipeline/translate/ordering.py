@@ -7,16 +7,18 @@ from rmt_pipeline.translate.base.casts import plain_condition, sort_sql
 from rmt_pipeline.translate.base.typed import Typed, TypeProblem, tuple_elements
 
 
-def order_terms(value: Typed, item: OrderItem) -> list[str]:
+def order_terms(value: Typed, item: OrderItem, *, of_window: bool = False) -> list[str]:
     """Return the terms of DuckDB's ORDER BY for one of the original's, none for a constant. Raises
-    TypeProblem for a Map.
+    TypeProblem for a Map. With `of_window` it is the ORDER BY of a window, whose frame may need a
+    single term.
     """
     direction = "DESC" if item.descending else "ASC"
     nulls = "NULLS FIRST" if item.nulls_first else "NULLS LAST"
     if value.plain.family == "Map":
         raise TypeProblem(f"cannot order by {value.type.text}: maps have no order")
     if value.plain.family == "Tuple":  # NULL and NaN in it come last, in both directions
-        return [term for one in tuple_elements(value) for term in order_terms(one, item)]
+        pieces = (order_terms(x, item, of_window=of_window) for x in tuple_elements(value))
+        return [term for piece in pieces for term in piece]
     own = sort_sql(value)
     if own is not None:
         return [f"{own} {direction} {nulls}"]
@@ -24,7 +26,7 @@ def order_terms(value: Typed, item: OrderItem) -> list[str]:
     if value.constant is not None:
         return []  # DuckDB would take a constant number for a place in the list
     terms = [f"{value.sql} {direction} {nulls}"]
-    if item.nulls_first:
+    if item.nulls_first and not of_window:
         # By the first term of ORDER BY … LIMIT DuckDB lets its Parquet reader choose rows, which
         # takes texts for NULL then; see `logic`.
         terms.insert(0, f"({value.sql} IS NULL) DESC")

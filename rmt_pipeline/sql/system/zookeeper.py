@@ -248,7 +248,7 @@ def _gives_paths(query: Select) -> bool:
     """Whether each row's `path` is the table's, so that an outer condition on it also
     holds inside.
     """
-    limits = (query.limit, query.limit_by, query.offset, query.distinct_on or None)
+    limits = (query.limit, query.limit_by, query.offset)
     renamed = any(isinstance(i, Aliased) and i.alias == "path" for i in query.items)
     as_it_is = any(
         isinstance(item, Star) or (isinstance(item, Name) and item.parts[-1] == "path")

@@ -53,7 +53,7 @@ def written_out(items: Sequence[Node], source: From, starred: Starred) -> list[N
             case Star():
                 found += _star(item, source, starred)
             case ColumnsMatcher():
-                shown = [each for each in source.fields if each.in_star]
+                shown = [each for each in source.fields if each.in_star and not each.of_key]
                 chosen = matching(item.pattern, [each.name for each in shown])
                 matched = [one for one, is_one in zip(shown, chosen, strict=True) if is_one]
                 found += _changed(item.changes, matched, starred)
@@ -85,7 +85,8 @@ def _star(star: Star, source: From, starred: Starred) -> list[Node]:
     fields = [
         each
         for each in source.fields
-        if each.in_star and (not star.qualifier or star.qualifier in each.qualifiers)
+        if each.in_star
+        and (star.qualifier in each.qualifiers if star.qualifier else not each.of_key)
     ]
     if not fields:
         if not source.sql:
@@ -194,7 +195,8 @@ def find_column(parts: tuple[str, ...], fields: Sequence[Field]) -> Typed | None
         found = [
             each
             for each in fields
-            if each.name == name and (not qualifier or tuple(qualifier) in each.qualifiers)
+            if each.name == name
+            and (tuple(qualifier) in each.qualifiers if qualifier else not each.of_key)
         ]
         shown = [each for each in found if each.in_star] or found
         if len({each.value.sql for each in shown}) > 1:

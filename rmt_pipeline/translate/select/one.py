@@ -65,7 +65,9 @@ from rmt_pipeline.translate.select.sources import (
 )
 from rmt_pipeline.translate.select.tail import (
     at_place,
-    distinct_sql,
+    has_steps,
+    in_steps,
+    limit_by,
     limit_sql,
     limit_tests,
     listed_sql,
@@ -252,7 +254,6 @@ class SelectCompiler:
             plain, keys, self._alias, self._name_of, summed=False, totals=True
         )
         values = [self._item(each, compiler) for each in items]
-        listed = ", ".join(f"{to_stored(value)} AS c{n}" for n, value in enumerate(values))
         where = self._where()
         if self._select.having is not None and keys:
             groups = after_grouping(plain, keys, self._alias, self._name_of, summed=False)
@@ -261,7 +262,7 @@ class SelectCompiler:
             key = f"struct_pack({', '.join(pairs)})"
             left = " ".join([*self._from(where), group_by_sql(keys, ""), f"HAVING {having}"])
             where = [*where, f"{key} IN (SELECT {key} {left})"]
-        return " ".join([f"SELECT {listed}", *self._from(where)])
+        return " ".join([f"SELECT {listed_sql(values)}", *self._from(where)])
 
     def _where(self) -> list[str]:
         nodes = present(self._select.prewhere, self._select.where)
@@ -330,25 +331,28 @@ class SelectCompiler:
             if keys is None:
                 raise UserError("HAVING without GROUP BY and aggregate functions; write WHERE")
             pieces.append(f"HAVING {condition(compiler.compile(select.having))}")
-        order = [] if select.distinct else order_by(select, items, compiler)
         tests = [condition(compiler.compile(node)) for node in present(select.qualify)]
-        if not select.distinct:
-            tests += limit_tests(select, items, compiler, order)
+        steps, order = has_steps(select), list[str]()
+        if not steps:
+            order = order_by(select, items, compiler)
+            tests += limit_tests(select, limit_by(select, items, compiler), compiler, order)
         if tests:
             pieces.append(f"QUALIFY {' AND '.join(tests)}")
         tail = " ".join(pieces)
         ordered = [replace(x, node=at_place(x.node, items)) for x in select.order_by]
         fill = filled(ordered, items, compiler)
         if fill is not None:
-            if select.distinct or select.with_ties:
-                raise NotImplementedStatement("WITH FILL beside DISTINCT and WITH TIES")
-            inner = f"SELECT {listed_sql(select, values, compiler)}, {fill.column} {tail}"
+            if steps or select.with_ties:
+                raise NotImplementedStatement(
+                    "WITH FILL beside DISTINCT, WITH TIES, and QUALIFY with LIMIT BY"
+                )
+            inner = f"SELECT {listed_sql(values)}, {fill.column} {tail}"
             whole = fill.sql(inner, self.new_name(), [value.type for value in values])
             return whole + limit_sql(select, compiler)
-        if select.distinct:
-            whole, order = distinct_sql(select, items, values, compiler, tail)
+        if steps:
+            whole, order = in_steps(select, items, values, compiler, tail)
         else:
-            whole = f"SELECT {listed_sql(select, values, compiler)} {tail}"
+            whole = f"SELECT {listed_sql(values)} {tail}"
         if order:
             whole += f" ORDER BY {', '.join(order)}"
         return whole + limit_sql(select, compiler)

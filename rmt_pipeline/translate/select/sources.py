@@ -18,8 +18,10 @@ from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.nodes import (
     Aliased,
     ArrayJoin,
+    Call,
     Derived,
     Join,
+    JoinKind,
     Literal,
     Name,
     NamedTable,
@@ -30,6 +32,8 @@ from rmt_pipeline.syntax.nodes import (
 )
 from rmt_pipeline.syntax.special_forms import cast_node
 from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.translate.base.casts import convert
+from rmt_pipeline.translate.base.supertypes import NoCommonType, least_supertype
 from rmt_pipeline.translate.base.typed import (
     ELEMENT,
     UINT64,
@@ -40,7 +44,7 @@ from rmt_pipeline.translate.base.typed import (
     struct_sql,
     to_stored,
 )
-from rmt_pipeline.translate.functions.array import stored_default
+from rmt_pipeline.translate.functions.array import of_one_length, stored_default
 from rmt_pipeline.translate.functions.comparison import compare
 from rmt_pipeline.translate.select.titles import title
 from rmt_pipeline.types.data_type import NESTED_NAMES, DataType
@@ -68,12 +72,17 @@ UnknownDatabase.
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column that expressions can name. `qualifiers` are the ways to name its table before it."""
+    """A column that expressions can name. `qualifiers` are the ways to name its table before it.
+
+    Of a key of USING there are three: one for both sides, without qualifiers, and each side's own,
+    which only a name with its table means (`of_key`).
+    """
 
     name: str
     value: Typed
     qualifiers: tuple[tuple[str, ...], ...] = ()
     in_star: bool = True
+    of_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,14 +197,14 @@ def _join(join: Join, scope: QueryScope) -> From:
         return From(f"{left.sql} CROSS JOIN {right.sql}", left.fields + right.fields)
     if join.strictness in {"SEMI", "ANTI"}:
         return _semi_join(join, left, right, scope)
-    if join.strictness == "ANY" and not join.using:
-        return _any_join_on(join, left, right, scope)
-    if join.kind in {"RIGHT", "FULL"}:
-        left = _flagged(left, scope)
-    if join.kind in {"LEFT", "FULL"}:
-        right = _flagged(right, scope)
     if join.strictness == "ANY":
-        right = _one_of_each(join, right, scope)
+        sides = _any_sides(join, left, right, scope)
+        if sides is None:
+            return _any_join_on(left, right, _on(join, left, right, scope), scope)
+        left, right = sides
+    else:
+        left = _flagged(left, scope) if join.kind in {"RIGHT", "FULL"} else left
+        right = _flagged(right, scope) if join.kind in {"LEFT", "FULL"} else right
     condition = _on(join, left, right, scope)
     asof = "ASOF " if join.strictness == "ASOF" else ""
     sql = f"{left.sql} {asof}{join.kind} JOIN {right.sql} ON {condition}"
@@ -206,7 +215,64 @@ def _join(join: Join, scope: QueryScope) -> From:
         left_fields = _with_defaults(left_fields)
     if not join.using:
         return From(sql, left_fields + right_fields)
-    return From(sql, _merged(join, left_fields, right_fields, left, right))
+    return From(sql, _merged(join, left_fields, right_fields, left.fields, right.fields))
+
+
+def _any_sides(
+    join: Join, left: From, right: From, scope: QueryScope
+) -> tuple[From, From] | None:
+    """Return the sides of an ANY JOIN, with one row of each key but on the side that is kept as a
+    whole, if there is one. None for a LEFT one whose ON says more than that keys are equal. Raises
+    NotImplementedStatement for others, and for FULL.
+    """
+    keys = _keys(join, left, right, scope)
+    if join.kind == "FULL" or (keys is None and join.kind != "LEFT"):
+        raise NotImplementedStatement(
+            f"{join.kind} ANY JOIN is supported with USING and with ON of equalities, FULL not at "
+            "all"
+        )
+    if keys is None:
+        return None
+    if join.kind != "LEFT":
+        left = _one_of_each(left, [own for own, _ in keys], scope)
+    if join.kind != "RIGHT":
+        right = _one_of_each(right, [own for _, own in keys], scope)
+    return left, right
+
+
+def _keys(
+    join: Join, left: From, right: From, scope: QueryScope
+) -> list[tuple[Typed, Typed]] | None:
+    """Return what must be equal on both sides; None if ON says more than that."""
+    if join.on is None:
+        return [
+            (_field(name, left.fields).value, _field(name, right.fields).value)
+            for name in join.using
+        ]
+    keys: list[tuple[Typed, Typed]] = []
+    is_and = isinstance(join.on, Call) and join.on.name == "and"
+    nodes = join.on.arguments if is_and and isinstance(join.on, Call) else (join.on,)
+    for node in nodes:
+        if not (isinstance(node, Call) and node.name == "equals"):
+            return None
+        pair = _sides(node.arguments, left, right, scope)
+        pair = pair or _sides(node.arguments[::-1], left, right, scope)
+        if pair is None:
+            return None
+        keys.append(pair)
+    return keys
+
+
+def _sides(
+    nodes: Sequence[Node], left: From, right: From, scope: QueryScope
+) -> tuple[Typed, Typed] | None:
+    """Return the two expressions as values of the two sides; None if they are not."""
+    try:
+        pairs = zip(nodes, (left, right), strict=True)
+        one, other = (scope.expression(node, side.fields) for node, side in pairs)
+    except UserError:
+        return None
+    return one, other
 
 
 def _flagged(side: From, scope: QueryScope) -> From:
@@ -272,36 +338,41 @@ def _field(name: str, fields: Iterable[Field]) -> Field:
 
 def _merged(
     join: Join,
-    left_fields: tuple[Field, ...],
-    right_fields: tuple[Field, ...],
-    left: From,
-    right: From,
+    left: tuple[Field, ...],
+    right: tuple[Field, ...],
+    left_raw: tuple[Field, ...],
+    right_raw: tuple[Field, ...],
 ) -> tuple[Field, ...]:
-    """Return the fields of a JOIN … USING. `*` has each key once, from the side that
-    has the row.
+    """Return the fields of a JOIN … USING. `*` has each key once, from the side that has the row,
+    in a type that holds the keys of both sides. `left_raw` and `right_raw` have no defaults for
+    rows without a partner.
     """
     fields = []
-    for shown, raw in zip(left_fields, left.fields, strict=True):
-        if shown.name not in join.using:
-            fields.append(shown)
-            continue
-        other = _field(shown.name, right.fields)
-        value = raw.value
-        if join.kind == "RIGHT":
-            value = other.value
-        elif join.kind == "FULL":
-            known = f"{_relation_of(raw.value)}.{MATCHED}"
-            own, others = to_stored(raw.value), to_stored(other.value)
-            sql = f"(CASE WHEN {known} THEN {own} ELSE {others} END)"
-            value = from_stored(sql, raw.value.type)
-        fields.append(replace(shown, value=value))
-    for shown in right_fields:
+    for shown, raw in zip(left, left_raw, strict=True):
         if shown.name in join.using:
-            # The key can still be named with its table, but is not in `*` a second time.
-            fields.append(replace(shown, in_star=False))
-        else:
-            fields.append(shown)
-    return tuple(fields)
+            value = _key_of_both(join.kind, raw.value, _field(shown.name, right_raw).value)
+            fields.append(replace(shown, value=value, qualifiers=()))
+        fields.append(replace(shown, of_key=shown.name in join.using))
+    others = (replace(each, of_key=each.name in join.using) for each in right)
+    return (*fields, *others)
+
+
+def _key_of_both(kind: JoinKind, left: Typed, right: Typed) -> Typed:
+    if left.plain == right.plain:
+        common = left.type if left.nullable or not right.nullable else right.type
+        sides = [left, right]
+    else:
+        try:
+            common = least_supertype([left.type, right.type])
+        except NoCommonType:
+            if kind == "FULL":
+                raise
+            return right if kind == "RIGHT" else left
+        sides = [convert(left, common), convert(right, common)]
+    own, others = map(to_stored, sides)
+    if kind == "FULL":
+        own = f"(CASE WHEN {_relation_of(left)}.{MATCHED} THEN {own} ELSE {others} END)"
+    return from_stored(others if kind == "RIGHT" else own, common)
 
 
 def _semi_join(join: Join, left: From, right: From, scope: QueryScope) -> From:
@@ -322,7 +393,8 @@ def _semi_join(join: Join, left: From, right: From, scope: QueryScope) -> From:
         sql = f"{kept.sql} CROSS JOIN LATERAL {partner}"
     left_fields, right_fields = (fields, kept.fields) if turned else (kept.fields, fields)
     if join.using:
-        left_fields, right_fields = _with_keys_once(join, left_fields, right_fields, turned)
+        fields = _merged(join, left_fields, right_fields, left_fields, right_fields)
+        return From(sql, fields)
     return From(sql, left_fields + right_fields)
 
 
@@ -334,17 +406,9 @@ def _partner(side: From, condition: str, scope: QueryScope) -> tuple[str, tuple[
     return flagged.sql, flagged.fields
 
 
-def _any_join_on(join: Join, left: From, right: From, scope: QueryScope) -> From:
-    """Compile ANY JOIN … ON: each row of the left side has one partner at most. Raises
-    NotImplementedStatement for RIGHT and FULL.
-    """
-    if join.kind in {"RIGHT", "FULL"}:
-        raise NotImplementedStatement(
-            f"{join.kind} ANY JOIN with ON is not supported; write USING"
-        )
-    partner, fields = _partner(right, _on(join, left, right, scope), scope)
-    if join.kind == "INNER":
-        return From(f"{left.sql} CROSS JOIN LATERAL {partner}", left.fields + fields)
+def _any_join_on(left: From, right: From, condition: str, scope: QueryScope) -> From:
+    """Compile LEFT ANY JOIN … ON: each row of the left side has one partner at most."""
+    partner, fields = _partner(right, condition, scope)
     sql = f"{left.sql} LEFT JOIN LATERAL {partner} ON true"
     return From(sql, left.fields + _with_defaults(fields))
 
@@ -353,35 +417,16 @@ def _default_of(value: Typed) -> Typed:
     return from_stored(stored_default(value.type), value.type)
 
 
-def _with_keys_once(
-    join: Join, left: tuple[Field, ...], right: tuple[Field, ...], turned: bool
-) -> tuple[tuple[Field, ...], tuple[Field, ...]]:
-    """Return the fields of both sides so that with USING `*` has each key once, from the side whose
-    rows are kept. `turned` means that this is the right side.
-    """
-    if turned:
-        left = tuple(
-            replace(each, value=_field(each.name, right).value)
-            if each.name in join.using
-            else each
-            for each in left
-        )
-    hidden = (
-        replace(each, in_star=each.in_star and each.name not in join.using) for each in right
-    )
-    return left, tuple(hidden)
-
-
-def _one_of_each(join: Join, right: From, scope: QueryScope) -> From:
-    """Return the right side of an ANY JOIN … USING with at most one row for each key."""
+def _one_of_each(side: From, keys: Iterable[Typed], scope: QueryScope) -> From:
+    """Return a side of an ANY JOIN with one row for each key, `_flagged`."""
     name = scope.new_name()
-    keys = ", ".join(to_stored(_field(key, right.fields).value) for key in join.using)
-    items = [f"{to_stored(each.value)} AS c{place}" for place, each in enumerate(right.fields)]
+    terms = ", ".join(map(to_stored, keys))
+    items = [f"{to_stored(each.value)} AS c{place}" for place, each in enumerate(side.fields)]
     items.append(f"true AS {MATCHED}")
-    sql = _named(items, right.sql, name, distinct=f"DISTINCT ON ({keys}) ")
+    sql = _named(items, side.sql, name, distinct=f"DISTINCT ON ({terms}) ")
     fields = tuple(
         replace(each, value=from_stored(f"{name}.c{place}", each.value.type))
-        for place, each in enumerate(right.fields)
+        for place, each in enumerate(side.fields)
     )
     return From(sql, fields)
 
@@ -394,6 +439,7 @@ def _array_join(join: ArrayJoin, scope: QueryScope) -> From:
     name = scope.new_name()
     items = [f"{to_stored(each.value)} AS c{place}" for place, each in enumerate(left.fields)]
     added: list[Field] = []
+    first = ""
     for place, node in enumerate(_arrays(join.items, left.fields)):
         inner = node.node if isinstance(node, Aliased) else node
         value = scope.expression(inner, left.fields)
@@ -403,6 +449,8 @@ def _array_join(join: ArrayJoin, scope: QueryScope) -> From:
         sql = value.sql
         if join.keep_empty:
             sql = f"(CASE WHEN len({sql}) = 0 THEN [{stored_default(element)}] ELSE {sql} END)"
+        sql = of_one_length(sql, first) if first else sql
+        first = first or sql
         items.append(f"unnest({sql}) AS j{place}")
         added.append(Field(_name(node, left.fields), from_stored(f"{name}.j{place}", element)))
     replaced = {each.name: each for each in added}

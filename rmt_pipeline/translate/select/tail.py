@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.syntax.nodes import Aliased, Literal, Name, Node, OrderItem, Select
+from rmt_pipeline.translate.base.casts import plain_condition
 from rmt_pipeline.translate.base.typed import Typed, TypeProblem, from_stored, to_stored
 from rmt_pipeline.translate.compiler import Compiler
 from rmt_pipeline.translate.ordering import order_terms
@@ -37,91 +38,126 @@ def _ordered(select: Select, items: Sequence[Node]) -> Sequence[OrderItem]:
     return select.order_by
 
 
-def listed_sql(select: Select, values: Sequence[Typed], compiler: Compiler) -> str:
-    """Return the list of SELECT, as c0, c1, ..., after DISTINCT ON (…) if there is one."""
-    listed = ", ".join(f"{to_stored(value)} AS c{n}" for n, value in enumerate(values))
-    if not select.distinct_on:
-        return listed
-    terms = ", ".join(to_stored(compiler.compile(each)) for each in select.distinct_on)
-    return f"DISTINCT ON ({terms}) {listed}"
+def listed_sql(values: Sequence[Typed]) -> str:
+    """Return the list of SELECT, as c0, c1, ..."""
+    return ", ".join(f"{to_stored(value)} AS c{n}" for n, value in enumerate(values))
 
 
 class _NotListed(Exception):
     """A name is not in the list of SELECT."""
 
 
-def distinct_sql(
+class _Inner:
+    """The columns of a SELECT within another one: those of its list, and `others`, which ORDER BY
+    and LIMIT BY of the outer one need beside them.
+    """
+
+    def __init__(
+        self, items: Sequence[Node], values: Sequence[Typed], compiler: Compiler
+    ) -> None:
+        self.others: list[str] = []
+        self._compiler = compiler
+        bound: dict[Node, Typed] = {}
+        for n, (item, value) in enumerate(zip(items, values, strict=True)):
+            bound[bare(item)] = from_stored(f"c{n}", value.type)
+            if isinstance(item, Aliased):
+                bound[Name((item.alias,))] = bound[bare(item)]
+        self.outer = Compiler(_not_listed, bound=bound, nondeterministic=True)
+
+    def read(self, node: Node) -> Typed:
+        """Return the value of an expression as the outer SELECT has it."""
+        try:
+            return self.outer.compile(node)
+        except (_NotListed, TypeProblem):  # a column or an aggregate function beside the list
+            beside = plain_condition(self._compiler.compile(node))
+            name = f"o{len(self.others)}"
+            self.others.append(f"{to_stored(beside)} AS {name}")
+            return from_stored(name, beside.type)
+
+
+def _not_listed(parts: tuple[str, ...]) -> Typed:
+    raise _NotListed(".".join(parts))
+
+
+def has_steps(select: Select) -> bool:
+    """Whether rows are chosen of those that DISTINCT, QUALIFY or LIMIT BY has left, which one
+    QUALIFY of DuckDB can't do.
+    """
+    ties = select.with_ties and select.limit is not None
+    chosen = (select.qualify is not None, select.limit_by is not None, ties)
+    return select.distinct or sum(chosen) > 1
+
+
+def in_steps(
     select: Select,
     items: Sequence[Node],
     values: Sequence[Typed],
     compiler: Compiler,
     tail: str,
 ) -> tuple[str, list[str]]:
-    """Return SQL of SELECT DISTINCT with what follows its list, `tail`, and the terms of its ORDER
-    BY. As in the original DISTINCT comes first: it leaves the first row of equal ones, and LIMIT BY
-    counts those that are left. LIMIT BY raises UserError for what is not in the list.
+    """Return SQL of a SELECT with what follows its list, `tail` with its QUALIFY, and the terms of
+    its ORDER BY. As in the original DISTINCT comes next: it leaves the first row of equal ones.
+    LIMIT BY counts those that are left, and LIMIT WITH TIES what LIMIT BY leaves. With DISTINCT,
+    LIMIT BY raises UserError for what is not in the list.
     """
-    outputs = [from_stored(f"c{n}", value.type) for n, value in enumerate(values)]
-    bound: dict[Node, Typed] = {}
-    for item, output in zip(items, outputs, strict=True):
-        bound[bare(item)] = output
-        if isinstance(item, Aliased):
-            bound[Name((item.alias,))] = output
-
-    def refuse(parts: tuple[str, ...]) -> Typed:
-        raise _NotListed(".".join(parts))
-
-    outer = Compiler(refuse, bound=bound, nondeterministic=True)
-    order, others = [], list[str]()
-    for term in _ordered(select, items):
-        node = at_place(term.node, items)
-        try:
-            value = outer.compile(node)
-        except (_NotListed, TypeProblem):  # a column or an aggregate function beside the list
-            beside = compiler.compile(node)
-            value = from_stored(f"o{len(others)}", beside.type)
-            others.append(f"{to_stored(beside)} AS o{len(others)}")
-        order += order_terms(value, term)
-    columns = ", ".join(f"c{place}" for place in range(len(values)))
-    listed = ", ".join([listed_sql(select, values, compiler), *others])
-    inner = f"SELECT DISTINCT {listed} {tail}"
-    if others:
-        inner = f"SELECT DISTINCT ON ({columns}) * FROM (SELECT {listed} {tail})"  # noqa: S608
+    inner = _Inner(items, values, compiler)
+    order = [
+        term
+        for item in _ordered(select, items)
+        for term in order_terms(inner.read(at_place(item.node, items)), item)
+    ]
     try:
-        tests = limit_tests(select, items, outer, order)
+        read = inner.outer.compile if select.distinct else inner.read
+        by = [read(node) for node in _by(select, items)]
     except _NotListed as problem:
         raise UserError(
             f"LIMIT BY {problem}: with DISTINCT it must be in the list of SELECT"
         ) from None
+    columns = ", ".join(f"c{place}" for place in range(len(values)))
+    listed = ", ".join([listed_sql(values), *inner.others])
+    sql = f"SELECT {'DISTINCT ' * select.distinct}{listed} {tail}"
+    if select.distinct and inner.others:
+        sql = f"SELECT DISTINCT ON ({columns}) * FROM (SELECT {listed} {tail})"  # noqa: S608
+    tests = limit_tests(select, by, inner.outer, order)
+    for test in tests:
+        sql = f"SELECT * FROM ({sql}) QUALIFY {test}"  # noqa: S608 - compiled parts
     if not (tests or order):
-        return inner, []
-    kept = f" QUALIFY {' AND '.join(tests)}" if tests else ""
-    return f"SELECT {columns} FROM ({inner}){kept}", order  # noqa: S608 - compiled parts
+        return sql, []
+    return f"SELECT {columns} FROM ({sql})", order  # noqa: S608 - compiled parts
+
+
+def limit_by(select: Select, items: Sequence[Node], compiler: Compiler) -> list[Typed]:
+    """Return the values that LIMIT BY counts rows by."""
+    return [compiler.compile(node) for node in _by(select, items)]
+
+
+def _by(select: Select, items: Sequence[Node]) -> list[Node]:
+    nodes = select.limit_by.by if select.limit_by is not None else ()
+    return [at_place(node, items) for node in nodes]
 
 
 def limit_tests(
-    select: Select, items: Sequence[Node], compiler: Compiler, order: Sequence[str]
+    select: Select, by: Sequence[Typed], compiler: Compiler, order: Sequence[str]
 ) -> list[str]:
-    """Return the conditions for DuckDB's QUALIFY that LIMIT ... BY and LIMIT ... WITH TIES are:
-    tests over windows.
+    """Return the conditions for DuckDB's QUALIFY that LIMIT BY and LIMIT WITH TIES are, tests over
+    windows, in the order in which they choose rows.
     """
     tests: list[str] = []
-    ordered = f" ORDER BY {', '.join(order)}" if order else ""
+    ordered = f"ORDER BY {', '.join(order)}" if order else ""
     if select.limit_by is not None:
-        by = [to_stored(compiler.compile(at_place(x, items))) for x in select.limit_by.by]
-        row = f"row_number() OVER (PARTITION BY {', '.join(by)}{ordered})"
+        row = f"row_number() OVER (PARTITION BY {', '.join(map(to_stored, by))} {ordered})"
         skipped = "0"
         if select.limit_by.offset is not None:
             skipped = _count(compiler, select.limit_by.offset)
-            tests.append(f"{row} > {skipped}")
-        tests.append(f"{row} <= {skipped} + {_count(compiler, select.limit_by.limit)}")
+        most = _count(compiler, select.limit_by.limit)
+        tests.append(f"{row} > {skipped} AND {row} <= {skipped} + {most}")
     if select.with_ties and select.limit is not None:
         if not order:
             raise UserError("LIMIT WITH TIES needs ORDER BY")
         last = _count(compiler, select.limit)
         if select.offset is not None:
             last += f" + {_count(compiler, select.offset)}"
-        tests.append(f"rank() OVER ({ordered.strip()}) <= {last}")
+        tests.append(f"rank() OVER ({ordered}) <= {last}")
     return tests
 
 
