@@ -25,21 +25,22 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 _STEP = re.compile(r"\(\?([0-9]+)\)|\(\?t(<=|>=|==|<|>)([0-9]+)\)|(\.\*)|(\.)")
 
 
+def _met(met: int, conditions: int) -> list[int]:
+    return [place for place in range(conditions) if met >> place & 1]
+
+
 def longest_chain(events: Sequence[TimedEvent], window: int, conditions: int) -> int:
     """How many of the conditions were met one after the other, from the first one on, within
     `window` of the time of the first.
     """
     started: list[int | None] = [None] * conditions
-    for time, met in sorted(events, key=lambda event: event[0]):
-        # From the last condition on: an event that meets two of them makes no step of its own.
-        for place in reversed(range(conditions)):
-            if not met >> place & 1:
-                continue
-            before = time if place == 0 else started[place - 1]
-            if before is not None and (place == 0 or time <= before + window):
-                started[place] = before
-                if place + 1 == conditions:
-                    return conditions
+    steps = ((time, place) for time, met in events for place in _met(met, conditions))
+    for time, place in sorted(steps):  # of one time in the order of the conditions
+        before = time if place == 0 else started[place - 1]
+        if before is not None and (place == 0 or time <= before + window):
+            started[place] = before
+            if place + 1 == conditions:
+                return conditions
     return max((place + 1 for place, one in enumerate(started) if one is not None), default=0)
 
 

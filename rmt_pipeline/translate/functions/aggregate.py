@@ -5,6 +5,7 @@ column of numbers is 0. A combinator at the end of a name changes the function: 
 condition)`, `sumDistinct(x)`, `maxOrNull(x)`.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ from rmt_pipeline.translate.base.casts import (
     plain_condition,
     sort_sql,
 )
-from rmt_pipeline.translate.base.casts_number import wrap
+from rmt_pipeline.translate.base.casts_number import unscaled, unscaled_to_decimal, wrap
 from rmt_pipeline.translate.base.function import (
     MANY,
     WrongArguments,
@@ -36,6 +37,7 @@ from rmt_pipeline.translate.base.typed import (
     UINT128,
     Typed,
     TypeProblem,
+    any_nullable,
     array_of,
     constant_sql,
     from_stored,
@@ -91,19 +93,34 @@ def ntile(call: AggregateCall) -> Typed:
 
 def neighbour(function: str) -> AggregateBuild:
     """Return the builder of `lagInFrame` or `leadInFrame`: the value that many rows before or
-    after. Where there is no such row it is the third argument, or the type's default.
+    after. Where there is no such row it is the third argument, or the type's default. Raises
+    NotImplementedStatement for a frame that ends before the partition on that side.
     """
+    end = {"lagInFrame": "UNBOUNDED PRECEDING", "leadInFrame": "UNBOUNDED FOLLOWING"}.get(
+        function
+    )
 
     def build(call: AggregateCall) -> Typed:
+        frame = _FRAME.search(call.over)
+        by_default = not frame and ("ORDER BY" not in call.over or function == "lagInFrame")
+        if end and not by_default and not (frame and end in frame[0]):
+            raise NotImplementedStatement(
+                f"{call.name} sees only the rows of its frame: give OVER a frame with {end}, or "
+                f"use {call.name.removesuffix('InFrame')}"
+            )
         value = call.first()
         offset = integer(call.arguments[1]) if len(call.arguments) > 1 else "1"
         plain = value.plain
         default = constant_sql(None if value.nullable else plain.default, plain)
         if len(call.arguments) > 2:
             default = convert(call.arguments[2], plain).sql
-        return Typed(call.sql(function, value.sql, offset, default), value.type)
+        plain_name = function.removesuffix("InFrame")
+        return Typed(call.sql(plain_name, value.sql, offset, default), value.type)
 
     return build
+
+
+_FRAME = re.compile(r"(?:ROWS|RANGE) BETWEEN [^()]*\)$")
 
 
 def nth_value(call: AggregateCall) -> Typed:
@@ -195,10 +212,21 @@ def _stable(function: str) -> AggregateBuild:
 
     def build(call: AggregateCall) -> Typed:
         values = [convert(as_number(each), FLOAT64) for each in call.arguments]
-        sql = call.sql(function, *(each.sql for each in values))
-        return Typed(f"coalesce({sql}, {NAN_SQL})", FLOAT64)
+        return _moment(call, call.sql(function, *(each.sql for each in values)))
 
     return build
+
+
+def _moment(call: AggregateCall, sql: str) -> Typed:
+    """Return a Float64 that is NaN where `sql` is NULL; but NULL, as other functions give it, for
+    no rows if an argument is Nullable, and with -OrNull.
+    """
+    known = f"coalesce({sql}, {NAN_SQL})"
+    if not (call.or_null or any_nullable(call.arguments)):
+        return Typed(known, FLOAT64)
+    present = " AND ".join(f"{each.sql} IS NOT NULL" for each in call.arguments)
+    count = replace(call, distinct=False).sql("count", "*", extra_filter=present)
+    return Typed(f"(CASE WHEN {count} > 0 THEN {known} END)", nullable_type(FLOAT64))
 
 
 def _moments(function: str) -> AggregateBuild:
@@ -223,7 +251,7 @@ def _moments(function: str) -> AggregateBuild:
                 for each in (x, y)
             )
             sql = f"({n} * {total(f'{x} * {y}')} - {total(x)} * {total(y)}) / sqrt({spread})"
-            return Typed(f"coalesce({sql}, {NAN_SQL})", FLOAT64)
+            return _moment(call, sql)
         spread = f"({total(f'{x} * {y}')} - {total(x)} * {total(y)} / {n})"
         if not others:
             spread = f"greatest(nullif({spread}, {NAN_SQL}), 0)"  # as std::max(0, NaN): 0
@@ -231,7 +259,7 @@ def _moments(function: str) -> AggregateBuild:
         sql = f"(CASE WHEN {divisor} > 0 THEN {spread} / {divisor} END)"
         if function.startswith("stddev"):
             sql = f"sqrt({sql})"
-        return Typed(f"coalesce({sql}, {NAN_SQL})", FLOAT64)
+        return _moment(call, sql)
 
     return build
 
@@ -240,12 +268,18 @@ def _count(call: AggregateCall) -> Typed:
     if not call.arguments:
         if call.distinct:
             raise WrongArguments("count(DISTINCT) needs an expression")
-        return Typed(f"CAST({call.sql('count', '*')} AS UBIGINT)", UINT64)
+        return _counted(call, call.sql("count", "*"))
     if len(call.arguments) > 1 or call.distinct:
         return _uniq(replace(call, distinct=True))
     value = call.arguments[0]
-    sql = call.sql("count", value.sql) if not value.is_null_literal else "0"
-    return Typed(f"CAST({sql} AS UBIGINT)", UINT64)
+    return _counted(call, call.sql("count", value.sql) if not value.is_null_literal else "0")
+
+
+def _counted(call: AggregateCall, sql: str) -> Typed:
+    """Return a number of values; with -OrNull it is NULL for none."""
+    if not call.or_null:
+        return Typed(f"CAST({sql} AS UBIGINT)", UINT64)
+    return Typed(f"nullif(CAST({sql} AS UBIGINT), 0)", nullable_type(UINT64))
 
 
 def _uniq(call: AggregateCall) -> Typed:
@@ -254,8 +288,7 @@ def _uniq(call: AggregateCall) -> Typed:
     if len(values) > 1:
         one = f"({', '.join(values)})"
         present = " AND ".join(f"{each} IS NOT NULL" for each in values)
-    sql = replace(call, distinct=True).sql("count", one, extra_filter=present)
-    return Typed(f"CAST({sql} AS UBIGINT)", UINT64)
+    return _counted(call, replace(call, distinct=True).sql("count", one, extra_filter=present))
 
 
 def _sum(call: AggregateCall) -> Typed:
@@ -289,9 +322,20 @@ def _sum_of_floats(call: AggregateCall) -> Typed:
 
 def _sum_with_overflow(call: AggregateCall) -> Typed:
     total, plain = _sum(call), call.first().plain
-    if not plain.is_integer or plain.wide_bytes:
+    if plain.is_float:
+        return convert(total, plain)
+    if plain.wide_bytes or not (plain.is_integer or plain.is_decimal):
         return total
-    return Typed(wrap(f"CAST({total.sql} AS HUGEINT)", plain), nullable_like(plain, total))
+    kind = nullable_like(plain, total)
+    if plain.is_integer:
+        return Typed(wrap(f"CAST({total.sql} AS HUGEINT)", plain), kind)
+    bits = next(
+        bits for digits, bits in ((9, 32), (18, 64), (38, 128)) if plain.numbers[0] <= digits
+    )
+    digits = unscaled(total)
+    if bits < 128:
+        digits = f"CAST({wrap(digits, DataType(f'Int{bits}'))} AS HUGEINT)"
+    return Typed(unscaled_to_decimal(digits, plain), kind)
 
 
 def _uniq_up_to(call: AggregateCall) -> Typed:
@@ -301,7 +345,9 @@ def _uniq_up_to(call: AggregateCall) -> Typed:
     most = constant_integer(call.parameters[0], f"the number of {call.name}")
     if not 0 <= most <= UP_TO_MAX:
         raise WrongArguments(f"{call.name} takes a number up to {UP_TO_MAX}, not {most}")
-    return Typed(f"CAST(least({_uniq(call).sql}, {most + 1}) AS UBIGINT)", UINT64)
+    found = _uniq(call)
+    least = f"(CASE WHEN {found.sql} > {most} THEN {most + 1} ELSE {found.sql} END)"
+    return Typed(f"CAST({least} AS UBIGINT)", found.type)
 
 
 def _avg(call: AggregateCall) -> Typed:
@@ -421,6 +467,8 @@ def _bits(function: str) -> AggregateBuild:
             else 0
         )
         nothing = -1 if function == "bit_and" and value.plain.is_signed else nothing
+        if value.nullable or call.or_null:
+            return Typed(sql, nullable_type(value.plain))
         return Typed(f"CAST(coalesce({sql}, {nothing}) AS {value.plain.duckdb})", value.plain)
 
     return build
@@ -446,11 +494,9 @@ def _windows() -> list[Aggregate]:
         Aggregate("ntile", ntile, 1, 1, windows_only=True),
         Aggregate("nth_value", nth_value, 2, 2, windows_only=True),
         *(
-            Aggregate(name, neighbour(name[: -len("InFrame")] or name), 1, 3, windows_only=True)
-            for name in ("lagInFrame", "leadInFrame")
+            Aggregate(name, neighbour(name), 1, 3, windows_only=True)
+            for name in ("lagInFrame", "leadInFrame", "lag", "lead")
         ),
-        Aggregate("lag", neighbour("lag"), 1, 3, windows_only=True),
-        Aggregate("lead", neighbour("lead"), 1, 3, windows_only=True),
     ]
 
 

@@ -49,6 +49,15 @@ def array(value: Typed, name: str) -> Typed:
     return value
 
 
+def of_one_length(sql: str, *others: str) -> str:
+    """Return SQL of an array; when it is computed, an error if others have not its length."""
+    if not others:
+        return sql
+    same = " AND ".join(f"len({sql}) = len({each})" for each in others)
+    problem = "error('arrays that belong together have different lengths')"
+    return f"(CASE WHEN {same} THEN {sql} ELSE {problem} END)"
+
+
 def _element_of(value: Typed) -> DataType:
     return value.plain.elements[0]
 
@@ -160,40 +169,40 @@ def tuple_element(arguments: list[Typed]) -> Typed:
 
 
 def has(arguments: list[Typed]) -> Typed:
-    """`has(array, x)`: whether x is one of the elements. A literal NULL is found if one of them is
-    NULL.
-    """
+    """`has(array, x)`: whether x is one of the elements. A NULL is found if one of them is NULL."""
     value, wanted = array(arguments[0], "has"), arguments[1]
     if wanted.is_null_literal:
         found = f"(len({value.sql}) > list_count({value.sql}))"
-        return Typed(found, UINT8, is_condition=True)
-    return true_or_false(f"({place_of_value(value, wanted)} > 0)", wanted)
+    else:
+        found = f"list_contains({_equal_to(value, wanted, 'has')}, true)"
+    return Typed(found, UINT8, is_condition=True)
 
 
 def place_of_value(value: Typed, wanted: Typed) -> str:
     """Return SQL of the first place at which an array has a value, 0 if it has it nowhere."""
-    element = known_element(value, "has")
-    same = compare("equals", from_stored(ELEMENT, element), wanted).sql
-    matches = f"list_transform({value.sql}, lambda {ELEMENT}: coalesce({same}, false))"
-    return f"coalesce(list_position({matches}, true), 0)"
+    return f"coalesce(list_position({_equal_to(value, wanted, 'has')}, true), 0)"
+
+
+def _equal_to(value: Typed, wanted: Typed, name: str) -> str:
+    """Return SQL of a list that says which elements are equal to a value; NULL is equal to NULL."""
+    element = from_stored(ELEMENT, known_element(value, name))
+    same = f"coalesce({compare('equals', element, wanted).sql}, false)"
+    if element.nullable and wanted.nullable:
+        same = f"({same} OR ({ELEMENT} IS NULL AND {wanted.sql} IS NULL))"
+    return f"list_transform({value.sql}, lambda {ELEMENT}: {same})"
 
 
 def _index_of(arguments: list[Typed]) -> Typed:
     value, wanted = array(arguments[0], "indexOf"), arguments[1]
     if wanted.is_null_literal:
         return Typed(f"CAST(coalesce(list_position({value.sql}, NULL), 0) AS UBIGINT)", UINT64)
-    return Typed(
-        f"CAST({place_of_value(value, wanted)} AS UBIGINT)",
-        nullable_type(UINT64, wanted.nullable),
-    )
+    return Typed(f"CAST({place_of_value(value, wanted)} AS UBIGINT)", UINT64)
 
 
 def _count_equal(arguments: list[Typed]) -> Typed:
     value, wanted = array(arguments[0], "countEqual"), arguments[1]
-    same = compare(
-        "equals", from_stored(ELEMENT, known_element(value, "countEqual")), wanted
-    ).sql
-    sql = f"len(list_filter({value.sql}, lambda {ELEMENT}: coalesce({same}, false)))"
+    equal = _equal_to(value, wanted, "countEqual")
+    sql = f"len(list_filter({equal}, lambda {ELEMENT}: {ELEMENT}))"
     return Typed(f"CAST({sql} AS UBIGINT)", UINT64)
 
 

@@ -14,6 +14,7 @@ from rmt_pipeline.translate.base.typed import (
     UINT64,
     Typed,
     TypeProblem,
+    nullable_type,
     string_sql,
     struct_sql,
 )
@@ -34,7 +35,7 @@ def window_funnel(call: AggregateCall) -> Typed:
         raise WrongArguments(f"{call.name} takes a window, as in {call.name}(60)(time, c1, c2)")
     window = constant_integer(call.parameters[0], f"the window of {call.name}")
     found = f"{CHAINS}({_events(call)}, '', {len(call.arguments) - 1}, {window})"
-    return Typed(f"CAST({found} AS UTINYINT)", UINT8)
+    return _of_known(call, Typed(f"CAST({found} AS UTINYINT)", UINT8))
 
 
 def sequence(*, count: bool) -> AggregateBuild:
@@ -52,9 +53,27 @@ def sequence(*, count: bool) -> AggregateBuild:
         most = 2**62 if count else 1
         given = f"{_events(call)}, {string_sql(pattern)}, {conditions}, {most}"
         found = f"{CHAINS}({given})"
-        return Typed(found, UINT64) if count else Typed(f"CAST({found} AS UTINYINT)", UINT8)
+        made = Typed(found, UINT64) if count else Typed(f"CAST({found} AS UTINYINT)", UINT8)
+        return _of_known(call, made)
 
     return build
+
+
+def _known(call: AggregateCall) -> str:
+    """Return SQL of whether no condition of a row is NULL: such rows do not count; "" if none can
+    be.
+    """
+    tests = [each for each in call.arguments[1:] if each.nullable]
+    return " AND ".join(f"{condition(each)} IS NOT NULL" for each in tests)
+
+
+def _of_known(call: AggregateCall, found: Typed) -> Typed:
+    """Return the answer; NULL if a condition is Nullable and no row counts."""
+    known = _known(call)
+    if not (known or call.or_null):
+        return found
+    count = call.sql("count", "*", extra_filter=known)
+    return Typed(f"(CASE WHEN {count} > 0 THEN {found.sql} END)", nullable_type(found.type))
 
 
 def _events(call: AggregateCall) -> str:
@@ -80,4 +99,6 @@ def _events(call: AggregateCall) -> str:
         for place, each in enumerate(conditions)
     )
     event = struct_sql((("t", f"CAST({at} AS BIGINT)"), ("met", f"CAST({met} AS UBIGINT)")))
-    return f"CAST(coalesce({call.sql('list', event)}, []) AS {EVENTS})"
+    return (
+        f"CAST(coalesce({call.sql('list', event, extra_filter=_known(call))}, []) AS {EVENTS})"
+    )

@@ -110,10 +110,12 @@ def group_array_insert_at(call: AggregateCall) -> Typed:
 
 def retention(call: AggregateCall) -> Typed:
     """`retention(c1, c2, …)`: whether c1 was true for some row; and for each further condition,
-    whether it was too, for that or another row.
+    whether it was too, for that or another row. Rows with a NULL do not count.
     """
+    tests = [condition(each) for each in call.arguments]
+    known = " AND ".join(f"{each} IS NOT NULL" for each in tests)
     met = [
-        f"coalesce({call.sql('bool_or', condition(each))}, false)" for each in call.arguments
+        f"coalesce({call.sql('bool_or', each, extra_filter=known)}, false)" for each in tests
     ]
     pieces = ", ".join(f"CAST({met[0]} AND {each} AS UTINYINT)" for each in met)
     return Typed(f"[{pieces}]", array_of(UINT8))

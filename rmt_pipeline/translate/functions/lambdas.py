@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from rmt_pipeline.translate.base.casts import sort_sql
 from rmt_pipeline.translate.base.function import WrongArguments, condition
 from rmt_pipeline.translate.base.typed import (
+    PLACE,
     UINT8,
     UINT32,
     Typed,
@@ -16,6 +17,7 @@ from rmt_pipeline.translate.base.typed import (
 from rmt_pipeline.translate.functions.array import (
     array,
     known_element,
+    of_one_length,
     reduced,
     stored_default,
 )
@@ -39,7 +41,8 @@ class Applied:
         """
         if not self.by_place:
             return self.arrays[0].sql
-        return f"range(1, len({self.arrays[0].sql}) + 1)"
+        first, *others = (each.sql for each in self.arrays)
+        return f"range(1, len({of_one_length(first, *others)}) + 1)"
 
     def each(self) -> Typed:
         sql = f"list_transform({self.domain}, lambda {self.variable}: {to_stored(self.body)})"
@@ -121,13 +124,13 @@ def _sort(*, descending: bool) -> Callable[[Applied], Typed]:
         element = first.sql if not applied.by_place else ""
         value = v if element else f"list_extract({first.sql}, {v})"
         key = sort_sql(applied.body) or to_stored(applied.body)
-        pair = f"{{'k': {key}, 'v': {value}}}"
+        # Of equal keys the first comes first.
+        pair = f"'k': {key}, 'i': {'-' * descending}{PLACE}, 'v': {value}"
         if descending:  # NaN comes behind the numbers, and NULL behind that
             body = applied.body
             place = f"WHEN isnan({body.sql}) THEN 1 " if body.type.is_float else ""
-            place = f"CASE WHEN {body.sql} IS NULL THEN 0 {place}ELSE 2 END"
-            pair = f"{{'p': {place}, {pair[1:]}"
-        pairs = f"list_transform({applied.domain}, lambda {v}: {pair})"
+            pair = f"'p': CASE WHEN {body.sql} IS NULL THEN 0 {place}ELSE 2 END, {pair}"
+        pairs = f"list_transform({applied.domain}, lambda {v}, {PLACE}: {{{pair}}})"
         order = "'DESC'" if descending else "'ASC'"
         sql = f"list_transform(list_sort({pairs}, {order}, 'NULLS LAST'), lambda {v}: {v}.v)"
         return Typed(sql, first.type)

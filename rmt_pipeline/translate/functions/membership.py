@@ -55,7 +55,9 @@ def all_tuples(elements: list[Typed]) -> bool:
 def member_of_value(value: Typed, members: Typed) -> Typed:
     """Return `x IN array`. Another value is taken for a list of one element."""
     if members.plain.family == "Array":
-        return has([members, value])
+        found = has([members, value])
+        known = f"(CASE WHEN {value.sql} IS NOT NULL THEN {found.sql} END)"
+        return true_or_false(known if value.nullable else found.sql, value)
     return member_of_list(value, [members])
 
 
@@ -93,7 +95,9 @@ def member_of_query(value: Typed, sql: str, types: list[DataType]) -> Typed:
     members = [f"m.c{place} IS NOT NULL" for place in range(len(types))]
     for one, other in zip(found, converted, strict=True):
         if _may_lose(one.plain, other.plain):
-            members.append(compare("equals", one, other).sql)
+            same = compare("equals", one, other).sql
+            is_nan = one.type.is_float and other.type.is_float  # a member like any other
+            members.append(f"({same} OR isnan({one.sql}))" if is_nan else same)
     inner = f"SELECT {row} FROM ({sql}) AS m WHERE {' AND '.join(members)}"  # noqa: S608 - compiled parts
     return true_or_false(f"({to_stored(value)} IN ({inner}))", value)
 

@@ -32,6 +32,7 @@ from rmt_pipeline.translate.functions.arithmetic import arithmetic
 from rmt_pipeline.translate.functions.array import (
     array,
     known_element,
+    of_one_length,
     place_of_value,
     reduced,
     stored_default,
@@ -53,7 +54,9 @@ def _together(arguments: list[Typed], name: str) -> Typed:
     arrays = [array(each, name) for each in arguments]
     if len(arrays) == 1:
         return arrays[0]
-    return Typed(f"list_zip({', '.join(each.sql for each in arrays)})", arrays[0].plain)
+    first, *others = (each.sql for each in arrays)
+    whole = of_one_length(first, *others)
+    return Typed(f"list_zip({', '.join([whole, *others])})", arrays[0].plain)
 
 
 def _enumerate_uniq(arguments: list[Typed]) -> Typed:

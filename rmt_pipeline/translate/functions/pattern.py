@@ -1,5 +1,7 @@
 """Functions of strings: regular expressions, splitting, counting, formatting."""
 
+import re
+
 from rmt_pipeline.translate.base.casts import nullable_like
 from rmt_pipeline.translate.base.function import (
     MANY,
@@ -97,21 +99,17 @@ def _extract_all(arguments: list[Typed]) -> Typed:
     return Typed(f"coalesce({sql}, CAST([] AS VARCHAR[]))", array_of(STRING))
 
 
+_GROUP = re.compile(
+    r"""\\Q.*?(?:\\E|\Z) | \\.                          # quoted characters
+    | \[\^?\]?(?:\\. | \[:\^?[a-z]+:\] | [^\]\\])*\]   # a class, in which `(` is one
+    | (?P<group>\((?!\?) | \(\?P?<(?![=!]))""",
+    re.DOTALL | re.VERBOSE,
+)
+
+
 def has_group(pattern: str) -> bool:
-    """Whether a regular expression has a capturing group."""
-    place, in_class = 0, False
-    while place < len(pattern):
-        character = pattern[place]
-        if character == "\\":
-            place += 1
-        elif character == "[":
-            in_class = True
-        elif character == "]":
-            in_class = False
-        elif character == "(" and not in_class and pattern[place + 1 : place + 2] != "?":
-            return True
-        place += 1
-    return False
+    """Whether a regular expression has a capturing group, with or without a name."""
+    return any(found["group"] for found in _GROUP.finditer(pattern))
 
 
 _COUNTED = (
