@@ -273,15 +273,15 @@ class DataType:
 
     # Kinds of types. Wrappers such as Nullable are ignored.
 
-    @property
+    @cached_property
     def is_integer(self) -> bool:
         return self.plain.family in INTEGER_BITS
 
-    @property
+    @cached_property
     def is_signed(self) -> bool:
         return self.is_integer and not self.plain.family.startswith("U")
 
-    @property
+    @cached_property
     def is_float(self) -> bool:
         return self.plain.family in FLOATS
 
@@ -289,7 +289,7 @@ class DataType:
     def is_decimal(self) -> bool:
         return self.plain.family == "Decimal"
 
-    @property
+    @cached_property
     def is_numeric(self) -> bool:
         """Whether it is a number as in the original: integers, floats and decimals,
         but not Bool.
@@ -301,7 +301,7 @@ class DataType:
         """Whether it is a number that this engine can compute with, of at most 128 bits."""
         return self.is_numeric and self.plain.wide_bytes != 32
 
-    @property
+    @cached_property
     def is_string(self) -> bool:
         return self.plain.family in {"String", "FixedString"}
 
@@ -309,7 +309,7 @@ class DataType:
     def is_enum(self) -> bool:
         return self.plain.family in ENUMS
 
-    @property
+    @cached_property
     def is_date(self) -> bool:
         return self.plain.family in DATES
 
@@ -329,17 +329,17 @@ class DataType:
         has_order = plain.family != "Map" and self.family != "AggregateFunction"
         return has_order and all(each.is_comparable for each in plain.elements)
 
-    @property
+    @cached_property
     def bits(self) -> int:
         """The width of an integer, in bits; 0 for other families."""
         return INTEGER_BITS.get(self.plain.family, 0)
 
-    @property
+    @cached_property
     def integer_min(self) -> int:
         assert self.is_integer, self.text
         return -(1 << (self.bits - 1)) if self.is_signed else 0
 
-    @property
+    @cached_property
     def integer_max(self) -> int:
         assert self.is_integer, self.text
         return (1 << (self.bits - (1 if self.is_signed else 0))) - 1
