@@ -11,7 +11,7 @@ Imports inside methods are for start-up time: pyarrow alone takes longer than al
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,6 +20,7 @@ from rmt_pipeline.exchange.peers import Peers
 from rmt_pipeline.partitions import Partitions
 from rmt_pipeline.protocol.errors import (
     Corruption,
+    DiskFull,
     MissingPart,
     OutcomeUnknown,
     ReplicaDropped,
@@ -446,15 +447,16 @@ class Table(Partitions):
 
     def parts(self) -> list[ActivePart]:
         """The active parts, sorted by name: those of the replica's parts that no other one
-        contains.
+        contains. One that can't be read is left out, and fetched again. Raises ReplicaDropped.
         """
         replica = self.replica
         found = []
         for name in parts_now(replica.keeper, replica.paths, replica.memory.queue).current:
             try:
                 found.append(ActivePart(name, self.store.manifest(name)))
-            except Corruption as error:  # have it fetched again
-                suspect(replica, error)
+            except Corruption as error:
+                with suppress(OSError, DiskFull):  # can't be noted: its next reader tries again
+                    suspect(replica, error)
         return found
 
     @contextmanager
@@ -624,7 +626,7 @@ class Table(Partitions):
         """Have a part that can't be read checked; the error for the reader."""
         try:
             problem = suspect(replica(), error)
-        except RmtError as failure:
+        except (RmtError, OSError) as failure:
             told = f"{error}; it could not be given up to be fetched again: {failure}"
             return type(error)(told, part=error.part)
         if problem is None:

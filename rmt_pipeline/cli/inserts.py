@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from rmt_pipeline.cli.watch import opened_servers, tables_of
 from rmt_pipeline.config import Config
-from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.protocol.errors import RmtError, UserError, ZooKeeperUnreachable
 from rmt_pipeline.protocol.inserts.ids import insert_id_of_token
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.insert.report import InsertReport, InsertState, again_words
@@ -20,31 +20,40 @@ def run_inserts(
     config: Config, server: str | None, table: str | None, insert_id: str, token: str
 ) -> int:
     """Print the inserts. The exit status is 1 when one insert is asked for and no table knows it,
-    or it is not done. Raises UserError for an unknown server or table.
+    or it is not done; or when those of a table can't be read. Raises UserError for an unknown
+    server or table, ZooKeeperUnreachable.
     """
     wanted = insert_id_of_token(token) if token else insert_id
     told: list[InsertReport] = []
+    is_read = True
     with opened_servers(config, server, "inserts") as contexts:
         for opened, found in tables_of(contexts, table):
-            reports = found.inserts([wanted] if wanted else None)
+            try:
+                reports = found.inserts([wanted] if wanted else None)
+            except ZooKeeperUnreachable:
+                raise  # those of other tables can't be read either
+            except RmtError as error:
+                is_read = False
+                print(f"{_title(found, opened.server.name)}: {error.code}. {error}")
+                continue
             told += reports
             for line in insert_lines(found, opened.server.name, reports, is_one=bool(wanted)):
                 print(line)
-    if wanted and not told:
+    if wanted and not told and is_read:
         print(
             f"no table knows insert {wanted}: it was never in, or its quorum failed, or its rows "
             "were dropped, or it is older than replicated_deduplication_window. Inserted again, "
             "it is a new one"
         )
     done = bool(told) and all(one.state is InsertState.DONE for one in told)
-    return 0 if done or not wanted else 1
+    return 0 if is_read and (done or not wanted) else 1
 
 
 def insert_lines(
     table: Table, server: str, reports: Sequence[InsertReport], *, is_one: bool
 ) -> Iterator[str]:
     """The lines about the inserts of one table on one server."""
-    name = f"{table.definition.full_name} on {server}"
+    name = _title(table, server)
     if not is_one:
         yield f"{name}: {len(reports)} inserts are remembered"
     elif reports:
@@ -53,6 +62,10 @@ def insert_lines(
         yield f"  {insert_words(report)}"
     if len(reports) > SHOWN_MAX:
         yield f"  and {len(reports) - SHOWN_MAX} earlier ones; see system.inserts"
+
+
+def _title(table: Table, server: str) -> str:
+    return f"{table.definition.full_name} on {server}"
 
 
 def insert_words(report: InsertReport) -> str:

@@ -89,7 +89,7 @@ def queue_snapshot(
     if names is None:
         [lost] = keeper.get_many([replica.is_lost])
         if with_claims:
-            names = _children(keeper, replica, replica.queue, watch)
+            names = children_of(keeper, replica, replica.queue, watch)
         else:
             names = list_queue(keeper, replica, known, watch)
     entries = _entries(keeper, replica, names, known.entries, before)
@@ -291,10 +291,10 @@ def list_queue(
     return found.names
 
 
-def _children(
-    keeper: Keeper, replica: ReplicaPaths, path: str, watch: Watch | None
+def children_of(
+    keeper: Keeper, replica: ReplicaPaths, path: str, watch: Watch | None = None
 ) -> list[str]:
-    """The children of a node that every replica has. Raises ReplicaDropped."""
+    """The children of a node that every replica, or every table, has. Raises ReplicaDropped."""
     try:
         return keeper.children(path, watch)
     except Refused as refused:
@@ -415,10 +415,13 @@ def entries_to_come(
 ) -> list[LogEntry]:
     """The entries that a replica has yet to carry out: those of the log that it has not copied,
     then its queue. Read in this order, since entries go from the log to the queue: one may be seen
-    twice, but never not at all.
+    twice, but never not at all. Raises ReplicaDropped.
     """
-    pointer, _ = keeper.get(replica.log_pointer)
-    logged = entries_from(keeper, table, number_of(pointer))
+    try:
+        pointer, _ = keeper.get(replica.log_pointer)
+        logged = entries_from(keeper, table, number_of(pointer))
+    except Refused as refused:
+        raise gone(replica) from refused
     return [*logged, *queued_entries(keeper, replica, known).values()]
 
 
@@ -486,9 +489,9 @@ def active_parts(
     keeper: Keeper, replica: ReplicaPaths, partitions: Collection[str] | None = None
 ) -> tuple[PartName, ...]:
     """Every part that the replica promises, covered ones included; with `partitions` only those of
-    these partitions.
+    these partitions. Raises ReplicaDropped.
     """
-    names = keeper.children(replica.parts)
+    names = children_of(keeper, replica, replica.parts)
     if partitions is not None:
         prefixes = tuple(f"{one}_" for one in partitions)
         names = [name for name in names if name.startswith(prefixes)]

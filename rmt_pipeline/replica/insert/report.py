@@ -16,7 +16,7 @@ from rmt_pipeline.replica.insert.quorum import Span
 from rmt_pipeline.replica.quorum import read_quorums
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.keeper import Stat
-from rmt_pipeline.zookeeper.snapshot import entries_to_come, parts_now
+from rmt_pipeline.zookeeper.snapshot import children_of, entries_to_come, parts_now
 
 
 class InsertState(StrEnum):
@@ -74,10 +74,10 @@ def insert_reports(replica: Replica, wanted: Sequence[str] | None = None) -> lis
     So rows of a record are seen as coming or in a part, unless they were dropped since.
 
     A record that can't be read does not hide the others: it has a report that says so. Raises
-    Corruption if it is one of those that are `wanted`.
+    Corruption if it is one of those that are `wanted`; ReplicaDropped.
     """
     keeper, table = replica.keeper, replica.table
-    ids = keeper.children(table.inserts) if wanted is None else list(wanted)
+    ids = children_of(keeper, replica.paths, table.inserts) if wanted is None else list(wanted)
     reads = keeper.get_many([table.insert(one) for one in ids])
     records: dict[str, InsertRecord] = {}
     found: list[InsertReport] = []

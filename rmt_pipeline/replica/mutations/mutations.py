@@ -32,6 +32,7 @@ from rmt_pipeline.zookeeper.paths import last_name, sequence_number
 from rmt_pipeline.zookeeper.snapshot import (
     FINISHED_KNOWN_MAX,
     NotedMutations,
+    children_of,
     committing_blocks,
     noted_mutations,
     queue_snapshot,
@@ -61,10 +62,12 @@ class MutationStatus:
 
 
 def load_mutations(replica: Replica, watch: Watch | None = None) -> Mutations:
-    """All mutations of the table. Their entries never change, so only new ones are read."""
+    """All mutations of the table. Their entries never change, so only new ones are read. Raises
+    ReplicaDropped.
+    """
     memory = replica.memory
     loaded = memory.loaded  # read once: another thread may replace it
-    ids = replica.keeper.children(replica.table.mutations, watch)
+    ids = children_of(replica.keeper, replica.paths, replica.table.mutations, watch)
     entries = {one: loaded.entries[one] for one in ids if one in loaded.entries}
     new = [one for one in ids if one not in entries]
     reads = replica.keeper.get_many([replica.table.mutation(one) for one in new])

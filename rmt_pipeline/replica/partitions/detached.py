@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.errors import Corruption, ReplicaDropped
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.replica import Replica
@@ -45,7 +45,11 @@ def detached_directories(replica: Replica) -> list[DetachedDirectory]:
     """Return everything under `detached/`, sorted by name."""
     detached = replica.store.detached_parts
     names = detached.names()
-    kept = {str(name): (name, why) for name, why in (why_kept(replica, names) if names else ())}
+    try:
+        known = why_kept(replica, names) if names else []
+    except ReplicaDropped as error:
+        known = [(name, WhyKept(is_safe=False, why=str(error))) for name in names]
+    kept = {str(name): (name, why) for name, why in known}
     found = []
     for directory in detached.directories():
         name, why = kept.get(directory, (None, _FOREIGN))

@@ -8,20 +8,20 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from rmt_pipeline.catalog.running import running_statements
-from rmt_pipeline.protocol.errors import ReplicaRetired
+from rmt_pipeline.protocol.errors import ReplicaDropped, UnknownTable
 from rmt_pipeline.protocol.events import ProfileEvent
 from rmt_pipeline.protocol.log.entry import MergeParts
 from rmt_pipeline.protocol.parts.set import of_disk
 from rmt_pipeline.replica.work.running import running_merges
 from rmt_pipeline.sql.formats.rows import Columns
-from rmt_pipeline.sql.system.scope import SystemScope
+from rmt_pipeline.sql.system.scope import Row, SystemScope
 from rmt_pipeline.store.tally import ErrorCount, total
 from rmt_pipeline.table import Table
 
 EVENTS: Columns = (("event", "String"), ("value", "UInt64"), ("description", "String"))
 
 
-def events(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+def events(scope: SystemScope) -> Iterator[Row]:
     """Rows of system.events: those that happened since the tables were made here, in
     all processes.
     """
@@ -39,7 +39,7 @@ ERRORS: Columns = (
 )
 
 
-def errors(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+def errors(scope: SystemScope) -> Iterator[Row]:
     """Rows of system.errors: errors of statements and of queue entries, in all processes of this
     host.
     """
@@ -57,13 +57,13 @@ def errors(scope: SystemScope) -> Iterator[tuple[object, ...]]:
 METRICS: Columns = (("metric", "String"), ("value", "Int64"), ("description", "String"))
 
 
-def metrics(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+def metrics(scope: SystemScope) -> Iterator[Row]:
     """Rows of system.metrics: the current values."""
     tables = _tables(scope)
     merges = mutations = readonly = active = outdated = fetches = 0
     for table in tables:
         fetches += len(table.store.fetches())
-        with suppress(ReplicaRetired):
+        with suppress(ReplicaDropped, UnknownTable):
             replica = table.replica
             running = [isinstance(one.entry, MergeParts) for one in running_merges(replica)]
             merges += sum(running)
@@ -92,7 +92,7 @@ DISKS: Columns = (
 )
 
 
-def disks(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+def disks(scope: SystemScope) -> Iterator[Row]:
     """The row of system.disks: the disk of the data directory."""
     data = scope.server.catalog.data
     usage = shutil.disk_usage(data)
@@ -117,16 +117,14 @@ REPLICATED_FETCHES: Columns = (
 )
 
 
-def replicated_fetches(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+def replicated_fetches(scope: SystemScope) -> Iterator[Row]:
     """Rows of system.replicated_fetches: the fetches that run now, in all processes of
     this host.
     """
     now_s = scope.server.clock.now_s()
-    for table in _tables(scope):
-        for part, note, received in table.store.fetches():
-            yield (
-                table.definition.database,
-                table.definition.name,
+    return scope.of_replicas(
+        lambda table: (
+            (
                 max(0.0, now_s - note.started_s),
                 received / note.total_bytes if note.total_bytes else 0.0,
                 str(part),
@@ -140,6 +138,9 @@ def replicated_fetches(scope: SystemScope) -> Iterator[tuple[object, ...]]:
                 note.scheme,
                 note.uri,
             )
+            for part, note, received in table.store.fetches()
+        )
+    )
 
 
 PROCESSES: Columns = (
@@ -154,7 +155,7 @@ PROCESSES: Columns = (
 )
 
 
-def processes(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+def processes(scope: SystemScope) -> Iterator[Row]:
     """Rows of system.processes: the statements that run now, in all processes of this host. The
     `pid` is ours.
     """

@@ -13,6 +13,7 @@ from rmt_pipeline import __version__
 from rmt_pipeline.catalog.replicated import replicated_database
 from rmt_pipeline.compute.inputs.conform import INPUT_FORMATS
 from rmt_pipeline.compute.merge.plan import sorting_key
+from rmt_pipeline.protocol.errors import ReplicaDropped
 from rmt_pipeline.protocol.settings.neutral import (
     NEUTRAL_QUERY_SETTINGS,
     NEUTRAL_TABLE_SETTINGS,
@@ -26,7 +27,7 @@ from rmt_pipeline.sql.define.show_create import clause_text, create_query, engin
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.sql.formats.write import output_formats
 from rmt_pipeline.sql.system.parts import bytes_of_columns
-from rmt_pipeline.sql.system.scope import SystemScope
+from rmt_pipeline.sql.system.scope import Row, SystemScope
 from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.nodes import names_in
 from rmt_pipeline.syntax.statements.nodes import SYSTEM_DATABASE
@@ -47,7 +48,7 @@ DATABASES: Columns = (
 )
 
 
-def databases(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+def databases(scope: SystemScope) -> Iterator[Row]:
     """Rows of system.databases: the databases of this server, with their directories, and `system`,
     which has none.
     """
@@ -92,15 +93,18 @@ def uuid_text(uuid: str) -> str:
     return str(UUID(int=0))
 
 
-def tables(scope: SystemScope, *, counted: bool = False) -> Iterator[tuple[object, ...]]:
-    """Rows of system.tables. `counted`: give rows and bytes even if the query does not
-    name them.
+def tables(scope: SystemScope, *, counted: bool = False) -> Iterator[Row]:
+    """Rows of system.tables. `counted`: give rows and bytes even if the query does not name them.
+    They are NULL if the replica is gone from ZooKeeper: nobody reads the table.
     """
     counted = counted or scope.mentions(*_COUNTED)
-    for definition in scope.server.catalog.definitions():
+
+    def row(table: "Table") -> Iterator[Row]:
+        definition = table.definition_then
         totals: tuple[int | None, ...] = (None,) * len(_COUNTED)
         if counted:
-            totals = _totals(scope.server.table_of(definition))
+            with suppress(ReplicaDropped):
+                totals = _totals(table)
         primary_key = definition.primary_key
         yield (
             definition.database,
@@ -119,6 +123,8 @@ def tables(scope: SystemScope, *, counted: bool = False) -> Iterator[tuple[objec
             *totals,
             definition.comment,
         )
+
+    yield from scope.of_tables(row)
     for name in scope.system:
         yield (
             *(SYSTEM_DATABASE, name, uuid_text(""), "System", 0, list[str](), 0),
@@ -149,7 +155,7 @@ DETACHED_TABLES: Columns = (
 )
 
 
-def detached_tables(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+def detached_tables(scope: SystemScope) -> Iterator[Row]:
     """Rows of system.detached_tables: the tables that were detached from this server."""
     for one in scope.server.catalog.detached():
         table, engine = one.definition, one.definition.engine
@@ -171,7 +177,7 @@ DROPPED_TABLES: Columns = (
 )
 
 
-def dropped_tables(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+def dropped_tables(scope: SystemScope) -> Iterator[Row]:
     """Rows of system.dropped_tables: the tables that UNDROP TABLE can still bring back, in the
     order in which they were dropped.
     """
@@ -205,14 +211,20 @@ COLUMNS: Columns = (
 )
 
 
-def columns(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+def columns(scope: SystemScope) -> Iterator[Row]:
     """Rows of system.columns. Bytes are those of the active parts here, and are counted only if the
     query uses them.
     """
     counted = scope.mentions("data_compressed_bytes", "data_uncompressed_bytes")
-    for definition in scope.server.catalog.definitions():
-        sizes = _column_bytes(scope.server.table_of(definition)) if counted else {}
-        yield from _columns_of(definition, sizes)
+
+    def rows(table: "Table") -> Iterator[Row]:
+        sizes: Mapping[str, tuple[int, int]] = {}
+        if counted:
+            with suppress(ReplicaDropped):
+                sizes = _column_bytes(table)
+        yield from _columns_of(table.definition_then, sizes)
+
+    yield from scope.of_tables(rows)
     for name, table in scope.system.items():
         for position, column in enumerate(table.definitions(), 1):
             yield (
@@ -234,7 +246,7 @@ def _column_bytes(table: "Table") -> dict[str, tuple[int, int]]:
 
 def _columns_of(
     definition: TableDefinition, sizes: Mapping[str, tuple[int, int]]
-) -> Iterator[tuple[object, ...]]:
+) -> Iterator[Row]:
     primary_key = definition.primary_key
     keys = [
         _names_in(definition.partition_by),
@@ -288,7 +300,7 @@ MERGE_TREE_SETTINGS: Columns = (
 SETTINGS: Columns = (*MERGE_TREE_SETTINGS, ("alias_for", "String"))
 
 
-def settings(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+def settings(scope: SystemScope) -> Iterator[Row]:
     """Rows of system.settings: those of sessions and statements, with their values in
     this session; and their other names.
     """
@@ -300,7 +312,7 @@ def settings(scope: SystemScope) -> Iterator[tuple[object, ...]]:
         yield alias, *rows[name], name
 
 
-def merge_tree_settings(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+def merge_tree_settings(scope: SystemScope) -> Iterator[Row]:
     """Rows of system.merge_tree_settings: the defaults of this version. `engine_full` has a table's
     own.
     """
@@ -309,9 +321,7 @@ def merge_tree_settings(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     return _settings(known.values(), {})
 
 
-def _settings(
-    known: Iterable[Setting], changed: Mapping[str, str]
-) -> Iterator[tuple[object, ...]]:
+def _settings(known: Iterable[Setting], changed: Mapping[str, str]) -> Iterator[Row]:
     for setting in known:
         value = changed.get(setting.name)
         is_changed = value is not None and value != setting.default_text
@@ -328,7 +338,7 @@ def _settings(
 BUILD_OPTIONS: Columns = (("name", "String"), ("value", "String"))
 
 
-def build_options(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+def build_options(scope: SystemScope) -> Iterator[Row]:
     """Rows of system.build_options that clients look for: the program's version, and
     its platform.
     """
@@ -349,7 +359,7 @@ def build_options(scope: SystemScope) -> Iterator[tuple[object, ...]]:
 MACROS: Columns = (("macro", "String"), ("substitution", "String"))
 
 
-def macros(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+def macros(scope: SystemScope) -> Iterator[Row]:
     """Rows of system.macros, from rmt.toml."""
     yield from sorted(scope.server.server.macros.items())
 
@@ -362,7 +372,7 @@ FUNCTIONS: Columns = (
 )
 
 
-def functions(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+def functions(scope: SystemScope) -> Iterator[Row]:
     """Rows of system.functions: the functions that expressions may use."""
     del scope
     for name, function in sorted(SCALARS.items()):
@@ -376,7 +386,7 @@ def functions(scope: SystemScope) -> Iterator[tuple[object, ...]]:
 FORMATS: Columns = (("name", "String"), ("is_input", "UInt8"), ("is_output", "UInt8"))
 
 
-def formats(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+def formats(scope: SystemScope) -> Iterator[Row]:
     """Rows of system.formats: what an INSERT takes, and what an answer is written in."""
     del scope
     written = output_formats()
@@ -394,7 +404,7 @@ TABLE_ENGINES: Columns = (
 )
 
 
-def table_engines(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+def table_engines(scope: SystemScope) -> Iterator[Row]:
     """Rows of system.table_engines. Only those that replicate know inserts again by
     default.
     """

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rmt_pipeline.compute.insert.partition import shown_partition
 from rmt_pipeline.compute.rows.computed import ttl_rules
-from rmt_pipeline.protocol.errors import MissingPart
+from rmt_pipeline.protocol.errors import Corruption, ReplicaDropped
 from rmt_pipeline.protocol.nodes.metadata import INDEX_GRANULARITY
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import TableDefinition
@@ -17,7 +17,7 @@ from rmt_pipeline.replica.partitions.detached import detached_directories
 from rmt_pipeline.replica.upkeep.lost import lost_parts
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.sql.system.counted import DISK_NAME
-from rmt_pipeline.sql.system.scope import SystemScope
+from rmt_pipeline.sql.system.scope import Row, SystemScope
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.table import Table
@@ -110,7 +110,7 @@ LOST_PARTS: Columns = (
 )
 
 
-def part_log(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+def part_log(scope: SystemScope) -> Iterator[Row]:
     """Rows of system.part_log: what happened to parts of existing tables on this host, as far as it
     is kept.
     """
@@ -162,27 +162,36 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BOUNDS = {"Date": (_EPOCH.date(), _EPOCH.date()), "DateTime": (_EPOCH, _EPOCH)}
 
 
-def parts(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    """Rows of system.parts: every part of every table on this server's disks, active or not."""
-    for part in _all_parts(scope):
-        yield _row(part)
+def parts(scope: SystemScope) -> Iterator[Row]:
+    """Rows of system.parts: every part of every table on this server's disks, active or not. None
+    is active in a table whose replica is gone from ZooKeeper: nobody reads it.
+    """
+    return scope.of_tables(lambda table: map(_row, _parts_of(table)))
 
 
-def parts_columns(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+def parts_columns(scope: SystemScope) -> Iterator[Row]:
     """Rows of system.parts_columns. Bytes are counted only if the query uses them."""
     counted = scope.mentions(*(name for name, _ in PARTS_COLUMNS if name.startswith("column_")))
-    for part in _all_parts(scope):
-        shared = _row(part)[: len(_OF_PART)]
-        directory = part.table.store.disk.local_path(str(part.name))
-        sizes = bytes_of_columns(directory, part.manifest) if counted else {}
-        for position, (name, data_type) in enumerate(part.manifest.columns, 1):
-            column = part.table.definition.column(name)
-            default = ("", "") if column is None else (column.default_kind, column.default)
-            compressed, uncompressed = sizes.get(name, (0, 0))
-            yield (
-                *(*shared, name, data_type, position, *default),
-                *(compressed, compressed, uncompressed),
-            )
+
+    def rows(table: Table) -> Iterator[Row]:
+        for part in _parts_of(table):
+            yield from _columns_of(part, counted=counted)
+
+    return scope.of_tables(rows)
+
+
+def _columns_of(part: "_Part", *, counted: bool) -> Iterator[Row]:
+    shared = _row(part)[: len(_OF_PART)]
+    directory = part.table.store.disk.local_path(str(part.name))
+    sizes = bytes_of_columns(directory, part.manifest) if counted else {}
+    for position, (name, data_type) in enumerate(part.manifest.columns, 1):
+        column = part.table.definition.column(name)
+        default = ("", "") if column is None else (column.default_kind, column.default)
+        compressed, uncompressed = sizes.get(name, (0, 0))
+        yield (
+            *(*shared, name, data_type, position, *default),
+            *(compressed, compressed, uncompressed),
+        )
 
 
 def bytes_of_columns(directory: str, manifest: Manifest) -> dict[str, tuple[int, int]]:
@@ -206,19 +215,19 @@ class _Part(NamedTuple):
     is_frozen: bool
 
 
-def _all_parts(scope: SystemScope) -> Iterator[_Part]:
-    for definition in scope.server.catalog.definitions():
-        table = scope.server.table_of(definition)
+def _parts_of(table: Table) -> Iterator[_Part]:
+    active = set[PartName]()
+    with suppress(ReplicaDropped):
         active = {part.name for part in table.parts()}
-        frozen = table.frozen_parts.names()
-        for name in sorted({*table.store.parts(), *active}):
-            # Inactive parts may be removed at any moment; active ones were there just now.
-            with suppress(MissingPart):
-                manifest = table.store.manifest(name)
-                yield _Part(table, name, manifest, name in active, str(name) in frozen)
+    frozen = table.frozen_parts.names()
+    for name in sorted({*table.store.parts(), *active}):
+        # Inactive parts may be removed at any moment. What can't be read is no part of the table.
+        with suppress(Corruption):
+            manifest = table.store.manifest(name)
+            yield _Part(table, name, manifest, name in active, str(name) in frozen)
 
 
-def _row(part: _Part) -> tuple[object, ...]:
+def _row(part: _Part) -> Row:
     table, name, manifest, is_active, is_frozen = part
     definition = table.definition
     header = manifest.header()
@@ -287,20 +296,18 @@ def _bounds(
     return _BOUNDS[family]
 
 
-def detached_parts(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+def detached_parts(scope: SystemScope) -> Iterator[Row]:
     """Rows of system.detached_parts: the directories in each table's `detached/` on this server's
     disk. What can't be read from a directory's name is NULL.
     """
-    for definition in scope.server.catalog.definitions():
-        table = scope.server.table_of(definition)
+
+    def rows(table: Table) -> Iterator[Row]:
         store = table.store
         if not store.detached_parts.directories():
-            continue  # ZooKeeper need not be asked
+            return  # ZooKeeper need not be asked
         for one in detached_directories(table.replica):
             part = None if one.name is None else one.name.part
             yield (
-                definition.database,
-                definition.name,
                 None if part is None else part.partition,
                 one.directory,
                 one.size_bytes,
@@ -316,8 +323,10 @@ def detached_parts(scope: SystemScope) -> Iterator[tuple[object, ...]]:
                 one.why,
             )
 
+    return scope.of_replicas(rows)
 
-def parts_lost(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+
+def parts_lost(scope: SystemScope) -> Iterator[Row]:
     """Rows of system.lost_parts: parts that no replica had any more, and that were replaced by
     empty ones.
     """

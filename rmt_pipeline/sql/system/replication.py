@@ -1,13 +1,12 @@
 """system.replicas and system.replication_queue: what ZooKeeper has about this server's replicas."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from rmt_pipeline.context import READ_PATIENCE_S
-from rmt_pipeline.protocol.errors import ReplicaRetired, Unavailable
+from rmt_pipeline.protocol.errors import Unavailable
 from rmt_pipeline.protocol.log.entry import (
     AttachPart,
     DropPart,
@@ -36,7 +35,7 @@ from rmt_pipeline.replica.upkeep.lag import lag_of
 from rmt_pipeline.replica.work.pools import queue_facts
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.sql.system.local import uuid_text
-from rmt_pipeline.sql.system.scope import SystemScope
+from rmt_pipeline.sql.system.scope import Row, SystemScope
 from rmt_pipeline.store.tally import NEVER_POSTPONED
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.table import Table
@@ -86,24 +85,25 @@ REPLICAS: Columns = (
 )
 
 
-def replicas(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+def replicas(scope: SystemScope) -> Iterator[Row]:
     """Rows of system.replicas: one for each table of this server, except for those whose replica
     was dropped.
 
     While ZooKeeper does not answer, `zookeeper_exception` has the reason, and what only ZooKeeper
     knows is 0 or empty. That is waited for once, whatever the number of tables.
     """
-    for table in _tables(scope):
+
+    def row(table: Table) -> Iterator[Row]:
         try:
             scope.server.keeper(READ_PATIENCE_S)
-            replica = table.replica
-            with _unless_dropped(replica):
-                yield _replica_row(replica)
+            yield _replica_row(table.replica)
         except Unavailable as error:
             yield _unknown_row(table, str(error))
 
+    return _of_replicated(scope, row)
 
-def _unknown_row(table: Table, problem: str) -> tuple[object, ...]:
+
+def _unknown_row(table: Table, problem: str) -> Row:
     definition = table.definition
     engine = definition.engine
     known: dict[str, object] = {
@@ -122,7 +122,7 @@ def _unknown_row(table: Table, problem: str) -> tuple[object, ...]:
     return tuple(known.get(name, parse_type(data_type).default) for name, data_type in REPLICAS)
 
 
-def _replica_row(replica: Replica) -> tuple[object, ...]:
+def _replica_row(replica: Replica) -> Row:
     keeper, paths, table = replica.keeper, replica.paths, replica.table
     snapshot = _snapshot(replica)
     queue = _Queue.of(snapshot)
@@ -189,7 +189,7 @@ class _Queue:
         future = sum(len(claim.parts) for claim in snapshot.claims.values())
         return cls(tuple(entries), future)
 
-    def row(self) -> tuple[object, ...]:
+    def row(self) -> Row:
         kinds = [(GetPart, AttachPart), (MergeParts,), (MutatePart,)]
         groups = [[e for e in self.entries if isinstance(e, kind)] for kind in kinds]
         return (
@@ -234,14 +234,16 @@ REPLICATION_QUEUE: Columns = (
 _MERGE_TYPES = {1: "REGULAR", 2: "TTL_DELETE", 3: "TTL_RECOMPRESS"}
 
 
-def replication_queue(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+def replication_queue(scope: SystemScope) -> Iterator[Row]:
     """Rows of system.replication_queue: what the replicas here have still to do, in order, and what
     each entry waits for.
     """
-    for table in _tables(scope):
+
+    def rows(table: Table) -> Iterator[Row]:
         replica = table.replica
-        with _unless_dropped(replica):
-            yield from _queue_rows(replica, _snapshot(replica))
+        return _queue_rows(replica, _snapshot(replica))
+
+    return _of_replicated(scope, rows)
 
 
 def queue_of(replica: Replica) -> list[dict[str, Any]]:
@@ -251,7 +253,7 @@ def queue_of(replica: Replica) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-def _queue_rows(replica: Replica, snapshot: QueueSnapshot) -> Iterator[tuple[object, ...]]:
+def _queue_rows(replica: Replica, snapshot: QueueSnapshot) -> Iterator[Row]:
     attempts = _attempts(replica, [*snapshot.entries])
     reasons = _reasons(replica, snapshot)
     failed = [entry for node, entry in snapshot.entries.items() if node in attempts]
@@ -363,22 +365,11 @@ def _reasons(replica: Replica, snapshot: QueueSnapshot) -> Mapping[str, str]:
     return {**structures_awaited(replica, others), **waiting}
 
 
-@contextmanager
-def _unless_dropped(replica: Replica) -> Iterator[None]:
-    """Give no rows for a replica whose nodes are gone. A session that has ended is an error."""
-    try:
-        yield
-    except ReplicaRetired:
-        replica.keeper.exists(replica.paths.root)  # raises again when the session is over
-
-
 def _snapshot(replica: Replica) -> QueueSnapshot:
     return queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
 
 
-def _tables(scope: SystemScope) -> list[Table]:
-    return [
-        scope.server.table_of(definition)
-        for definition in scope.server.catalog.definitions()
-        if not definition.engine.is_private
-    ]
+def _of_replicated(scope: SystemScope, rows: Callable[[Table], Iterable[Row]]) -> Iterator[Row]:
+    return scope.of_tables(
+        lambda table: () if table.definition_then.engine.is_private else rows(table)
+    )

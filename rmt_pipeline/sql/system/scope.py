@@ -1,12 +1,12 @@
 """What a system table is, and what its rows may be made from."""
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import ReplicaRetired
+from rmt_pipeline.protocol.errors import ReplicaDropped, UnknownTable
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.syntax.nodes import Query, names_columns_by_star, names_in
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from rmt_pipeline.table import Table
 
 Row = tuple[object, ...]
+
+
+class TableLeftOut(UserWarning):
+    """The answer lacks the rows of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +35,32 @@ class SystemScope:
     system: Mapping[str, "SystemTable"]
     ask: Callable[[Query], Sequence[Sequence[object]]]
 
-    def of_replicas(self, rows: "Callable[[Table], Iterable[Row]]") -> Iterator[Row]:
-        """The rows of every table here, each with its database and name in front. A replica that is
-        gone from ZooKeeper has none.
+    def of_tables(self, rows: "Callable[[Table], Iterable[Row]]") -> Iterator[Row]:
+        """The rows of every table here. One that is dropped or detached meanwhile has none, nor has
+        one whose replica is gone from ZooKeeper, if that is asked. One whose directory fails has
+        none either, with a warning. A session that ends is an error: nothing would show that rows
+        are missing.
         """
         for definition in self.server.catalog.definitions():
-            with suppress(ReplicaRetired):
-                for row in rows(self.server.table_of(definition)):
-                    yield definition.database, definition.name, *row
+            try:
+                yield from rows(self.server.table_of(definition))
+            except (ReplicaDropped, UnknownTable):
+                continue
+            except OSError as error:
+                words = (
+                    f"{definition.full_name} is left out: its directory can't be read ({error})"
+                )
+                warnings.warn(words, TableLeftOut, stacklevel=2)
+
+    def of_replicas(self, rows: "Callable[[Table], Iterable[Row]]") -> Iterator[Row]:
+        """The same, each with the table's database and name in front."""
+
+        def named(table: "Table") -> Iterator[Row]:
+            definition = table.definition_then
+            for row in rows(table):
+                yield definition.database, definition.name, *row
+
+        return self.of_tables(named)
 
     def mentions(self, *names: str) -> bool:
         """Whether the query may use one of these columns. A star uses all."""
