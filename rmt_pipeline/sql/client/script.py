@@ -49,7 +49,8 @@ def run_all(
             piece = next(pieces, None)
             if piece is None:
                 return status
-            _carry_out(session, piece, format_name, tells_time=tells_time)
+            with _failures_told():
+                _carry_out(session, piece, format_name, tells_time=tells_time)
         except RmtError as error:
             status = FAILED
             report(error, piece)
@@ -60,6 +61,27 @@ def run_all(
                     "The rest of the script is not carried out: it was to run with these settings\n"
                 )
                 return status
+
+
+class SystemFailed(RmtError):
+    """The operating system refused what the statement needs: a disk fails, or is full, or a file
+    may not be opened. What the statement had begun is as if its process had died.
+    """
+
+    code = "SYSTEM_ERROR"
+
+
+@contextmanager
+def _failures_told() -> Iterator[None]:
+    """Raises SystemFailed for an error of the operating system, so that it ends the statement, and
+    not a prompt or the rest of a script; but a reader who has closed the pipe wants nothing more.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise SystemFailed(str(error)) from error
 
 
 def report(error: RmtError, piece: Piece | None) -> None:

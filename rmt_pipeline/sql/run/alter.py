@@ -14,6 +14,7 @@ from rmt_pipeline.protocol.errors import (
     BadValue,
     IncorrectQuery,
     SyntaxProblem,
+    UnknownDatabase,
     UnknownTable,
     UserError,
 )
@@ -56,10 +57,10 @@ from rmt_pipeline.syntax.statements.nodes import (
     MaterializeTtl,
     MutateRows,
     SelectStatement,
-    TableName,
 )
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.system import EventWaker
+from rmt_pipeline.table import Table
 from rmt_pipeline.translate.mutation_rules import cast_to
 from rmt_pipeline.translate.select.items import aliases_in, bare
 from rmt_pipeline.translate.ttl import rules_of
@@ -98,7 +99,7 @@ def alter_table(session: SessionContext, statement: AlterTable) -> Done:
             table.note_cleared(ClearColumn(one.column, wanted))
     notes = []
     if submitted is not None and any(map(_sets_ttl, statement.commands)):
-        notes.append(_materialize_ttl(session, name, before, query))
+        notes.append(_materialize_ttl(table, before, query, session.server.clock.now_s()))
     kinds = {one.kind for one in statement.commands if isinstance(one, DECLARED)}
     kinds |= {"INDEX" for one in statement.commands if isinstance(one, AddIndexSyntax)}
     if kinds:
@@ -113,7 +114,7 @@ def _sets_ttl(command: AlterSyntax) -> bool:
 
 
 def _materialize_ttl(
-    session: SessionContext, name: TableName, before: TableDefinition, query: QuerySettings
+    table: Table, before: TableDefinition, query: QuerySettings, now_s: float
 ) -> str:
     """If the new TTL has a rule that the old one had not, start a mutation that removes expired
     rows (spec §13). When the mutation is refused, return the reason instead of raising it: the
@@ -122,13 +123,12 @@ def _materialize_ttl(
     If this process dies before that, or does not wait for the ALTER (`alter_sync = 0`), there is no
     mutation, and merges remove the same rows, later.
     """
-    table = session.server.table(name.name, session.database_of(name))
     now = table.definition
     known = set(rules_of(before))
     takes_more = any(rule.kind != "recompress" and rule not in known for rule in rules_of(now))
     if not query.materialize_ttl_after_modify or not takes_more:
         return ""
-    commands = on_rows(MaterializeTtl(), now, session.server.clock.now_s())
+    commands = on_rows(MaterializeTtl(), now, now_s)
     try:
         table.mutate(
             commands_for(commands, now),
@@ -505,6 +505,6 @@ def _kill(
     try:
         found = session.server.table(table, database)
         hold = found.kill_mutation(mutation_id, wait_s=wait_s)
-    except (UnknownMutation, UnknownTable):
+    except (UnknownMutation, UnknownTable, UnknownDatabase):
         return "not_found", ""
     return "waiting" if hold.not_yet else "finished", hold.words()

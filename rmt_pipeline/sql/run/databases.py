@@ -44,7 +44,12 @@ from rmt_pipeline.replica.life.restoring import NothingToRestore
 from rmt_pipeline.sql.define.show_create import create_query
 from rmt_pipeline.sql.formats.rows import Columns, Done, Result
 from rmt_pipeline.sql.run.context import SessionContext
-from rmt_pipeline.sql.run.on_cluster import AskedServers, own_settings, wait_and_answer
+from rmt_pipeline.sql.run.on_cluster import (
+    AskedServers,
+    own_settings,
+    require_mode,
+    wait_and_answer,
+)
 from rmt_pipeline.sql.run.tables import defined, require_none_detached, typed_syntax
 from rmt_pipeline.syntax.statements.nodes import (
     AlterTable,
@@ -213,9 +218,9 @@ def sync_database(session: SessionContext, statement: SystemSyncDatabase) -> Don
     reached = _wait_reached(session, paths, database.name, wanted, timeout_s)
     if reached is None or reached < wanted:
         raise Timeout(
-            f"database {statement.database} was not caught up within {timeout_s} s: it is at "
-            f"statement {reached} of {wanted}. Does its server run? rmt serve "
-            f"--server {server.server.name}"
+            f"database {statement.database} was not caught up within {timeout_s} s: it is "
+            f"{'new' if reached is None else f'at statement {reached} of {wanted}'}. Does its "
+            f"server run? rmt serve --server {server.server.name}"
         )
     return Done()
 
@@ -382,7 +387,8 @@ def ask_replicas(
     session: SessionContext, statement: Statement, text: str, database: str
 ) -> Result:
     """Put the statement into the database's log, and wait as for one ON CLUSTER. Raises
-    UnknownTable, TableAlreadyExists, StillDue, FailedOnServer, Conflict; OutcomeUnknown.
+    UnknownTable, TableAlreadyExists, BadSetting, StillDue, FailedOnServer, Conflict;
+    OutcomeUnknown.
     """
     server = session.server
     found = _required(session, database)
@@ -390,6 +396,8 @@ def ask_replicas(
         raise UserError(
             f"database {database} is being dropped here: DROP DATABASE goes on with it"
         )
+    own = own_settings(statement)
+    require_mode(session, own)
     for table in _tables_named(statement):
         server.catalog.has(database, table.name)  # raises if the name is not allowed
     paths, request_id = DatabasePaths(found.path), server.ids.new_id()
@@ -420,7 +428,7 @@ def ask_replicas(
         raise Conflict(f"the tables of database {database} keep changing; try again")
     names = {one: one for one in server.keeper().children(paths.replicas)}
     of = f"database {database}"
-    asked, own = AskedServers(names, of, _ANSWER, _row), own_settings(statement)
+    asked = AskedServers(names, of, _ANSWER, _row)
     return wait_and_answer(session, paths.queue, put, asked, own)
 
 

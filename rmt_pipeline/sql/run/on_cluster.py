@@ -74,7 +74,7 @@ def ask_servers(session: SessionContext, statement: OnCluster) -> Result:
     """
     server = session.server
     own = own_settings(statement.statement)
-    _mode(session.query_settings(own))  # a bad mode is refused before anything is done
+    require_mode(session, own)
     name = expand(statement.cluster, server.server.macros_for())
     cluster = server.config.cluster(name)
     hosts = hosts_of(server.config, cluster)
@@ -149,6 +149,13 @@ def wait_and_answer(
 def hosts_of(config: Config, cluster: ClusterConfig) -> dict[str, str]:
     """The `host:port` of each server of a cluster, in order, with the server's name."""
     return {str(config.server(name).advertised_address): name for name in cluster.servers}
+
+
+def require_mode(session: SessionContext, own: Settings) -> None:
+    """To be called before the statement is in the queue: raises BadSetting for a bad output mode,
+    by the session's settings or the statement's own.
+    """
+    _mode(session.query_settings(own))
 
 
 def _mode(query: QuerySettings) -> str:

@@ -6,7 +6,13 @@ from typing import NamedTuple, assert_never
 
 from rmt_pipeline.config import expand
 from rmt_pipeline.files import escape_file_name
-from rmt_pipeline.protocol.errors import BadPartName, Corruption, UnknownTable, UserError
+from rmt_pipeline.protocol.errors import (
+    BadPartName,
+    Corruption,
+    UnknownDatabase,
+    UnknownTable,
+    UserError,
+)
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.sql.define.partition import partition_id_of
@@ -105,7 +111,7 @@ def truncate(session: SessionContext, statement: Truncate) -> Done:
     """TRUNCATE TABLE. Raises UnknownTable, and what DROP PARTITION ALL raises."""
     try:
         table = _table(session, statement.table)
-    except UnknownTable:
+    except (UnknownTable, UnknownDatabase):
         if statement.if_exists:
             return Done()
         raise

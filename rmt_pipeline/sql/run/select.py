@@ -272,7 +272,7 @@ class _Sources:
         tables = INFORMATION_TABLES if is_information else SYSTEM_TABLES
         table = tables.get(name.lower() if is_information else name)
         if table is None:
-            known = ", ".join([*tables, *([] if is_information else ["numbers"])])
+            known = ", ".join(tables)
             raise UnknownTable(f"there is no table {database}.{name}; there are: {known}")
         settings = {**self.session.settings, **dict(self.settings)}
         scope = SystemScope(self.session.server, settings, self.query, SYSTEM_TABLES, self._ask)

@@ -3,11 +3,12 @@
 Imports inside functions are for start-up time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rmt_pipeline.catalog.contents import FullName
 from rmt_pipeline.catalog.replicated import replicated_database
 from rmt_pipeline.protocol.errors import (
     DatabaseAlreadyExists,
@@ -402,10 +403,19 @@ def rename(
     if isinstance(statement, ExchangeTables):
         server.exchange_tables(*moves[0])
         return Done()
-    server.rename_tables(
-        *(move for move in moves if not if_exists or server.catalog.has(*move[0]))
-    )
+    server.rename_tables(*(_possible(server.catalog, moves) if if_exists else moves))
     return Done()
+
+
+def _possible(
+    catalog: "Catalog", moves: Sequence[tuple[FullName, FullName]]
+) -> Iterator[tuple[FullName, FullName]]:
+    """Those of the moves, in their order, that find a table: an earlier one may have brought it."""
+    there: dict[FullName, bool] = {}
+    for old, new in moves:
+        if there.get(old, catalog.has(*old)):
+            there |= {old: False, new: True}
+            yield old, new
 
 
 def _full_name(session: SessionContext, table: TableName) -> tuple[str, str]:

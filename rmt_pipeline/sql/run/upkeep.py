@@ -8,6 +8,7 @@ from rmt_pipeline.protocol.background import Background, first_stopped
 from rmt_pipeline.protocol.errors import (
     NoSuchColumn,
     RmtError,
+    UnknownDatabase,
     UnknownTable,
     UserError,
 )
@@ -223,7 +224,7 @@ def _sync_replica(session: SessionContext, statement: SystemSyncReplica) -> Done
     name = statement.table
     try:
         table = session.server.table(name.name, session.database_of(name))
-    except UnknownTable:
+    except (UnknownTable, UnknownDatabase):
         if statement.if_exists:
             return Done()
         raise
@@ -242,20 +243,20 @@ def switch(session: SessionContext, statement: SystemSwitch) -> Done:
     restart of the server forgets it, and work that is under way is cancelled.
 
     Raises UnknownTable. STOP TTL MERGES looks at the queue for what is under way, and raises its
-    errors.
+    errors; the other tables are stopped, or go on, nevertheless.
     """
     name, what = statement.table, statement.what
     if what is Background.MOVES:
         return Done()  # there is only one disk, so nothing is moved
     tables = session.server.tables() if name is None else [_table_named(session, name)]
-    problem: RmtError | None = None
+    problem: RmtError | OSError | None = None
     for table in tables:
-        if statement.start:
-            table.store.marks.go_on(what)
-            continue
         try:
-            _stop(table, what)
-        except RmtError as error:  # the other tables are stopped nevertheless
+            if statement.start:
+                table.store.marks.go_on(what)
+            else:
+                _stop(table, what)
+        except (RmtError, OSError) as error:
             problem = problem or error
     if problem is not None:
         raise problem

@@ -555,6 +555,7 @@ class DatabaseCarrier(StatementCarrier):
         aside = f"{self._database}_broken_tables"
         server.catalog.create_database(aside, if_not_exists=True)
         taken = {*server.catalog.tables(aside), *server.catalog.dropping(aside)}
+        taken |= {one.definition.name for one in server.catalog.detached(aside)}
         number = next(n for n in range(len(taken) + 1) if f"{name}_{n}" not in taken)
         server.rename_tables(((self._database, name), (aside, f"{name}_{number}")))
 

@@ -1,5 +1,6 @@
 """`rmt sql` as far as it goes without ZooKeeper: input, output, exit status, errors."""
 
+import errno
 import io
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from rmt_pipeline.config import Config, load_config
 from rmt_pipeline.sql.client.main import run
+from rmt_pipeline.sql.run import show
 
 
 @pytest.fixture
@@ -195,3 +197,18 @@ def test_what_a_set_was_to_guard_does_not_run_when_it_fails(config, standard):
 def test_a_script_goes_on_after_other_errors_when_they_are_ignored(config, standard):
     assert run(config, "r1", {}, None, True, "SELECT nosuch; SELECT 2") == 1
     assert standard.answer == "2\n"
+
+
+def test_a_disk_that_fails_ends_one_statement(config, standard, monkeypatch):
+    """It was a traceback, and the end of the prompt."""
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error", "/disk/part")
+
+    monkeypatch.setattr(show, "show_databases", fails)
+    assert run(config, "r1", {}, None, True, "SHOW DATABASES; SELECT 2") == 1
+    assert standard.answer == "2\n"
+    assert standard.error == (
+        "Code: SYSTEM_ERROR. [Errno 5] Input/output error: '/disk/part'\n"
+        "(in statement 1: SHOW DATABASES)\n"
+    )
