@@ -1433,7 +1433,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "merges: what comes meanwhile is merged by itself",
         "rmt_pipeline/replica/assign/duty.py",
-        "now_s if self._is_full else now_s + shortest_s",
+        "now_s if is_full else now_s + shortest_s",
         "now_s",
         SEVERAL,
     ),
@@ -2326,6 +2326,22 @@ MUTANTS: tuple[LineMutant, ...] = (
         "        still = [] if host is None else [Check(paths.host)]\n",
         "tests/unit/replica/life/test_activate.py"
         "::test_what_another_server_has_there_since_is_not_taken_for_what_is_left_of_oneself",
+    ),
+    LineMutant(
+        "start: who takes his own is_active back takes that of another server",
+        f"{REPLICA}/life/start.py",
+        "[Delete(paths.is_active), Check(paths.host, host.version)]",
+        "[Delete(paths.is_active), Check(paths.host)]",
+        "tests/unit/replica/life/test_activate.py"
+        "::test_who_takes_his_own_back_leaves_that_of_another_server",
+    ),
+    LineMutant(
+        "worker: a log pointer that a clone has moved back is not read again",
+        f"{REPLICA}/work/worker.py",
+        "            self.replica.memory.pointer = None\n",
+        "            pass\n",
+        "tests/unit/replica/test_worker.py"
+        "::test_a_log_pointer_that_a_clone_has_moved_back_is_read_again",
     ),
     LineMutant(
         "claims: replacements of many parts do not fit into a packet",

@@ -160,8 +160,6 @@ class MergeDuty:
         self._seen_to = 0
         """How far the log was copied at the last look."""
         self._enough = ENTRIES_ENOUGH
-        self._is_full = False
-        """Whether the last look that found something may have left something for the next one."""
 
     @property
     def _shortest_s(self) -> float:
@@ -181,12 +179,13 @@ class MergeDuty:
         is_early = now_s < self._next_s
         if is_early and self._copied_to() - self._seen_to < self._enough:
             return []
-        outcome = self._select_in_seen(now_s) or self._select(now_s)
+        nothing = self._select_in_seen(now_s)
+        outcome, is_full = self._select(now_s) if nothing is None else (nothing, False)
         self._seen_to = self._copied_to()
         settings, shortest_s = self._replica.settings, self._shortest_s
         if not isinstance(outcome, Nothing):
             self._sleep_s, self._enough = shortest_s, ENTRIES_ENOUGH
-            self._next_s = now_s if self._is_full else now_s + shortest_s
+            self._next_s = now_s if is_full else now_s + shortest_s
             return outcome
         if is_early:
             self._enough *= 2
@@ -215,9 +214,9 @@ class MergeDuty:
         choice = choose_merge(self._replica, seen, aggressive=False)
         return choice if isinstance(choice, Nothing) else None
 
-    def _select(self, now_s: float) -> list[Assigned] | Nothing:
-        """Assign merges, as many as one look finds: it costs a dozen requests, whatever it
-        finds.
+    def _select(self, now_s: float) -> tuple[list[Assigned] | Nothing, bool]:
+        """Assign merges, as many as one look finds: it costs a dozen requests, whatever it finds.
+        Returns also whether it may have left something for the next one.
         """
         self._seen = None
         self._log.take()
@@ -225,10 +224,8 @@ class MergeDuty:
         choices = choose_merges(self._replica, view, most=MERGES_PER_LOOK_MAX)
         if not isinstance(choices, Nothing):
             assigned = assign_merges(self._replica, view, choices)
-            self._is_full = len(choices) == MERGES_PER_LOOK_MAX or (
-                isinstance(assigned, list) and len(assigned) < len(choices)
-            )
-            return assigned
+            is_all = isinstance(assigned, list) and len(assigned) == len(choices)
+            return assigned, len(choices) == MERGES_PER_LOOK_MAX or not is_all
         if not mergeable_runs(view.predicate, view.active).boundaries:
             self._seen, self._seen_until_s = view, now_s + SEEN_MAX_S
-        return choices
+        return choices, False

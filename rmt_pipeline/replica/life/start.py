@@ -175,8 +175,15 @@ def activate(
 
 
 def _deactivate(replica: Replica) -> None:
+    """Take our `is_active` back, unless it is another server's: SYSTEM RESTART REPLICA may have
+    removed ours since.
+    """
+    keeper, paths = replica.keeper, replica.paths
+    host, active = keeper.exists_many([paths.host, paths.is_active])
+    if host is None or active is None or active.ephemeral_owner != keeper.session_id:
+        return
     with suppress(Refused):
-        replica.keeper.multi([Delete(replica.paths.is_active)])
+        keeper.multi([Delete(paths.is_active), Check(paths.host, host.version)])
 
 
 def _already_active(replica: Replica, holder: bytes) -> ReplicaIsAlreadyActive:

@@ -278,12 +278,16 @@ class Worker:
         """Look at everything in this turn, unless the net says that nothing has changed; and set
         the time of the next look that no watch asks for. That time differs between tables, so that
         they do not all look at once.
+
+        The log pointer is read again, too: a clone by another process may have moved it back, to
+        that of a source that was behind, and then no watch tells that there is something to copy.
         """
         before = self._seen
         self._seen = () if self._net is None else self._net.look(self.replica)
         if self._net is not None and before == self._seen:
             self._merges.still_true()
         else:
+            self.replica.memory.pointer = None
             self._log.renew()
             self._mutations.look_again()
             if self._net is not None:  # without one, `MergeDuty` trusts its view for an hour

@@ -23,6 +23,7 @@ from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.work import worker
 from rmt_pipeline.replica.work.worker import Flush, WorkSummary, work
 from rmt_pipeline.system import EventWaker
+from rmt_pipeline.zookeeper.keeper import SetData
 from tests.support.local_replicas import ClockWaker, Meanwhile, Replicas
 from tests.support.waiting import LIMIT_S
 
@@ -351,3 +352,20 @@ def test_inserts_wake_the_merge_pool_now_and_then_only(replicas, monkeypatch):
     left = steps()
     merges(replicas, left, lambda: not left)
     assert 1 <= len(glances) <= 3
+
+
+def test_a_log_pointer_that_a_clone_has_moved_back_is_read_again(replicas):
+    """By the server, while another process works its queue: nothing comes that would show it."""
+    replica, clock = replicas["r1"], replicas.clock
+    pointer = replica.paths.log_pointer
+    replicas.insert("r2", 1)
+    loop = worker.Worker(replica, replicas.tools(), "fetch", ClockWaker(clock), select=False)
+    loop.turn()
+    assert replica.keeper.get(pointer)[0] == b"1"
+    is_lost = replica.paths.is_lost
+    replica.session.multi(
+        [SetData(is_lost, b"1"), SetData(pointer, b"0"), SetData(is_lost, b"0")]
+    )
+    clock.passed_s += worker.SAFETY_NET_S
+    loop.turn()
+    assert replica.keeper.get(pointer)[0] == b"1"

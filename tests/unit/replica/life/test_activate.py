@@ -7,7 +7,12 @@ import pytest
 from rmt_pipeline.protocol.errors import ReplicaDropped
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.replica.life.drop import drop_replica
-from rmt_pipeline.replica.life.start import ReplicaIsAlreadyActive, activate
+from rmt_pipeline.replica.life.start import (
+    ReplicaIsAlreadyActive,
+    _deactivate,
+    activate,
+)
+from rmt_pipeline.zookeeper.keeper import Delete
 from tests.support.between_requests import BeforeRequest
 from tests.support.local_replicas import Replicas
 
@@ -75,3 +80,30 @@ def test_what_another_server_has_there_since_is_not_taken_for_what_is_left_of_on
         activated_while(replicas, 1, other)
     nodes = replicas.zookeeper.nodes
     assert nodes[replicas["r1"].paths.is_active].data == b"another host\n1\n"
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_who_takes_his_own_back_leaves_that_of_another_server(
+    replicas: Replicas, number: int
+) -> None:
+    """SYSTEM RESTART REPLICA has removed his own, and the other one was faster to be active."""
+    replica = replicas["r1"]
+    mine = replica.session
+
+    def other() -> None:
+        mine.multi([Delete(replica.paths.is_active)])
+        replica.keeper.session = replicas.zookeeper.connect()
+        activate(replica, "another host", "1", ADDRESS)
+        replica.keeper.session = between
+
+    between = BeforeRequest(mine, number, other)
+    replica.keeper.session = between
+    _deactivate(replica)
+    assert between.has_come
+    assert mine.get(replica.paths.is_active)[0] == b"another host\n1\n"
+
+
+def test_who_takes_his_own_back_is_not_active(replicas: Replicas) -> None:
+    replica = replicas["r1"]
+    _deactivate(replica)
+    assert replica.session.exists(replica.paths.is_active) is None
