@@ -28,6 +28,7 @@ from rmt_pipeline.protocol.inserts.ids import REPLACEMENT, block_id
 from rmt_pipeline.protocol.inserts.rows import InsertRows, Moved
 from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord, PartitionRows
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.insert.record import decoded, decoded_batch
 from rmt_pipeline.replica.replica import KnownNames, Replica
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.batches import cut, op_bytes
@@ -137,10 +138,11 @@ def what_to_move(
     """
     table = replica.table
     ops: list[Op] = []
-    reads = replica.keeper.get_many([table.insert(insert_id) for insert_id in moves])
-    for (insert_id, moved), read in zip(moves.items(), reads, strict=True):
+    paths = [table.insert(insert_id) for insert_id in moves]
+    reads = replica.keeper.get_many(paths)
+    for (insert_id, moved), path, read in zip(moves.items(), paths, reads, strict=True):
         if read is not None:
-            record = InsertRecord.decode(read[0])
+            record = decoded(path, read[0])
             rows = InsertRows(record, _batches(replica, insert_id, record))
             to = moved(rows.lines)
             left = rows.renumbered(to) if to.to else rows
@@ -381,7 +383,7 @@ def _decoded(
     found: dict[str, tuple[InsertRows, int]] = {}
     for insert_id, read in reads.items():
         if read is not None and InsertRecord.may_be_of(read[0], partitions):
-            record = InsertRecord.decode(read[0])
+            record = decoded(replica.table.insert(insert_id), read[0])
             batches = _batches(replica, insert_id, record) if record.batches else ()
             found[insert_id] = InsertRows(record, batches), read[1].version
     return found
@@ -392,7 +394,8 @@ def _batches(replica: Replica, insert_id: str, record: InsertRecord) -> tuple[In
     paths = [replica.table.insert_batch(insert_id, number) for number in numbers]
     reads = replica.keeper.get_many(paths)
     return tuple(
-        InsertBatch(()) if read is None else InsertBatch.decode(read[0]) for read in reads
+        InsertBatch(()) if read is None else decoded_batch(path, read[0])
+        for path, read in zip(paths, reads, strict=True)
     )
 
 

@@ -28,13 +28,13 @@ several blocks failed, or no replica has one of them any more.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Self
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import Conflict
+from rmt_pipeline.protocol.errors import Conflict, Corruption
 from rmt_pipeline.protocol.inserts.ids import HASH_MAX
 from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord, PartitionRows
 from rmt_pipeline.replica.replica import Replica
@@ -96,22 +96,49 @@ def _sums(lines: Iterable[PartitionRows]) -> Mapping[str, tuple[int, int]]:
     return sums
 
 
+def decoded(path: str, data: bytes) -> InsertRecord:
+    """Return the record in this node. Raises Corruption, which names the node: it may stop a DROP,
+    the replacement of a lost part, and a restore, in which whoever reads that knows no path.
+    """
+    with _named(path):
+        return InsertRecord.decode(data)
+
+
+def decoded_batch(path: str, data: bytes) -> InsertBatch:
+    """Return the batch of a record. Raises as `decoded`."""
+    with _named(path):
+        return InsertBatch.decode(data)
+
+
+@contextmanager
+def _named(path: str) -> Iterator[None]:
+    try:
+        yield
+    except Corruption as error:
+        raise Corruption(
+            f"{path} in ZooKeeper can't be read: {error}. If a newer version of this program wrote "
+            "it, that one reads it; if it is damaged, remove the node: then this insert is not "
+            "known any more, and is inserted again when it is repeated"
+        ) from error
+
+
 def read_record(replica: Replica, insert_id: str) -> Known | None:
     """Return what is known of an insert; None if it has no record, or not any more. Raises Conflict
     if the record keeps changing.
 
     Its batches are read after it: a batch that is missing then was removed together with the
-    record.
+    record. Raises Corruption as `decoded`.
     """
     keeper, table = replica.keeper, replica.table
     for _ in range(limits.INSERT_READ_ROUNDS_MAX):
-        [read] = keeper.get_many([table.insert(insert_id)])
+        path = table.insert(insert_id)
+        [read] = keeper.get_many([path])
         if read is None:
             return None
-        record = InsertRecord.decode(read[0])
+        record = decoded(path, read[0])
         paths = [table.insert_batch(insert_id, number) for number in range(record.batches)]
-        batches = keeper.get_many(paths)
-        found = [InsertBatch.decode(batch[0]) for batch in batches if batch is not None]
+        batches = zip(paths, keeper.get_many(paths), strict=True)
+        found = [decoded_batch(one, batch[0]) for one, batch in batches if batch is not None]
         if len(found) == record.batches:
             of_batches = [line for one in found for line in one.partitions]
             return Known(record, read[1].version, (*record.partitions, *of_batches))

@@ -38,7 +38,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.restoring import CameAgain, InsertTries, United
 from rmt_pipeline.replica.forget import renumber, take_out, what_to_move
-from rmt_pipeline.replica.insert.record import read_record
+from rmt_pipeline.replica.insert.record import decoded, read_record
 from rmt_pipeline.replica.life.disk_parts import DiskParts
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.manifest import Manifest
@@ -80,7 +80,7 @@ def remember_inserts(replica: Replica, guard: Op, disk: DiskParts) -> int:
             if read is None:
                 ops.append(Create(path, record.encode()))
                 continue
-            known = InsertRecord.decode(read[0])
+            known = decoded(path, read[0])
             both = _with_lines_of(known, record)
             if both != known:
                 ops.append(SetData(path, both.encode(), read[1].version))
@@ -103,9 +103,10 @@ def _remember_in_batches(
     """
     of_record = []
     paths = [replica.table.insert(insert_id) for insert_id in named]
-    for insert_id, read in zip(named, replica.session.get_many(paths), strict=True):
+    reads = replica.session.get_many(paths)
+    for insert_id, path, read in zip(named, paths, reads, strict=True):
         if read is not None:
-            record = InsertRecord.decode(read[0])
+            record = decoded(path, read[0])
             if not record.is_whole if record.row_hash else record.batches:
                 of_record.append(insert_id)
     large = {one for one, parts in named.items() if len(parts) > _LINES_TOGETHER}
