@@ -46,6 +46,7 @@ from rmt_pipeline.replica.assign.merges import MergeView, merge_view
 from rmt_pipeline.replica.forget import forget_lost, take_out, what_to_forget
 from rmt_pipeline.replica.insert.record import Known, read_record
 from rmt_pipeline.replica.partitions.drop import Living, PartIsLocked, others_first, submit
+from rmt_pipeline.replica.partitions.ids_left import before_it_is_answered
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.wait import wait_as_asked_for
 from rmt_pipeline.system import Waker
@@ -149,7 +150,8 @@ def undo_insert(
     Raises, with nothing changed: UnknownInsert; CannotUndo, PartIsLocked (try again), both with the
     reason; TableIsReadOnly, CannotAssignDrop. When an insert is undone some partitions at a time,
     they may also come after the first of these, and the reason says what was dropped. Unfinished:
-    it is done here, and other replicas are late. OutcomeUnknown: repeat it to find out.
+    it is in the log, and not all of it is done, or other replicas are late. OutcomeUnknown: repeat
+    it to find out.
     """
     undone: list[_Looked] = []
     logged: list[tuple[str, bytes]] = []
@@ -164,7 +166,8 @@ def undo_insert(
         undone.append(some.looked)
         logged += zip(paths, some.entries, strict=True)
         if some.leaves_ids:
-            forget_lost(living(), some.looked.plan.parts)
+            with before_it_is_answered():
+                forget_lost(living(), some.looked.plan.parts)
         if len(some.looked.lines) == len(found.lines):
             wait_as_asked_for(living, logged, query, new_waker())
             return _sum(undone)

@@ -9,7 +9,7 @@ import pytest
 
 from rmt_pipeline.cli import inserts as cli
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import Unfinished, UserError
+from rmt_pipeline.protocol.errors import OutcomeUnknown, Unfinished, UserError
 from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import MergeParts
 from rmt_pipeline.protocol.nodes.records import NO_BLOCK, InsertRecord
@@ -18,6 +18,7 @@ from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.insert.result import Outcome
+from rmt_pipeline.replica.partitions import undo as undo_module
 from rmt_pipeline.replica.partitions.drop import PartIsLocked
 from rmt_pipeline.replica.partitions.overwrite import RowsLost
 from rmt_pipeline.replica.partitions.undo import CannotUndo, UnknownInsert
@@ -488,6 +489,23 @@ def test_its_rows_can_be_inserted_once_it_is_answered_although_its_ids_did_not_f
     assert again.outcome is Outcome.INSERTED
     work(replicas)
     assert rows(replicas) == rows(replicas, "r2") == [(1, 1), (1, 2)]
+
+
+def test_who_could_not_forget_its_ids_is_told_that_it_is_not_finished(replicas, monkeypatch):
+    """It is in the log: it was an error after which nothing is changed."""
+    wrong = insert(replicas, (1, 1), (1, 2), settings=BY_ROW)
+    work(replicas)
+
+    def fails(*_):
+        raise OutcomeUnknown("no answer")
+
+    monkeypatch.setattr(limits, "MULTI_BYTES_MAX", 1)
+    monkeypatch.setattr(undo_module, "forget_lost", fails)
+    with pytest.raises(Unfinished, match=r"in the log .* a duplicate of them: no answer"):
+        undo(replicas, wrong)
+    monkeypatch.undo()
+    work(replicas)
+    assert rows(replicas) == rows(replicas, "r2") == []
 
 
 def lose(replicas, name):
