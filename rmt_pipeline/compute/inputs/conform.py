@@ -379,10 +379,11 @@ def _paths(file: File) -> list[str]:
     matches = glob.glob(text, recursive=True)  # noqa: PTH207  Path.glob takes no absolute pattern
     found = sorted(name for name in matches if Path(name).is_file())
     if not found:
-        is_directory = Path(text).is_dir()
-        hint = (
-            "is a directory: name its files, as in /*.csv" if is_directory else "does not exist"
-        )
+        hint = "does not exist"
+        if Path(text).is_dir():
+            hint = "is a directory: name its files, as in /*.csv"
+        elif Path(text).exists():  # it may have to be read twice
+            hint = "is a pipe or a device: INSERT … FORMAT takes its rows on standard input"
         raise UserError(f"{text} {hint}. Nothing was inserted")
     return found
 

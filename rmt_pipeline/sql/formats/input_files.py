@@ -112,8 +112,11 @@ def _format_of(path: str) -> str:
 def _has_header(path: Path, separator: str, names: Sequence[str]) -> bool:
     """Whether the first line has only names of columns.
 
-    For a missing or unreadable file it is False; reading its rows raises the error.
+    For a missing or unreadable file it is False; reading its rows raises the error. So it is for a
+    pipe, which gives its bytes only once.
     """
+    if not path.is_file():
+        return False
     try:
         with pa.input_stream(str(path), compression="detect") as stream:
             head = bytes(stream.read(HEAD_BYTES))
