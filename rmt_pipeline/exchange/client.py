@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from http import HTTPStatus
 from typing import Protocol
 
@@ -37,6 +38,7 @@ from rmt_pipeline.store.manifest import PartFile
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import FetchNote, StagedPart, Staging
 from rmt_pipeline.system import Clock, SystemClock
+from rmt_pipeline.threads import done_here, handed_over
 
 RESUMED_LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 REFUSAL_BYTES_MAX = 4096  # of a peer's error message
@@ -169,24 +171,30 @@ class HttpPeers:
         plain = ThreadPoolExecutor(self._at_once_max, thread_name_prefix="fetch")
         recoveries = ThreadPoolExecutor(recoveries_max, thread_name_prefix="fetch")
 
-        def submit(some: Sequence[FetchRequest]) -> Future[_FetchedOfGroup]:
-            pool = recoveries if some[0].recovers else plain
-            return pool.submit(self._fetch_all, some, store)
+        def begun(some: Sequence[FetchRequest]) -> Future[_FetchedOfGroup]:
+            work = partial(self._fetch_all, some, store)
+            try:
+                return handed_over(recoveries if some[0].recovers else plain, work)
+            except RuntimeError:  # no thread can be started
+                return done_here(work)
 
-        left = set(map(submit, _groups(requests)))
+        left = set[Future[_FetchedOfGroup]]()
         try:
+            for group in _groups(requests):
+                left.add(begun(group))
             while left:
                 done, left = wait(left, return_when=FIRST_COMPLETED)
                 found: list[Fetched] = []
                 for future in done:
                     fetched, alone = future.result()
                     found += fetched
-                    left |= {submit([one]) for one in alone}
+                    left |= {begun([one]) for one in alone}
                 if found:
                     yield found
         finally:  # the caller no longer waits for the others
+            left = {one for one in left if not one.cancel()}
             for pool in (plain, recoveries):
-                pool.shutdown(wait=not left, cancel_futures=True)
+                pool.shutdown(wait=not left)
             # in place: another thread may give up at the same time
             self._given_up.update(one for one in left if not one.done())
             for future in left:

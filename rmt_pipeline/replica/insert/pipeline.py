@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from threading import BoundedSemaphore
 from typing import Any, Self
 
 from rmt_pipeline.replica.insert.result import InsertResult
+from rmt_pipeline.threads import handed_over
 
 IN_FLIGHT_MAX = 64  # more would not hide more latency: a commit takes two round trips
 
@@ -40,26 +42,14 @@ class InsertPipeline:
         """
         self._room.acquire()
         self._futures = [one for one in self._futures if not _is_fine(one)]
-        future: Future[InsertResult] = Future()
         try:
-            self._pool.submit(self._carry_out, future, data, options)
+            future = handed_over(self._pool, partial(self._insert, data, **options))
         except BaseException:  # the block was left, or no thread can be started
-            # Even so a thread may take it from the pool, now or later; unless it has, it is left.
-            if future.cancel():
-                self._room.release()
-                raise
+            self._room.release()
+            raise
         future.add_done_callback(lambda _: self._room.release())
         self._futures.append(future)
         return future
-
-    def _carry_out(
-        self, future: Future[InsertResult], data: Any, options: dict[str, Any]
-    ) -> None:
-        if future.set_running_or_notify_cancel():
-            try:
-                future.set_result(self._insert(data, **options))
-            except BaseException as error:  # noqa: BLE001  whoever waits for it is told
-                future.set_exception(error)
 
 
 def _is_fine(future: Future[InsertResult]) -> bool:

@@ -1,6 +1,7 @@
 """Small parts come together; whatever is not plain about one of them is asked for alone."""
 
 import errno
+import threading
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -109,6 +110,33 @@ def test_what_the_disk_refuses_of_one_costs_the_others_nothing(
     assert isinstance(refused, Unavailable)
     assert "Input/output error" in str(refused)
     assert all(isinstance(one, StagedPart) for one in found.values())
+
+
+@pytest.mark.parametrize("threads", [0, 1, 2])
+def test_parts_that_no_thread_can_be_started_for_are_fetched_by_those_there_are(
+    source, target, client, monkeypatch, threads
+):
+    """Each once. It was an error that was none of a part; and what a thread had begun by then was
+    not waited for.
+    """
+    parts = [named(block) for block in range(4)]
+    for part in parts:
+        put(source, part, LARGE)  # each is asked for alone
+    start, started = threading.Thread.start, []
+
+    def limited(thread):
+        if thread.name.startswith("fetch_"):
+            if len(started) == threads:
+                raise RuntimeError("can't start new thread")
+            started.append(thread)
+        start(thread)
+
+    with Sender(source) as sender, closing(HttpPeers(client, at_once_max=4)) as peers:
+        requests = [FetchRequest(address(sender.port), ENDPOINT, part) for part in parts]
+        monkeypatch.setattr(threading.Thread, "start", limited)
+        found = [one for some in peers.fetch(requests, target) for one in some]
+    assert sorted(request.part for request, _ in found) == parts
+    assert all(isinstance(outcome, StagedPart) for _, outcome in found)
 
 
 def test_what_is_sent_together_is_bounded(source, target, client):
