@@ -170,10 +170,10 @@ def _zookeeper_lines(before: Mapping[str, Load]) -> Iterator[str]:
 
 
 def _print_tables(zookeeper: _ZooKeeper, server: ServerConfig, health: Health) -> bool:
-    """Print the tables of a server. Returns whether all could be read, and looked up
-    in ZooKeeper.
+    """Print the tables of a server. Returns whether all could be read, and looked up in ZooKeeper.
+    One that fails hides no other.
     """
-    asked = True
+    asked = are_read = True
     opened = ServerContext.open(zookeeper.config, server.name, purpose="status")
     with closing(opened) as context:
         tables, detached = context.tables(), context.catalog.detached()
@@ -187,14 +187,18 @@ def _print_tables(zookeeper: _ZooKeeper, server: ServerConfig, health: Health) -
                 print(f"  {line}")
         for table in tables:
             try:
-                zookeeper.require(context)
-                lines = list(_table_lines(table, health))
-            except ZooKeeperUnreachable as error:
-                lines = _lines_without_zookeeper(table, f": {error}" if asked else "")
-                asked = False
+                try:
+                    zookeeper.require(context)
+                    lines = list(_table_lines(table, health))
+                except ZooKeeperUnreachable as error:
+                    lines = list(_lines_without_zookeeper(table, f": {error}" if asked else ""))
+                    asked = False
+            except OSError as error:
+                are_read = False
+                lines = [f"{table.definition_then.full_name}: its directory fails: {error}"]
             for line in lines:
                 print(f"  {line}", flush=True)
-    return asked and not damaged
+    return asked and are_read and not damaged
 
 
 def run_reload(config: Config, name: str) -> int:
