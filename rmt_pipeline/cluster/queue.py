@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import (
     Conflict,
     Corruption,
@@ -22,10 +23,12 @@ from rmt_pipeline.protocol.errors import (
     ReplicaRetired,
     Unavailable,
     Unfinished,
+    UserError,
 )
 from rmt_pipeline.protocol.nodes.tasks import Task, TaskOutcome
 from rmt_pipeline.replica.life.drop import delete_tree
 from rmt_pipeline.system import Clock, Waker
+from rmt_pipeline.zookeeper.batches import op_bytes
 from rmt_pipeline.zookeeper.keeper import (
     Check,
     Create,
@@ -52,11 +55,17 @@ def put_in(
     clock: Clock,
     change: Sequence[Op] = (),
 ) -> TaskPaths:
-    """Put the task into the queue, in one multi with `change`. Raises OutcomeUnknown when it can't
-    be found out whether it is in, and Refused for the change.
+    """Put the task into the queue, in one multi with `change`. Raises UserError for one that is too
+    large, OutcomeUnknown when it can't be found out whether it is in, and Refused for the change.
     """
-    make_queue(keeper, queue)
     ops: list[Op] = [*change, Create(queue.task_prefix, task.encode(), sequence=True)]
+    size = sum(op_bytes(op, limits.OP_FRAME_BYTES) for op in ops)
+    if size > limits.NODE_BYTES_MAX:  # ZooKeeper would end the connection, and answer nothing
+        raise UserError(
+            f"the statement is written with {size} bytes into {queue.root} in ZooKeeper, and at "
+            f"most {limits.NODE_BYTES_MAX} are possible: make it shorter"
+        )
+    make_queue(keeper, queue)
     try:
         path = keeper.multi(ops)[-1]
     except OutcomeUnknown:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rmt_pipeline.protocol.errors import Timeout
+from rmt_pipeline.protocol.errors import Timeout, UserError
 from rmt_pipeline.protocol.settings.setting import BadSetting
 from rmt_pipeline.zookeeper.keeper import SetData
 from tests.support.databases import PATHS, TABLE, part, started
@@ -20,6 +20,20 @@ def test_a_bad_output_mode_is_refused_before_the_statement_is_in_the_log(site):
     site.look()
     assert site.nodes["r1"].tables() == []
     assert site.below(PATHS.table("t")) == []
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_statement_that_does_not_fit_into_a_packet_is_refused(site, times):
+    """It is written twice: into the log, and as the record of its table. Whether it was there could
+    not be found out, and the session was lost.
+    """
+    started(site, "r1")
+    comment = "x" * (900_000 // times)
+    with pytest.raises(UserError, match="at most 900000 are possible: make it shorter"):
+        site.say(f"{TABLE} COMMENT '{comment}'")
+    assert site.below(PATHS.table("t")) == []
+    site.say(f"{TABLE} COMMENT '{comment[:400_000]}'")
+    assert site.nodes["r1"].tables() == ["t"]
 
 
 def test_a_table_is_moved_aside_beside_one_that_is_detached_there(site):
