@@ -12,6 +12,7 @@ from rmt_pipeline.catalog.running import LOOK_EVERY_S, ask_to_end, is_running
 from rmt_pipeline.protocol.alter.commands import AddDeclared, ClearColumn, LeaveDeclared
 from rmt_pipeline.protocol.errors import (
     BadValue,
+    CannotKill,
     IncorrectQuery,
     SyntaxProblem,
     UnknownDatabase,
@@ -480,12 +481,20 @@ def kill_queries(session: SessionContext, statement: KillQuery) -> Result:
     What it computes is interrupted; what it waits for is not. With TEST they are only shown.
 
     `kill_status` is `finished` once it has ended, which SYNC waits for, else `waiting`. Raises what
-    a SELECT raises; CannotKill.
+    a SELECT raises; CannotKill, when all others were asked to end.
     """
     data, clock = session.server.catalog.data, session.server.clock
     chosen = _chosen(session, "processes", _KILLED_QUERIES[1:], statement.condition)
     chosen = [one for one in chosen if one[0] != session.query_id]
-    runs = {one[0]: statement.is_test or ask_to_end(data, one[0]) for one in chosen}
+    runs: dict[str, bool] = {}
+    refused: CannotKill | None = None
+    for query_id, *_ in chosen:
+        try:
+            runs[query_id] = statement.is_test or ask_to_end(data, query_id)
+        except CannotKill as error:
+            refused = refused or error
+    if refused is not None:
+        raise refused
     if statement.sync and not statement.is_test:
         until_s = clock.monotonic_s() + session.query_settings().receive_timeout
         while any(runs.values()) and clock.monotonic_s() < until_s:

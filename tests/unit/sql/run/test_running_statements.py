@@ -17,6 +17,7 @@ from rmt_pipeline.catalog.running import (
     running_statements,
 )
 from rmt_pipeline.protocol.errors import CannotKill, QueryInterrupted, RmtError, UnknownColumn
+from rmt_pipeline.sql.run import alter
 from rmt_pipeline.sql.run.session import Session
 from tests.support.local_session import rows
 from tests.support.waiting import until
@@ -180,6 +181,24 @@ def test_a_statement_of_another_account_is_not_killed(session, other, monkeypatc
     with pytest.raises(CannotKill, match="The account that runs it can do that"):
         other.execute("KILL QUERY WHERE query LIKE 'SELECT number%'")
     assert len(list(answer.batches)) == 1
+
+
+def test_one_that_may_not_be_ended_keeps_no_other_from_it(session, other, monkeypatch):
+    first = session.execute("SELECT number FROM numbers(3)")
+    second = Session(session.context.server).execute("SELECT number FROM numbers(4)")
+    asked = []
+
+    def asked_to_end(_data, query_id):
+        asked.append(query_id)
+        if len(asked) == 1:
+            raise CannotKill("it is another account's")
+        return True
+
+    monkeypatch.setattr(alter, "ask_to_end", asked_to_end)
+    with pytest.raises(CannotKill):
+        other.execute("KILL QUERY WHERE query LIKE 'SELECT number%'")
+    assert len(asked) == 2
+    del first, second
 
 
 def test_a_statement_may_end_while_another_one_of_its_thread_begins(tmp_path):
