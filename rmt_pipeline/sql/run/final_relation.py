@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rmt_pipeline.compute.merge.job import SourcePart
 from rmt_pipeline.compute.read.final import columns_for_final, final_rows
+from rmt_pipeline.files import unwritable
 from rmt_pipeline.protocol.alter.history import stored_columns
 from rmt_pipeline.protocol.errors import NotImplementedStatement
 from rmt_pipeline.protocol.table import TableDefinition
@@ -32,9 +33,21 @@ ABANDONED_S = 86_400  # then its process must have died: no query takes a day
 @contextmanager
 def final_directory(parent: Path, clock: Clock) -> Iterator[Path]:
     """A new directory for merged rows, removed at the end. Directories that dead processes left are
-    removed too.
+    removed too. Raises DiskFull, BadConfiguration.
     """
-    parent.mkdir(parents=True, exist_ok=True)
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    except OSError as error:
+        raise unwritable(parent, error) from error
+    try:
+        _remove_abandoned(parent, clock)
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _remove_abandoned(parent: Path, clock: Clock) -> None:
     for left in parent.glob(f"{_PREFIX}*"):
         try:
             age_s = clock.now_s() - left.stat().st_mtime
@@ -42,11 +55,6 @@ def final_directory(parent: Path, clock: Clock) -> Iterator[Path]:
             continue  # its query has just ended
         if age_s > ABANDONED_S:
             shutil.rmtree(left, ignore_errors=True)
-    directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def final_relation(

@@ -1,8 +1,11 @@
 """FINAL reads the columns that a query may mean, however it calls them."""
 
+import errno
+
 import pytest
 
-from rmt_pipeline.protocol.errors import IllegalFinal
+from rmt_pipeline.protocol.errors import DiskFull, IllegalFinal
+from rmt_pipeline.sql.run import final_relation
 from tests.support.local_session import create, rows
 
 TABLE = """CREATE TABLE t (k Int64, n Nested(a UInt8, b String), `x.y` Int8, `p.q.r` Int8, z Int8,
@@ -46,3 +49,13 @@ def test_a_table_whose_merges_leave_all_rows_has_no_final(session) -> None:
     with pytest.raises(IllegalFinal):
         session.execute("SELECT k FROM (SELECT * FROM p AS q FINAL)")
     assert rows(session, "SELECT * FROM p SETTINGS final = 1") == [(1,)]
+
+
+def test_a_full_disk_is_named(session, monkeypatch) -> None:
+    def full(**_: object) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    create(session, TABLE)
+    monkeypatch.setattr(final_relation.tempfile, "mkdtemp", full)
+    with pytest.raises(DiskFull, match="no space left to write"):
+        rows(session, "SELECT k FROM t FINAL")
