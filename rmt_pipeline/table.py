@@ -11,7 +11,7 @@ Imports inside methods are for start-up time: pyarrow alone takes longer than al
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +20,6 @@ from rmt_pipeline.exchange.peers import Peers
 from rmt_pipeline.partitions import Partitions
 from rmt_pipeline.protocol.errors import (
     Corruption,
-    DiskFull,
     MissingPart,
     OutcomeUnknown,
     ReplicaDropped,
@@ -65,7 +64,7 @@ from rmt_pipeline.replica.readable import (
 )
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.tries import Tries, nobody_knows
-from rmt_pipeline.replica.upkeep.check import suspect
+from rmt_pipeline.replica.upkeep.check import manifest_here, suspect
 from rmt_pipeline.replica.upkeep.outdated_ids import forget_outdated_ids
 from rmt_pipeline.replica.upkeep.rewound import ZooKeeperIsOlder, require_promises
 from rmt_pipeline.replica.upkeep.scrub import CheckedPart, checked_parts
@@ -450,14 +449,9 @@ class Table(Partitions):
         contains. One that can't be read is left out, and fetched again. Raises ReplicaDropped.
         """
         replica = self.replica
-        found = []
-        for name in parts_now(replica.keeper, replica.paths, replica.memory.queue).current:
-            try:
-                found.append(ActivePart(name, self.store.manifest(name)))
-            except Corruption as error:
-                with suppress(OSError, DiskFull):  # can't be noted: its next reader tries again
-                    suspect(replica, error)
-        return found
+        names = parts_now(replica.keeper, replica.paths, replica.memory.queue).current
+        manifests = ((name, manifest_here(replica, name)) for name in names)
+        return [ActivePart(name, found) for name, found in manifests if found is not None]
 
     @contextmanager
     def snapshot(

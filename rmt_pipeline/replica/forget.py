@@ -26,9 +26,14 @@ from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import Conflict
 from rmt_pipeline.protocol.inserts.ids import REPLACEMENT, block_id
 from rmt_pipeline.protocol.inserts.rows import InsertRows, Moved
-from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord, PartitionRows
+from rmt_pipeline.protocol.nodes.records import (
+    InsertBatch,
+    InsertRecord,
+    PartitionRows,
+    decoded,
+    decoded_batch,
+)
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.replica.insert.record import decoded, decoded_batch
 from rmt_pipeline.replica.replica import KnownNames, Replica
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.batches import cut, op_bytes

@@ -5,7 +5,8 @@ what the nodes are for.
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -522,3 +523,29 @@ def _parse_hash(text: str) -> str:
     if text and _HASH.fullmatch(text) is None:
         raise Corruption(f"{text!r} is not a row hash")
     return text
+
+
+def decoded(path: str, data: bytes) -> InsertRecord:
+    """Return the record in this node. Raises Corruption, which names the node: it may stop a DROP,
+    the replacement of a lost part, and a restore, in which whoever reads that knows no path.
+    """
+    with _named(path):
+        return InsertRecord.decode(data)
+
+
+def decoded_batch(path: str, data: bytes) -> InsertBatch:
+    """Return the batch of a record. Raises as `decoded`."""
+    with _named(path):
+        return InsertBatch.decode(data)
+
+
+@contextmanager
+def _named(path: str) -> Iterator[None]:
+    try:
+        yield
+    except Corruption as error:
+        raise Corruption(
+            f"{path} in ZooKeeper can't be read: {error}. If a newer version of this program wrote "
+            "it, that one reads it; if it is damaged, remove the node: then this insert is not "
+            "known any more, and is inserted again when it is repeated"
+        ) from error

@@ -28,15 +28,21 @@ several blocks failed, or no replica has one of them any more.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Self
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import Conflict, Corruption
+from rmt_pipeline.protocol.errors import Conflict
 from rmt_pipeline.protocol.inserts.ids import HASH_MAX
-from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord, PartitionRows
+from rmt_pipeline.protocol.nodes.records import (
+    InsertBatch,
+    InsertRecord,
+    PartitionRows,
+    decoded,
+    decoded_batch,
+)
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.marks import CommitNote
 from rmt_pipeline.zookeeper.transactions import RecordChange
@@ -94,32 +100,6 @@ def _sums(lines: Iterable[PartitionRows]) -> Mapping[str, tuple[int, int]]:
         row_hash = (row_hash + int(line.row_hash, 16)) & HASH_MAX
         sums[line.partition] = rows + line.rows, row_hash
     return sums
-
-
-def decoded(path: str, data: bytes) -> InsertRecord:
-    """Return the record in this node. Raises Corruption, which names the node: it may stop a DROP,
-    the replacement of a lost part, and a restore, in which whoever reads that knows no path.
-    """
-    with _named(path):
-        return InsertRecord.decode(data)
-
-
-def decoded_batch(path: str, data: bytes) -> InsertBatch:
-    """Return the batch of a record. Raises as `decoded`."""
-    with _named(path):
-        return InsertBatch.decode(data)
-
-
-@contextmanager
-def _named(path: str) -> Iterator[None]:
-    try:
-        yield
-    except Corruption as error:
-        raise Corruption(
-            f"{path} in ZooKeeper can't be read: {error}. If a newer version of this program wrote "
-            "it, that one reads it; if it is damaged, remove the node: then this insert is not "
-            "known any more, and is inserted again when it is repeated"
-        ) from error
 
 
 def read_record(replica: Replica, insert_id: str) -> Known | None:

@@ -33,12 +33,13 @@ from rmt_pipeline.protocol.nodes.records import (
     InsertRecord,
     MissingRows,
     PartitionRows,
+    decoded,
 )
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.restoring import CameAgain, InsertTries, United
 from rmt_pipeline.replica.forget import renumber, take_out, what_to_move
-from rmt_pipeline.replica.insert.record import decoded, read_record
+from rmt_pipeline.replica.insert.record import read_record
 from rmt_pipeline.replica.life.disk_parts import DiskParts
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.manifest import Manifest
