@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Self
 from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.catalog.contents import CatalogVersion, FullName
 from rmt_pipeline.catalog.directory import make_data_directory, require_owner
-from rmt_pipeline.catalog.entries import home_directory
+from rmt_pipeline.catalog.entries import directory_of_its_own
 from rmt_pipeline.config import Config, RenewedConfig, ServerConfig, expand, load_config
 from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import (
@@ -414,25 +414,32 @@ class ServerContext:
         self, definition: TableDefinition, *, if_not_exists: bool = False, called: str = ""
     ) -> bool:
         """CREATE TABLE: make the nodes in ZooKeeper, then add the table to the catalog. Returns
-        False if it existed (attached or not) and `if_not_exists` was given. `called` is a temporary
-        name for the catalog; paths are made from the real one.
+        False if it existed (attached or not) and `if_not_exists` was given, also if another process
+        has made it meanwhile. `called` is a temporary name for the catalog; paths are made from the
+        real one.
 
         The server makes the replica active when it notices the new table; `wait_active` waits for
         that. Raises TableAlreadyExists, MetadataMismatch, ReplicaAlreadyExists.
         """
+        try:
+            self._create_table(definition, called)
+        except (TableAlreadyExists, ReplicaAlreadyExists):
+            if not if_not_exists or self.catalog.is_free(
+                definition.database, called or definition.name
+            ):
+                raise
+            return False
+        return True
+
+    def _create_table(self, definition: TableDefinition, called: str) -> None:
         from rmt_pipeline.replica.life.create import create_replica  # noqa: PLC0415  start-up
 
         self.catalog.require_database(definition.database)
-        try:
-            self.catalog.require_free(definition.database, called or definition.name)
-        except TableAlreadyExists:
-            if if_not_exists:
-                return False
-            raise
+        self.catalog.require_free(definition.database, called or definition.name)
         self._finish_drop(definition.database, called or definition.name)
         definition = self.expanded(replace(definition, uuid=self.new_uuid(definition)))
         if called:  # a temporary name is used only once, so no mark is needed that it was used
-            own = f"{home_directory(definition)}~{definition.uuid}"
+            own = directory_of_its_own(definition, definition.uuid)
             definition = replace(definition, name=called, directory=own)
         self._remove_dropped(definition.engine.root)
         try:
@@ -440,7 +447,6 @@ class ServerContext:
         except ReplicaAlreadyExists as error:
             raise self._whose(error, definition) from None
         self.catalog.add(definition)
-        return True
 
     def new_uuid(self, definition: TableDefinition) -> str:
         """A uuid for a new table, which tells it from all others that ever have its name."""

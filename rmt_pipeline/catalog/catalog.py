@@ -30,9 +30,9 @@ from rmt_pipeline.catalog.entries import (
     REMOVING_SUFFIX,
     DroppedTable,
     UnfinishedDrop,
+    directory_of_its_own,
     encode_drop,
     full_name_of,
-    home_directory,
     read_drop,
     read_dropped,
     renamed_table,
@@ -86,10 +86,10 @@ class Catalog(CatalogContents):
 
     def drop_database(self, name: str) -> None:
         """Remove an empty database. Raises UnknownDatabase; UserError while it has tables."""
-        self.require_database(name)
         if name == DEFAULT_DATABASE:
             raise UserError(f"database {name} cannot be dropped: it always exists")
         with self._locked():
+            self.require_database(name)
             try:
                 self._database(name).rmdir()
             except OSError as error:
@@ -144,7 +144,7 @@ class Catalog(CatalogContents):
             self.require_free(definition.database, definition.name)
             self._require_ended(definition.database, definition.name)
             self._require_not_dropped(definition)
-            own = f"{home_directory(definition)}~{definition.uuid or self._ids.new_id()}"
+            own = directory_of_its_own(definition, definition.uuid or self._ids.new_id())
             found = replace(definition, directory=own)  # ATTACH of a table whose file was lost
             if self.table_directory(found).exists() or self._is_taken(
                 self.table_directory(definition)
@@ -415,17 +415,17 @@ class Catalog(CatalogContents):
         staged = self._stage(encode_drop(drop))
         with staged.open("rb") as locked:
             fcntl.flock(locked, fcntl.LOCK_EX)
-            with self._locked():  # a concurrent ALTER must not write the file back
-                try:
+            try:
+                with self._locked():  # a concurrent ALTER must not write the file back
                     self._require_same(definition)
-                except RmtError:
-                    staged.unlink()
-                    raise
-                # Both files exist for a moment. A process that dies here has dropped nothing.
-                staged.replace(file.with_suffix(DROPPING_SUFFIX))
-                sync_directory(file.parent)
-                file.unlink()
-                self._changed(file.parent)
+                    # Both files exist for a moment. A process that dies here has dropped nothing.
+                    staged.replace(file.with_suffix(DROPPING_SUFFIX))
+                    sync_directory(file.parent)
+                    file.unlink()
+                    self._changed(file.parent)
+            except RmtError:
+                staged.unlink(missing_ok=True)
+                raise
             yield drop
 
     @contextmanager

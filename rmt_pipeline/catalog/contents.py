@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import IO
 
 from rmt_pipeline.catalog import journal
 from rmt_pipeline.catalog.entries import (
@@ -36,6 +37,8 @@ from rmt_pipeline.files import (
 )
 from rmt_pipeline.protocol.errors import (
     Corruption,
+    DiskFull,
+    RmtError,
     TableAlreadyExists,
     TableDetached,
     UnknownDatabase,
@@ -170,6 +173,10 @@ class CatalogContents:
         with self._locked(shared=True):
             return self._current(definition)
 
+    def is_free(self, database: str, name: str) -> bool:
+        """Whether no table, nor a detached one, has the name."""
+        return not self.has(database, name) and self._detached(database, name) is None
+
     def require_free(self, database: str, name: str) -> None:
         """Raises TableAlreadyExists if a table, or a detached table, has the name."""
         words = "already exists"
@@ -270,14 +277,24 @@ class CatalogContents:
     @contextmanager
     def _locked(self, *, shared: bool = False) -> Iterator[None]:
         """Hold the catalog's lock: one process that changes it, or (`shared`) several that read."""
-        with (self._root / _LOCK).open("a") as lock:
+        with self._lock_file(shared=shared) as lock:
             fcntl.flock(lock, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
             while (self._root / _JOURNAL).exists():  # a process died while it renamed
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                if journal.complete(self._root / _JOURNAL):
-                    self._changed(self._root)
+                self._complete()
                 fcntl.flock(lock, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
             yield
+
+    def _lock_file(self, *, shared: bool) -> IO[bytes]:
+        """The file of the lock, open. An account that may only read locks it, too."""
+
+        def made(path: str, flags: int) -> int:
+            return os.open(path, flags | os.O_CREAT, 0o666)
+
+        try:
+            return open(self._root / _LOCK, "rb" if shared else "r+b", opener=made)
+        except OSError as error:
+            raise unwritable(self._root / _LOCK, error) from error
 
     def _finish_renames(self) -> None:
         """Finish a RENAME whose process died."""
@@ -400,17 +417,36 @@ class CatalogContents:
         """Change several files as one; `replaced` maps each file to the staged one
         that becomes it.
         """
-        decided = self._root / _JOURNAL
-        journal.decide(decided, self._root / _STAGING / self._ids.new_id(), replaced, gone)
-        journal.complete(decided)
-        self._changed(self._root)
+        staged = self._root / _STAGING / self._ids.new_id()
+        try:
+            journal.decide(self._root / _JOURNAL, staged, replaced, gone)
+        except RmtError:
+            for one in replaced.values():
+                one.unlink(missing_ok=True)
+            raise
+        self._complete()
+
+    def _complete(self) -> None:
+        """Carry out the change that was decided, if there is one."""
+        try:
+            is_done = journal.complete(self._root / _JOURNAL)
+        except OSError as error:
+            raise unwritable(self._root, error) from error
+        if is_done:
+            self._changed(self._root)
 
     def _stage(self, content: bytes) -> Path:
         return stage_file(self._root / _STAGING / self._ids.new_id(), content)
 
     def _changed(self, directory: Path) -> None:
+        """Make a change durable, and tell all processes of it. If the disk is too full for another
+        token, it gets none: the change is made, and must not be reported as one that was not.
+        """
         sync_directory(directory)
-        self._stage(self._ids.new_id().encode()).replace(self._version)
+        try:
+            self._stage(self._ids.new_id().encode()).replace(self._version)
+        except DiskFull:
+            self._version.unlink(missing_ok=True)
 
 
 def _is_database(entry: os.DirEntry[str]) -> bool:

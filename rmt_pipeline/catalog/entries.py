@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rmt_pipeline.catalog.definition import decode_definition, encode_definition
-from rmt_pipeline.files import escape_file_name, read_file
+from rmt_pipeline.files import FILE_NAME_BYTES_MAX, escape_file_name, read_file
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.values import dataclass
@@ -76,6 +76,14 @@ class DroppedTable:
 def home_directory(definition: TableDefinition) -> str:
     """The directory that is named after the table, relative to `data/`."""
     return "/".join(map(escape_file_name, (definition.database, definition.name)))
+
+
+def directory_of_its_own(definition: TableDefinition, uuid: str) -> str:
+    """A directory that no other table ever has, relative to `data/`. It has the beginning of the
+    table's name, as much as a file's name takes.
+    """
+    database, name = home_directory(definition).split("/")
+    return f"{database}/{name[: FILE_NAME_BYTES_MAX - len(uuid) - 1]}~{uuid}"
 
 
 def full_name_of(definition: TableDefinition) -> tuple[str, str]:

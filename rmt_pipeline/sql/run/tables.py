@@ -346,7 +346,11 @@ def drop_tables(session: SessionContext, statement: DropTable) -> Done:
             continue
         wanted.append((database, name))
     for database, name in wanted:
-        _drop(session, database, name, sync=_is_sync(session, statement))
+        try:
+            _drop(session, database, name, sync=_is_sync(session, statement))
+        except (UnknownTable, UnknownDatabase):  # another client has dropped it since
+            if not statement.if_exists:
+                raise
     return Done()
 
 
@@ -444,15 +448,22 @@ def require_none_detached(catalog: "Catalog", database: str) -> None:
 
 def drop_database(session: SessionContext, statement: DropDatabase) -> Done:
     """DROP DATABASE with its tables, as in the original. Raises UnknownDatabase."""
-    catalog = session.server.catalog
     if statement.name == SYSTEM_DATABASE:
         raise UserError("database system cannot be dropped")
-    if statement.if_exists and statement.name not in catalog.databases():
-        return Done()
+    try:
+        _drop_with_tables(session, statement)
+    except UnknownDatabase:
+        if not statement.if_exists:
+            raise
+    return Done()
+
+
+def _drop_with_tables(session: SessionContext, statement: DropDatabase) -> None:
+    catalog = session.server.catalog
     catalog.require_database(statement.name)
     catalog.require_readable(statement.name)
     require_none_detached(catalog, statement.name)  # before anything is dropped
     for name in [*catalog.tables(statement.name), *catalog.dropping(statement.name)]:
-        _drop(session, statement.name, name, sync=_is_sync(session, statement))
+        with suppress(UnknownTable):  # another client has dropped it since
+            _drop(session, statement.name, name, sync=_is_sync(session, statement))
     catalog.drop_database(statement.name)
-    return Done()

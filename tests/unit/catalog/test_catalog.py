@@ -1,10 +1,12 @@
 """The catalog: what is remembered is read back, by every process, whatever the names are."""
 
+import errno
 import json
 import multiprocessing
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmt_pipeline.catalog import contents, journal
 from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.catalog.definition import decode_definition, encode_definition
 from rmt_pipeline.catalog.directory import DirectoryLock, claim_data_directory, require_owner
@@ -20,6 +23,7 @@ from rmt_pipeline.protocol.errors import (
     BadConfiguration,
     Corruption,
     DatabaseAlreadyExists,
+    DiskFull,
     ReplicaIsAlreadyActive,
     TableAlreadyExists,
     UnknownDatabase,
@@ -191,6 +195,23 @@ def test_a_name_that_no_file_can_have_is_refused(catalog, name, why):
         catalog.definition("default", name)
 
 
+@pytest.mark.parametrize("name", ["x" * 245, "д" * 40])
+def test_a_table_of_the_longest_name_is_made_and_made_again(catalog, tmp_path, name):
+    """Its second directory has more in its name than the first, which must still fit."""
+    catalog.add(replace(table(name), uuid="1" * 32))
+    first = catalog.table_directory(catalog.definition("default", name))
+    first.mkdir(parents=True)
+    with catalog.begin_drop(catalog.definition("default", name), 7) as drop:
+        catalog.end_drop(drop.definition)
+    catalog.add(replace(table(name), uuid="2" * 32))
+    second = catalog.table_directory(catalog.definition("default", name))
+    assert second.parent == first.parent
+    assert second.name.endswith("~" + "2" * 32)
+    second.mkdir()
+    catalog.rename_tables([(("default", name), ("default", "short"))])
+    assert catalog.table_directory(catalog.definition("default", "short")) == second
+
+
 @given(names)
 def test_a_file_name_is_safe_and_gives_the_name_back(name):
     escaped = escape_file_name(name)
@@ -231,7 +252,7 @@ def test_a_damaged_definition_is_corruption(change):
         decode_definition(json.dumps(content).encode(), "the file")
 
 
-@pytest.mark.parametrize(
+each_change = pytest.mark.parametrize(
     "change",
     [
         lambda c: c.add(table("u")),
@@ -239,8 +260,12 @@ def test_a_damaged_definition_is_corruption(change):
         forget,
         lambda c: c.create_database("b"),
         lambda c: c.drop_database("a"),
+        lambda c: c.rename_tables([(("default", "t"), ("a", "t"))]),
     ],
 )
+
+
+@each_change
 def test_every_change_by_another_process_is_another_version(catalog, tmp_path, change):
     catalog.add(table("t"))
     catalog.create_database("a")
@@ -248,6 +273,79 @@ def test_every_change_by_another_process_is_another_version(catalog, tmp_path, c
     assert catalog.version() == before
     change(Catalog(tmp_path))
     assert catalog.version() != before
+
+
+@each_change
+def test_a_change_that_fills_the_disk_is_made_and_shows(catalog, tmp_path, monkeypatch, change):
+    """What tells others of it is written behind it, and must not make it look like a failure."""
+    catalog.add(table("t"))
+    catalog.create_database("a")
+    before, stage, tokens = catalog.version(), contents.stage_file, []
+
+    def full(path, content):
+        if len(content) == 32:
+            tokens.append(content)
+            raise DiskFull(f"no space left to write {path}")
+        return stage(path, content)
+
+    monkeypatch.setattr(contents, "stage_file", full)
+    change(Catalog(tmp_path))
+    assert tokens
+    assert catalog.version() != before
+
+
+def test_what_was_staged_for_a_change_that_the_disk_refuses_goes(
+    catalog, tmp_path, monkeypatch
+):
+    catalog.add(replace(table("t"), uuid="1"))
+
+    def full(path, _):
+        raise DiskFull(f"no space left to write {path}")
+
+    monkeypatch.setattr(journal, "stage_file", full)
+    for change in (
+        lambda: catalog.rename_tables([(("default", "t"), ("default", "u"))]),
+        lambda: catalog.put_away(replace(table("t"), uuid="1"), 7, 0),
+    ):
+        with pytest.raises(DiskFull):
+            change()
+    assert catalog.tables("default") == ["t"]
+    assert not [*(tmp_path / "metadata" / ".staging").iterdir()]
+
+
+def test_a_database_that_another_process_drops_first_is_unknown(catalog, tmp_path, monkeypatch):
+    catalog.create_database("b")
+    locked = Catalog._locked
+
+    @contextmanager
+    def late(self, **how):
+        if self is catalog:
+            Catalog(tmp_path).drop_database("b")
+        with locked(self, **how):
+            yield
+
+    monkeypatch.setattr(Catalog, "_locked", late)
+    with pytest.raises(UnknownDatabase, match="'b' does not exist"):
+        catalog.drop_database("b")
+
+
+def test_who_may_only_read_the_directory_reads_the_catalog(catalog, tmp_path, monkeypatch):
+    """[files] umask = "027" lets the group read. Its accounts can't open a file to write."""
+    catalog.add(table("t"))
+    reader = Catalog(tmp_path)
+    opened = os.open
+
+    def refuse(path, flags, *how, **more):
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return opened(path, flags, *how, **more)
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert reader.names() == [("default", "t")]
+    assert reader.definitions() == [table("t")]
+    assert reader.current(table("t")) == table("t")
+    with pytest.raises(BadConfiguration, match=r"\.lock cannot be written: Permission denied"):
+        reader.detach("default", "t")
 
 
 def test_a_change_whose_maker_died_before_saying_so_shows_too(catalog, tmp_path):
