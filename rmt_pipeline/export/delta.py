@@ -89,6 +89,7 @@ class DeltaExport:
                 if path in removed
             ]
             self._table.create_write_transaction([*adds, *goes], "append", schema)
+        self._files.sync("_delta_log")
         self._table = DeltaTable(self._files.directory)
         return str(self._table.version())
 

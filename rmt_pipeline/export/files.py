@@ -23,10 +23,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rmt_pipeline.export.columns import INT64_MAX, NotExportable
-from rmt_pipeline.protocol.errors import Conflict, MissingPart
+from rmt_pipeline.protocol.errors import Conflict, MissingPart, RmtError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store import layout
-from rmt_pipeline.store.disk import Disk
+from rmt_pipeline.store.disk import Disk, naming_a_full_disk
 from rmt_pipeline.store.hashes.checksums import hash_of_chunks
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.parquet import COMPRESSION, columns_with_bounds
@@ -43,6 +43,10 @@ _UNSIGNED_64 = "Int(bitWidth=64, isSigned=false)"
 
 class ExportIsBusy(Conflict):
     """Another process refreshes the same export. Nothing was changed."""
+
+
+class ExportIsBroken(RmtError):
+    """The library of the format could not read or write an export. Its last version stays."""
 
 
 class ExportedFile(NamedTuple):
@@ -84,6 +88,31 @@ class ExportFiles:
             yield
         finally:
             lock.release()
+
+    @contextmanager
+    def by_library(self) -> Iterator[None]:
+        """Turn what the library of a format raises into an error that names the export. A loss of
+        power, say, leaves it files that are cut, and each library has errors of its own for those.
+        """
+        try:
+            with naming_a_full_disk(self.directory):
+                yield
+        except RmtError:
+            raise
+        except Exception as error:
+            words = next(iter(str(error).splitlines()), "")
+            raise ExportIsBroken(
+                f"{self.directory} could not be brought up to date: {type(error).__name__}: "
+                f"{words}. If files in it are damaged, remove it (after an error of sqlite: "
+                "iceberg.db of exports/), and the next refresh makes it anew"
+            ) from error
+
+    def sync(self, name: str) -> None:
+        """Make the files that a library has written to this directory survive a crash of the host,
+        as those do that they name.
+        """
+        directory = layout.join(self.root, name)
+        self.disk.fsync_trees([(directory, self.disk.list(directory))])
 
     def has(self, name: str) -> bool:
         """Whether a rewritten part of this name is here, perhaps left by a refresh that died or by
@@ -143,25 +172,33 @@ class ExportFiles:
         with self._made(name) as directory:
             path = self.disk.local_path(layout.join(directory, layout.data_file(0)))
             bounds = columns_with_bounds(schema)
-            with pq.ParquetWriter(
-                path,
-                schema,
-                compression=COMPRESSION,
-                write_statistics=bounds,
-                store_schema=False,
-            ) as writer:
+            with (
+                naming_a_full_disk(self.directory),
+                pq.ParquetWriter(
+                    path,
+                    schema,
+                    compression=COMPRESSION,
+                    write_statistics=bounds,
+                    store_schema=False,
+                ) as writer,
+            ):
                 for some in rows:
                     writer.write_table(some.select(schema.names).cast(schema))
 
     @contextmanager
     def _made(self, name: str) -> Iterator[str]:
         """A temporary directory, which gets its name once its files are durable, replacing an old
-        one.
+        one. After an error it is removed: the disk may be full.
         """
         directory = layout.join(self.root, _TMP + self.ids.new_id())
-        self.disk.make_directory(directory)
-        yield directory
-        self.disk.fsync_trees([(directory, self.disk.list(directory))])
+        try:
+            self.disk.make_directory(directory)
+            yield directory
+            self.disk.fsync_trees([(directory, self.disk.list(directory))])
+        except BaseException:
+            with suppress(OSError):
+                self.disk.remove_tree(directory)
+            raise
         self.disk.make_directory(layout.join(self.root, _DATA))
         self._remove(name)
         self.disk.rename(directory, layout.join(self.root, _DATA, name))
@@ -169,8 +206,7 @@ class ExportFiles:
 
     def retire(self, keep: Collection[str], lease_s: float) -> list[str]:
         """Remove directories that no version has had for `lease_s`; returns their names."""
-        now_s, gone = self.clock.now_s(), []
-        self.disk.make_directory(layout.join(self.root, _RETIRED))
+        now_s, gone, replaced = self.clock.now_s(), [], []
         for name in self.disk.list(layout.join(self.root, _DATA)):
             note = layout.join(self.root, _RETIRED, name)
             if name in keep:
@@ -178,11 +214,14 @@ class ExportFiles:
                 continue
             since_s = self._since_s(note)
             if since_s is None:
-                self.disk.write(note, [f"{now_s}\n".encode()])
+                replaced.append(note)
             elif now_s - since_s >= lease_s:
                 self._remove(name)
                 self.disk.remove_file(note)
                 gone.append(name)
+        self.disk.make_directory(layout.join(self.root, _RETIRED))
+        for note in replaced:  # last, since a full disk takes none
+            self.disk.write(note, [f"{now_s}\n".encode()])
         return gone
 
     def _remove(self, name: str) -> None:

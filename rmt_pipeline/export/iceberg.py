@@ -5,9 +5,10 @@ Iceberg identifies columns by numbers, and maps the names in files to them: a fi
 RENAME is read as it is. All paths in its metadata are absolute.
 """
 
+import fcntl
 import re
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
@@ -49,13 +50,24 @@ class IcebergExport:
     def __init__(self, files: ExportFiles, catalog: str, name: tuple[str, str]) -> None:
         self._files = files
         self._name = name
+        self._lock = f"{catalog}.lock"
         root = f"file://{Path(catalog).parent}"
-        self._catalog = SqlCatalog("rmt", uri=f"sqlite:///{catalog}", warehouse=root)
+        with self._alone():
+            self._catalog = SqlCatalog("rmt", uri=f"sqlite:///{catalog}", warehouse=root)
         self._table: Any = None
         with suppress(NoSuchTableError, FileNotFoundError):  # the directory may be gone
             found = self._catalog.load_table(name)
             if found.location() == self._location:
                 self._table = found
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep the exports of other tables away: of two that make the catalog's own tables, or a
+        namespace, at once, the library fails for one.
+        """
+        with Path(self._lock).open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     @property
     def _location(self) -> str:
@@ -107,12 +119,14 @@ class IcebergExport:
                     snapshot.delete_data_file(live[f"{self._location}/{path}"])
                 for file in added:
                     snapshot.append_data_file(self._data_file(file))
+        self._files.sync("metadata")
         current = self._table.current_snapshot()
         assert current is not None, "it was just made"
         return str(current.snapshot_id)
 
     def _create(self, names: Names) -> None:
-        self._catalog.create_namespace_if_not_exists(self._name[0])
+        with self._alone():
+            self._catalog.create_namespace_if_not_exists(self._name[0])
         with suppress(NoSuchTableError):  # left by a table with another directory
             self._catalog.drop_table(self._name)
         fields = [

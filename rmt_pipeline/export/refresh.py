@@ -17,11 +17,11 @@ from rmt_pipeline.compute.merge.job import SourcePart
 from rmt_pipeline.compute.merge.plan import unit_source
 from rmt_pipeline.compute.read.parts import converted_rows
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.export.columns import Names, NotExportable, exported_columns
+from rmt_pipeline.export.columns import Names, exported_columns
 from rmt_pipeline.export.files import ExportedFile, ExportFiles, name_of
 from rmt_pipeline.files import escape_file_name
 from rmt_pipeline.protocol.alter.history import stored_columns
-from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.protocol.errors import RmtError, UserError
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.syntax.types import arrow_schema
 from rmt_pipeline.table import ActivePart, Table
@@ -80,7 +80,7 @@ def refresh(
 
     `columns` are the exported ones, all if empty. `lease_s` is for how long the files of a version
     stay after it was replaced. Raises what `Table.snapshot` raises; UserError for an unknown column
-    or a missing library; NotExportable; ExportIsBusy.
+    or a missing library; NotExportable; ExportIsBusy; ExportIsBroken; DiskFull.
     """
     disk = LocalDisk(server.server.data)
     home = server.catalog.table_directory(table.definition).relative_to(server.catalog.data)
@@ -88,7 +88,8 @@ def refresh(
     root = f"{EXPORTS}/{str(home).replace('%', '~')}/{form}"
     files = ExportFiles(disk, root, server.clock, server.ids)
     with files.held(), table.snapshot() as snapshot:
-        opened = _opened(files, table, form, lease_s, disk.local_path(EXPORTS))
+        with files.by_library():
+            opened = _opened(files, table, form, lease_s, disk.local_path(EXPORTS))
         try:
             return _Refresh(table, files, opened, columns, lease_s).done(form, snapshot.parts)
         finally:
@@ -135,31 +136,36 @@ class _Refresh:
         some = [
             part for part in parts if part.manifest.rows
         ]  # Iceberg leaves empty files out of its lists
-        for part in sorted(some, key=lambda part: -part.manifest.metadata_version):
-            wanted[self._in_place(part, names, converted)] = part
-        live = self.opened.live()
+        with self.files.by_library():
+            live = self.opened.live()
         there = {path.split("/")[1] for path in live}
         try:
+            for part in sorted(some, key=lambda part: -part.manifest.metadata_version):
+                wanted[self._in_place(part, names, converted)] = part
             added = [
                 file
                 for name in wanted
                 if name not in there
                 for file in self.files.files(name, names.meant)
             ]
-        except NotExportable:  # this may happen at every refresh: do not pile up links
+        except RmtError:  # this may happen at every refresh: do not pile up links
             self.files.retire(there, self.lease_s)
             raise
         removed = [path for path in live if path.split("/")[1] not in wanted]
         version = ""
-        if added or removed or not self.opened.is_as(names):
-            version = self.opened.commit(names, added, removed)
+        with self.files.by_library():
+            if added or removed or not self.opened.is_as(names):
+                version = self.opened.commit(names, added, removed)
+        if version:
             for part in wanted.values():  # a VACUUM may have removed new links
                 self._in_place(part, names, converted)
         let_go = self.files.retire(wanted, self.lease_s)
-        self.opened.forget(self.lease_s)
+        with self.files.by_library():
+            self.opened.forget(self.lease_s)
+            place = self.opened.place()
         return Exported(
             format=form,
-            place=self.opened.place(),
+            place=place,
             version=version,
             parts=len(parts),
             rows=sum(part.manifest.rows for part in parts),

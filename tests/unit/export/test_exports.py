@@ -1,7 +1,9 @@
 """A table's rows as other programs read them in its exports: no byte of a part is copied."""
 
 import datetime as dt
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -11,13 +13,14 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rmt_pipeline.export.columns import NotExportable
 from rmt_pipeline.export.delta import DeltaExport
-from rmt_pipeline.export.files import ExportFiles, ExportIsBusy
+from rmt_pipeline.export.files import ExportFiles, ExportIsBroken, ExportIsBusy
 from rmt_pipeline.export.refresh import FORMATS, LEASE_S, Exported, Format, refresh
-from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.protocol.errors import DiskFull, UserError
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.system import SystemClock
@@ -27,6 +30,7 @@ from tests.support.local_work import working
 from tests.support.waiting import until
 
 deltalake = pytest.importorskip("deltalake", reason="rmt-pipeline[export] is not installed")
+SqlCatalog = pytest.importorskip("pyiceberg.catalog.sql").SqlCatalog
 pyiceberg_table = pytest.importorskip("pyiceberg.table", reason="of rmt-pipeline[export]")
 
 CREATE = (
@@ -524,6 +528,100 @@ def test_a_vacuum_between_link_and_commit_takes_nothing(
     monkeypatch.setattr(DeltaExport, "commit", after_vacuum)
     exported = export(session, "delta")
     assert rows_of(by_deltalake(exported)) == [(2, "c", 0.0), (4, "d", 0.0)]
+
+
+DAMAGED: list[tuple[Format, str]] = [
+    ("delta", "data/default/t/delta/_delta_log/*0.json"),
+    ("iceberg", "data/default/t/iceberg/metadata/*.metadata.json"),
+    ("iceberg", "data/default/t/iceberg/metadata/*.avro"),
+    ("iceberg", "iceberg.db"),
+]
+
+
+@pytest.mark.parametrize(("form", "pattern"), DAMAGED)
+def test_damage_is_named_with_the_remedy(session: Session, form: Format, pattern: str) -> None:
+    session.execute("INSERT INTO t VALUES (2, 'c', 0)")
+    export(session, form)
+    root = Path(session.context.server.server.data, "exports")
+    for file in root.glob(pattern):
+        file.write_bytes(b"x" * 1000)
+    own = root / "data/default/t" / form
+    session.execute("INSERT INTO t VALUES (4, 'd', 0)")
+    with pytest.raises(ExportIsBroken, match=f"{own} could not be .* remove it") as raised:
+        export(session, form)
+    assert "\n" not in str(raised.value)
+    (root / "iceberg.db").unlink() if "db" in pattern else shutil.rmtree(own)
+    assert rows_of(LIBRARIES[form](export(session, form))) == [(2, "c", 0.0), (4, "d", 0.0)]
+
+
+@each_format
+def test_what_fills_the_disk_goes_and_so_does_what_nobody_needs(
+    session: Session, form: Format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part that is to be written anew does not fit. What is there may hold the space for it."""
+    session.execute("INSERT INTO t VALUES (1, 'a', 0), (2, 'c', 0)")
+    export(session, form)
+    work_off(session, "ALTER TABLE t DROP PARTITION 1")
+    export(session, form, lease_s=0)
+    alter(session, "ADD COLUMN e Int32 DEFAULT 1")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    root = Path(session.context.server.server.data, "exports/data/default/t", form)
+    with monkeypatch.context() as patched:
+        patched.setattr(pq.ParquetWriter, "write_table", full)
+        patched.setattr(LocalDisk, "write", full)
+        with pytest.raises(DiskFull, match=f"no space left on the disk of {root}"):
+            export(session, form, lease_s=0)
+    assert list(root.glob("_tmp_*")) == []
+    assert [path.name[:2] for path in (root / "data").iterdir()] == ["0_"]
+    assert rows_of(LIBRARIES[form](export(session, form))) == [(2, "c", 0.0, 1)]
+
+
+@each_format
+def test_a_version_is_there_after_a_loss_of_power(
+    session: Session, form: Format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are on the disk, also those that the format's library has written."""
+    synced: set[str] = set()
+    fsync = LocalDisk.fsync
+
+    def noted(disk: LocalDisk, path: str) -> None:
+        synced.add(Path(path).name)
+        fsync(disk, path)
+
+    monkeypatch.setattr(LocalDisk, "fsync", noted)
+    session.execute("INSERT INTO t VALUES (2, 'c', 0)")
+    exported = export(session, form)
+    root = Path(session.context.server.server.data, "exports/data/default/t", form)
+    made = {"delta": "_delta_log", "iceberg": "metadata"}[form]
+    assert {path.name for path in (root / made).iterdir()} <= synced
+    assert exported.version
+
+
+def test_what_all_exports_share_is_made_by_one(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two tables that are exported at once for the first time, each makes iceberg.db."""
+    disk = LocalDisk(session.context.server.server.data)
+    alone: list[bool] = []
+
+    def noted(name: str) -> None:
+        original = getattr(SqlCatalog, name)
+
+        def make(*what: Any) -> None:
+            lock = "exports/iceberg.db.lock"
+            is_held = disk.size(lock) is not None and disk.lock(lock, shared=False) is None
+            alone.append(is_held)
+            original(*what)
+
+        monkeypatch.setattr(SqlCatalog, name, make)
+
+    noted("create_tables")
+    noted("create_namespace")
+    export(session, "iceberg")
+    assert alone == [True, True]
 
 
 def test_metadata_that_a_reader_was_told_of_stays_for_the_lease(session: Session) -> None:
