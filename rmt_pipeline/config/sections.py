@@ -60,7 +60,7 @@ class ZooKeeperConfig:
     data: Path = field(default=DEFAULT_DIRECTORY / "zookeeper", metadata=read_by(a_path))
     session_timeout_s: float = field(default=10.0, metadata=read_by(a_number(1, 600)))
     connect_timeout_s: float = field(default=20.0, metadata=read_by(a_number(0.1, 3600)))
-    identity: str = field(default="", repr=False, metadata=read_by(a_match("^[^:]+:.+$")))
+    identity: str = field(default="", repr=False, metadata=read_by(a_match("[^:]+:.+")))
     authentication: str = field(default="digest", metadata=read_by(one_of("digest", "sasl")))
     acl: str | None = field(default=None, metadata=read_by(one_of("creator", "open")))
     tls: bool = field(default=False, metadata=read_by(a_bool))
@@ -146,8 +146,8 @@ class SparkConfig:
     server that `rmt spark` runs on this machine, at `port`; it writes its log below `data`.
     """
 
-    remote: str | None = field(default=None, metadata=read_by(a_match("^sc://.+")))
-    master: str | None = field(default=None, metadata=read_by(a_match(".")))
+    remote: str | None = field(default=None, metadata=read_by(a_match("sc://.+")))
+    master: str | None = field(default=None, metadata=read_by(a_match(".+")))
     port: int = field(default=15002, metadata=read_by(a_port))
     data: Path = field(default=DEFAULT_DIRECTORY / "spark", metadata=read_by(a_path))
 

@@ -196,9 +196,7 @@ class DetachedParts:
             for one in left
             if (since := self.modified_s(one)) is not None and now_s - since >= older_than_s
         ]
-        for one in old:
-            with contextlib.suppress(FileNotFoundError):
-                self._disk.remove_tree(self._path(one))
+        self._disk.remove_trees([self._path(one) for one in old])
         return old
 
     def _path(self, *names: str) -> str:

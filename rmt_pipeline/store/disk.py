@@ -169,7 +169,7 @@ class Disk(Protocol):
         ...
 
     def remove_trees(self, paths: Sequence[str]) -> None:
-        """Like `remove_tree`, for each path."""
+        """Like `remove_tree`, for each path. What can't be removed keeps no other one."""
         ...
 
     def size(self, path: str) -> int | None:
@@ -463,8 +463,7 @@ class LocalDisk:
         0.6 s instead of 4.
         """
         if len(paths) < _REMOVALS_AT_ONCE:
-            for path in paths:
-                self.remove_tree(path)
+            do_all(self.remove_tree, paths)
             return
         with ThreadPoolExecutor(_REMOVALS_AT_ONCE, thread_name_prefix="remove") as pool:
             for done in [pool.submit(self.remove_tree, path) for path in paths]:
@@ -528,6 +527,18 @@ class LocalDisk:
             if not is_ours:
                 lock.release()
         return lock if is_ours else None
+
+
+def do_all(do: Callable[[str], None], names: Iterable[str]) -> None:
+    """Do this for each name, also after an error of the disk. Raises the first one in the end."""
+    errors = []
+    for name in names:
+        try:
+            do(name)
+        except OSError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 def fsync_tree(disk: Disk, directory: str, names: Sequence[str]) -> None:

@@ -21,7 +21,7 @@ from rmt_pipeline.protocol.errors import Conflict, Corruption, DiskFull, Missing
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store import layout
 from rmt_pipeline.store.detached import DetachedParts, copy_of, set_aside
-from rmt_pipeline.store.disk import Disk, Lock
+from rmt_pipeline.store.disk import Disk, Lock, do_all
 from rmt_pipeline.store.dropped import DroppedRanges
 from rmt_pipeline.store.hashes.checksums import hash_of_chunks
 from rmt_pipeline.store.manifest import Manifest, ReadManifests, rows_and_bytes
@@ -708,23 +708,23 @@ class PartStore:
         Those in `keep` (of running work) stay, and those that have changed in the last
         `older_than_s` seconds. Directories that a removal left behind are removed at once.
         """
-        removed = []
-        for name in self.staged():
-            moved = layout.parse_moved(name)
-            if moved is not None:
+        removed: list[str] = []
+
+        def sweep_one(name: str) -> None:
+            if (moved := layout.parse_moved(name)) is not None:
                 self._put_back(name, moved)
-                continue
-            modified_s = self._disk.modified_s(self._path(name))
-            young = modified_s is not None and now_s - modified_s < older_than_s
-            if name in keep or (young and not layout.is_deleting(name)):
-                continue
+                return
             doomed = name
             if not layout.is_deleting(name):  # renamed first: a process staging it notices
+                if now_s - (self._disk.modified_s(self._path(name)) or 0.0) < older_than_s:
+                    return
                 doomed = layout.deleting(name)
                 with contextlib.suppress(FileNotFoundError, FileExistsError):  # or next time
                     self._disk.rename(self._path(name), self._path(doomed))
             self._disk.remove_tree(self._path(doomed))
             removed.append(name)
+
+        do_all(sweep_one, [name for name in self.staged() if name not in keep])
         return removed
 
     def destroy(self) -> None:

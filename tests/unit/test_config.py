@@ -191,6 +191,8 @@ def test_nodes_are_for_us_alone_once_zookeeper_knows_us(tmp_path):
             "[zookeeper]\nhosts = 'a:1'\ntls = true\nkey = 'a'\n",
             ["zookeeper", "key is there without certificate"],
         ),
+        ('[exchange]\nsecret = """a\n"""\n', ["exchange.secret", "not shown", "match"]),
+        ('[zookeeper]\nidentity = """u:p\n"""\n', ["zookeeper.identity", "not shown", "match"]),
         ("[exchange]\nsecret = []\n", ["exchange.secret", "not shown", "a text"]),
         ("[exchange]\nsecret = ['a', 'b c']\n", ["exchange.secret", "not shown", "match"]),
         ("[files]\numask = 77\n", ["files.umask", "77", "a umask in quotes"]),

@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import os
 import random
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -523,6 +524,51 @@ def test_a_sweep_takes_what_is_old_and_not_needed(store: PartStore, disk: Disk) 
     assert store.sweep(keep, older_than_s=60, now_s=now_s) == ["delete_tmp_all_5_5_0"]
     assert store.sweep(keep, older_than_s=60, now_s=now_s + 61) == [old.directory]
     assert disk.list("db/t") == sorted([str(PART), "somebody's", needed.directory])
+
+
+def _removal(store: PartStore, parts: list[PartName]) -> object:
+    return store.remove_all(parts)
+
+
+def _removal_that_was_cut_off(store: PartStore, parts: list[PartName]) -> object:
+    for part in parts:
+        store.disk.rename(f"db/t/{part}", f"db/t/delete_tmp_{part}")
+    return store.sweep((), older_than_s=0, now_s=1e12)
+
+
+def _removal_of_detached_ones(store: PartStore, parts: list[PartName]) -> object:
+    for part in parts:
+        store.detach(part, "deleting")
+    return store.detached_parts.finish_removals(0, 1e12)
+
+
+@pytest.mark.parametrize("count", [3, 20])
+@pytest.mark.parametrize(
+    "remove", [_removal, _removal_that_was_cut_off, _removal_of_detached_ones]
+)
+def test_a_directory_that_can_not_be_removed_keeps_no_other_one(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    remove: Callable[[PartStore, list[PartName]], object],
+    count: int,
+) -> None:
+    """It belongs to another account, say, and is the first of them each time."""
+    store = PartStore(LocalDisk(tmp_path), "db/t", ids=CountedIds())
+    parts = [PartName("all", number, number, 0) for number in range(count)]
+    for part in parts:
+        put(store, str(part))
+    removed = shutil.rmtree
+
+    def refuse(path: str) -> None:
+        if path.endswith(f"_{parts[0]}"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        removed(path)
+
+    monkeypatch.setattr(shutil, "rmtree", refuse)
+    with pytest.raises(PermissionError):
+        remove(store, parts)
+    left = [*(tmp_path / "db/t").glob("*_all_*"), *(tmp_path / "db/t/detached").glob("*")]
+    assert [path.name.rpartition("all_")[2] for path in left] == ["0_0_0"]
 
 
 def test_a_full_disk_stops_the_staging_and_leaves_the_rest() -> None:
