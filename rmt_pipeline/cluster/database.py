@@ -34,6 +34,7 @@ from rmt_pipeline.zookeeper.keeper import (
     RefusalKind,
     Refused,
     SetData,
+    Stat,
 )
 from rmt_pipeline.zookeeper.paths import (
     DatabasePaths,
@@ -75,11 +76,21 @@ def register(
     has lost its disk, finds its own nodes. Raises ReplicaAlreadyExists when the replica is another
     server's, and as `make_database`.
     """
-    make_database(keeper, database, name)
+    for _ in range(limits.LOOK_ROUNDS_MAX):
+        try:
+            make_database(keeper, database, name)
+            return _register(keeper, database, replica, server)
+        except Refused as refused:
+            if refused.kind is not RefusalKind.NO_NODE:
+                raise  # else the replica, or the last one, was dropped just now
+    raise Conflict(f"{database.root} keeps being made and removed; try again")
+
+
+def _register(keeper: Keeper, database: DatabasePaths, replica: str, server: str) -> None:
     ops: list[Op] = [
         Create(database.replica(replica), server.encode()),
         Create(database.log_ptr(replica), b""),
-        SetData(database.replicas),  # see `drop_database_replica`
+        SetData(database.replicas),  # see `_remove_nodes`
     ]
     try:
         keeper.multi(ops)
@@ -135,8 +146,7 @@ def drop_database_replica(keeper: Keeper, database: DatabasePaths, replica: str)
     """Remove one replica. True when it was the last one, and the database was removed with it.
     Raises ReplicaIsActive, and UserError when there is no such replica.
 
-    It goes in one multi, which is refused if its server has started since: then `active` is below
-    it; or if a replica was made since, perhaps in its place, whose nodes may have its versions.
+    This is refused if its server has started since: then `active` is below it.
     """
     try:
         names, stat = keeper.children_stat(database.replicas)
@@ -145,11 +155,10 @@ def drop_database_replica(keeper: Keeper, database: DatabasePaths, replica: str)
     if replica not in names:  # '' would remove all of them
         known = ", ".join(names) or "none"
         raise UserError(f"{database.root} has no replica {replica!r}; it has: {known}")
-    nodes = [database.log_ptr(replica), database.replica(replica)]
-    there = keeper.exists_many(nodes)
-    ops = [Delete(path) for path, one in zip(nodes, there, strict=True) if one is not None]
     try:
-        keeper.multi([Check(database.replicas, stat.version), *ops])
+        _remove_nodes(
+            keeper, database, stat, [database.log_ptr(replica), database.replica(replica)]
+        )
     except Refused as refused:
         if refused.kind is RefusalKind.NOT_EMPTY:
             raise ReplicaIsActive(
@@ -165,12 +174,33 @@ def drop_database_replica(keeper: Keeper, database: DatabasePaths, replica: str)
 
 def remove_replica(keeper: Keeper, database: DatabasePaths, replica: str, server: str) -> bool:
     """Remove the replica of this `server`, as `drop_database_replica` does for another one. Does
-    nothing when it is gone already, or is another server's by now.
+    nothing when it is gone already, or is another server's by now. Raises Conflict.
     """
-    [read] = keeper.get_many([database.replica(replica)])
-    if read is not None and read[0] == server.encode():
-        delete_tree(keeper, database.replica(replica))
-    return _remove_if_last(keeper, database)
+    for _ in range(limits.LOOK_ROUNDS_MAX):
+        try:
+            stat = keeper.children_stat(database.replicas)[1]
+            holder, _ = keeper.get(database.replica(replica))
+            below = keeper.children(database.replica(replica))
+        except Refused:  # it is gone
+            return _remove_if_last(keeper, database)
+        if holder != server.encode():
+            return _remove_if_last(keeper, database)
+        own = [f"{database.replica(replica)}/{name}" for name in below]
+        with suppress(Refused):  # its server has just started or ended, or a replica was made
+            _remove_nodes(keeper, database, stat, [*own, database.replica(replica)])
+    raise Conflict(f"replica {replica!r} of {database.root} keeps changing; try again")
+
+
+def _remove_nodes(
+    keeper: Keeper, database: DatabasePaths, replicas: Stat, nodes: Sequence[str]
+) -> None:
+    """Remove the nodes of a replica in one multi. It is refused if a replica was made since
+    `replicas` was read, perhaps in its place, whose nodes may have its versions; and if there are
+    others below it.
+    """
+    there = keeper.exists_many(nodes)
+    ops = [Delete(path) for path, one in zip(nodes, there, strict=True) if one is not None]
+    keeper.multi([Check(database.replicas, replicas.version), *ops])
 
 
 def _remove_if_last(keeper: Keeper, database: DatabasePaths) -> bool:

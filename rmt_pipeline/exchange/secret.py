@@ -1,5 +1,6 @@
 """The exchange secret and the id of a cluster, made once in ZooKeeper by the first server."""
 
+import re
 from contextlib import suppress
 
 from rmt_pipeline.protocol.errors import Conflict, Corruption, OutcomeUnknown
@@ -10,6 +11,7 @@ ROOT = "/rmt"
 SECRET_PATH = f"{ROOT}/exchange_secret"
 CLUSTER_PATH = f"{ROOT}/cluster_id"
 ATTEMPTS_MAX = 10
+_WORD = re.compile(rb"[!-~]+")  # fits an HTTP header
 
 
 def exchange_secret(keeper: Keeper, ids: IdSource) -> str:
@@ -55,13 +57,14 @@ def _made_once(keeper: Keeper, path: str, mine: str) -> str:
 
 def _text(keeper: Keeper, path: str) -> str | None:
     try:
-        text = keeper.get(path)[0].decode("ascii")
+        data = keeper.get(path)[0]
     except Refused as refused:
         if refused.kind is not RefusalKind.NO_NODE:
             raise
         return None
-    except UnicodeDecodeError as error:
-        raise Corruption(f"ZooKeeper's {path} is not text: {error}") from error
-    if not text:
-        raise Corruption(f"ZooKeeper's {path} is empty; remove it to have a new one made")
-    return text
+    if not _WORD.fullmatch(data):
+        raise Corruption(
+            f"ZooKeeper's {path} is empty, or not one word of ASCII without spaces and line "
+            "breaks; remove it to have a new one made"
+        )
+    return data.decode("ascii")

@@ -294,22 +294,38 @@ DATABASE_MUTANTS: tuple[LineMutant, ...] = (
         "database: a replica whose server has started since is dropped",
         DATABASE,
         "        if refused.kind is RefusalKind.NOT_EMPTY:\n",
-        "        if refused.kind is RefusalKind.NOT_EMPTY and not delete_tree(keeper, nodes[1]):\n",
+        "        delete_tree(keeper, database.replica(replica))\n"
+        "        if refused.kind is RefusalKind.NOT_EMPTY and False:\n",
         f"{NODES}::test_a_replica_whose_server_starts_meanwhile_is_not_dropped",
     ),
     LineMutant(
         "database: a replica that was made anew since is dropped",
         DATABASE,
-        "        keeper.multi([Check(database.replicas, stat.version), *ops])\n",
-        "        keeper.multi([Check(database.replicas), *ops])\n",
+        "    keeper.multi([Check(database.replicas, replicas.version), *ops])\n",
+        "    keeper.multi([Check(database.replicas), *ops])\n",
         f"{NODES}::test_a_replica_that_was_made_anew_meanwhile_is_not_dropped",
     ),
     LineMutant(
         "database: a server removes the replica of another one",
         DATABASE,
-        "    if read is not None and read[0] == server.encode():\n",
-        "    if read is not None:\n",
+        "        if holder != server.encode():\n"
+        "            return _remove_if_last(keeper, database)\n",
+        "",
         f"{NODES}::test_a_server_does_not_remove_the_replica_of_another_one_in_its_place",
+    ),
+    LineMutant(
+        "database: a server removes the replica that comes in the place of its own just then",
+        DATABASE,
+        "            _remove_nodes(keeper, database, stat, [*own, database.replica(replica)])\n",
+        "            delete_tree(keeper, database.replica(replica))\n",
+        f"{NODES}::test_nor_one_that_comes_in_its_place_just_then",
+    ),
+    LineMutant(
+        "database: who comes while the last replica goes fails",
+        DATABASE,
+        "            if refused.kind is not RefusalKind.NO_NODE:\n",
+        "            if refused.kind is not None:\n",
+        f"{NODES}::test_who_comes_while_the_last_replica_goes_makes_the_database",
     ),
     LineMutant(
         "database: who could not finish a removal keeps its lock",

@@ -105,6 +105,59 @@ def test_a_server_does_not_remove_the_replica_of_another_one_in_its_place(keeper
     assert keeper.get(PATHS.replica(TWO))[0] == b"r9"
 
 
+def test_nor_one_that_comes_in_its_place_just_then(zookeeper, keeper):
+    """1. r2 is told to DROP DATABASE, and finds its replica. 2. Somebody who takes r2 for gone drops
+    that, and another server gets its shard and replica name. 3. r2 goes on.
+    """
+    other = zookeeper.connect()
+
+    def in_its_place() -> None:
+        drop_database_replica(other, PATHS, TWO)
+        register(other, PATHS, "d", replica=TWO, server="r9")
+
+    with before(keeper, removes, in_its_place):
+        assert remove_replica(keeper, PATHS, TWO, "r2") is False
+    assert keeper.get(PATHS.replica(TWO))[0] == b"r9"
+    assert keeper.exists(PATHS.log_ptr(TWO)) is not None
+
+
+def test_a_server_that_runs_removes_its_own_replica(zookeeper, keeper):
+    active = PATHS.queue.server_active(TWO)
+    starts = zookeeper.connect()
+    with before(keeper, removes, lambda: starts.multi([Create(active, ephemeral=True)])):
+        assert remove_replica(keeper, PATHS, TWO, "r2") is False
+    assert keeper.exists(PATHS.replica(TWO)) is None
+
+
+def makes(op: Op) -> bool:
+    return isinstance(op, Create) and op.path == PATHS.replica(ONE)
+
+
+def begins(op: Op) -> bool:
+    return isinstance(op, Create) and op.path == PATHS.root
+
+
+@pytest.mark.parametrize("at", [makes, begins])
+def test_who_comes_while_the_last_replica_goes_makes_the_database(zookeeper, keeper, at):
+    remove_replica(keeper, PATHS, ONE, "r1")
+    other = zookeeper.connect()
+    with before(keeper, at, lambda: remove_replica(other, PATHS, TWO, "r2")):
+        register(keeper, PATHS, "d", replica=ONE, server="r1")
+    assert why_not_registered(keeper, PATHS, "d", ONE, "r1") is None
+    assert keeper.children(PATHS.replicas) == [ONE]
+
+
+def test_who_comes_while_its_own_replica_goes_makes_it_anew(zookeeper, keeper):
+    other = zookeeper.connect()
+
+    def looks_anew(op: Op) -> bool:
+        return isinstance(op, SetData) and op.path == PATHS.log_ptr(ONE)
+
+    with before(keeper, looks_anew, lambda: drop_database_replica(other, PATHS, ONE)):
+        register(keeper, PATHS, "d", replica=ONE, server="r1")
+    assert why_not_registered(keeper, PATHS, "d", ONE, "r1") is None
+
+
 @pytest.mark.parametrize("landed", [True, False])
 @pytest.mark.parametrize("at", [takes_the_lock, ends])
 def test_who_could_not_finish_a_removal_leaves_no_lock(zookeeper, keeper, at, landed):

@@ -53,11 +53,12 @@ def test_creates_that_never_land_end_in_an_error_and_not_in_a_loop(zookeeper):
         exchange_secret(Unlucky(zookeeper.connect(), lands=False), RandomIds())
 
 
-@pytest.mark.parametrize("data", [b"", b"\xff"])
+@pytest.mark.parametrize("data", [b"", b"\xff", b"typed by hand\n"])
 def test_a_damaged_node_is_corruption_and_is_left_alone(zookeeper, data):
     keeper = zookeeper.connect()
     keeper.multi([Create("/rmt"), Create(SECRET_PATH, data)])
-    with pytest.raises(Corruption, match=SECRET_PATH):
+    with pytest.raises(Corruption, match=SECRET_PATH) as raised:
         exchange_secret(keeper, RandomIds())
+    assert "typed" not in str(raised.value), "it is a secret"
     assert keeper.get(SECRET_PATH)[0] == data
     assert keeper.exists(CLUSTER_PATH) is None
