@@ -3,7 +3,7 @@
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
@@ -184,6 +184,12 @@ class TableDefinition:
         """
         found = map(self.with_creation, names)
         return next((one for one in found if one.uuid == self.uuid), None)
+
+    def may_be(self, names: Collection[str]) -> bool:
+        """Whether a replica that has these creations may be this table's. It is another table's if
+        they are noted, and all are of others.
+        """
+        return not self.uuid or not names or self.of_creation(names) is not None
 
     @property
     def full_name(self) -> str:

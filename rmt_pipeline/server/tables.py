@@ -39,7 +39,6 @@ from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import Clock, IdSource
 from rmt_pipeline.zookeeper.keeper import Delete, Keeper, Refused, SetData
-from rmt_pipeline.zookeeper.paths import ReplicaPaths
 
 RETRY_SOON_S = 0.5  # after a conflict, or without an answer: it may be over at once
 RETRY_LATER_S = 10.0  # a person has to do something about it; as in the original
@@ -342,11 +341,11 @@ class Tables:
         again_s = None
         try:
             for one in self.catalog.detached():
-                note_detached(keeper, ReplicaPaths(one.definition.engine.root), one.words)
+                note_detached(keeper, one.definition, one.words)
             for dropped in self.catalog.dropped():
                 if not dropped.drop.replica_czxid:
                     continue  # it has no replica, or another table has that now
-                note_detached(keeper, ReplicaPaths(dropped.definition.engine.root), DROPPED)
+                note_detached(keeper, dropped.definition, DROPPED)
                 again_s = self.clock.monotonic_s() + RETRY_LATER_S
         except RmtError as error:
             log.debug("detached tables were not told of", error=str(error))

@@ -30,7 +30,6 @@ from rmt_pipeline.replica.upkeep.rewound import (
 from rmt_pipeline.server.tables import Active, Tables
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.zookeeper.keeper import Refused
-from rmt_pipeline.zookeeper.paths import ReplicaPaths
 from rmt_pipeline.zookeeper.snapshot import replica_states
 from tests.support.hosts import TABLE, Died, Pausing, World, dying, looked, served
 from tests.support.local_replicas import StillClock
@@ -314,7 +313,8 @@ def test_a_note_that_is_late_is_not_taken_for_one_of_now(tmp_path):
         def __getattr__(self, name):
             return getattr(keeper, name)
 
-    note_detached(Slow(), ReplicaPaths(ROOT), DROPPED)
+    [dropped] = world.context().catalog.dropped()
+    note_detached(Slow(), dropped.definition, DROPPED)
     world.context().undrop_table(*T)
     looked(tables, keeper)
     with pytest.raises(Refused):

@@ -824,6 +824,22 @@ MUTANTS: tuple[LineMutant, ...] = (
         "::test_an_attach_that_died_behind_its_commit_and_is_said_again_attaches_once",
     ),
     LineMutant(
+        "undrop: what another table has in the place of a dropped one is dropped, too",
+        f"{REPLICA}/life/detach.py",
+        "    if not definition.may_be(creations or ()):\n",
+        "    if False:\n",
+        "tests/unit/replica/life/test_detach.py"
+        "::test_nothing_is_said_of_another_table_that_has_its_place",
+    ),
+    LineMutant(
+        "undrop: so is what comes in the place of a dropped one just then",
+        f"{REPLICA}/life/detach.py",
+        "    ops += [Check(replica.creation(one)) for one in creations or ()]\n",
+        "",
+        "tests/unit/replica/life/test_detach.py"
+        "::test_nothing_is_said_of_another_table_that_has_its_place",
+    ),
+    LineMutant(
         "drop: a table below another one's root goes with it",
         f"{REPLICA}/life/drop.py",
         "            delete_tree(keeper, path, spare=_TABLE) for path in paths",

@@ -8,6 +8,7 @@ attached.
 
 from contextlib import suppress
 
+from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.zookeeper.keeper import (
     Check,
     Create,
@@ -24,17 +25,22 @@ DROPPED = "dropped"
 """The note of a replica whose table was dropped, and can be taken back for some minutes."""
 
 
-def note_detached(keeper: Keeper, replica: ReplicaPaths, words: str) -> None:
+def note_detached(keeper: Keeper, definition: TableDefinition, words: str) -> None:
     """Write the note beside the replica; activating the replica removes it (`start`). May be
     repeated. Only the replica's server may call this, in the thread that activates it: otherwise a
     late note would describe a table that is attached again.
     """
+    replica = ReplicaPaths(definition.engine.root)
     host, note = keeper.get_many([replica.host, replica.detached])
     if host is None or (note is not None and note[0] == words.encode()):
         return
+    [creations] = keeper.children_many([replica.creations])
+    if not definition.may_be(creations or ()):
+        return  # another table has its place: who is told that it is dropped would remove that
     op = Create if note is None else SetData
     # Activation rewrites `host`: so a note that lands late is refused.
     ops: list[Op] = [*absent(replica.is_active), Check(replica.host, host[1].version)]
+    ops += [Check(replica.creation(one)) for one in creations or ()]
     ops.append(op(replica.detached, words.encode()))
     with suppress(Refused):  # or the replica is being dropped
         keeper.multi(ops)

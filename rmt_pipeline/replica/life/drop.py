@@ -60,8 +60,9 @@ def replica_czxid(keeper: Keeper, definition: TableDefinition) -> int:
     replica = ReplicaPaths(definition.engine.root)
     stat = keeper.exists(replica.root)
     [creations] = keeper.children_many([replica.creations])
-    is_others = definition.uuid and creations and definition.of_creation(creations) is None
-    return 0 if stat is None or is_others else stat.created_zxid
+    if stat is None or not definition.may_be(creations or ()):
+        return 0
+    return stat.created_zxid
 
 
 def remove_dropped(

@@ -106,8 +106,8 @@ def test_a_server_does_not_remove_the_replica_of_another_one_in_its_place(keeper
 
 
 def test_nor_one_that_comes_in_its_place_just_then(zookeeper, keeper):
-    """1. r2 is told to DROP DATABASE, and finds its replica. 2. Somebody who takes r2 for gone drops
-    that, and another server gets its shard and replica name. 3. r2 goes on.
+    """1. r2 is told to DROP DATABASE, and finds its replica. 2. Somebody who takes r2 for gone
+    drops that, and another server gets its shard and replica name. 3. r2 goes on.
     """
     other = zookeeper.connect()
 
