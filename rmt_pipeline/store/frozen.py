@@ -191,9 +191,9 @@ class Shadow:
     def retire(self, directory: str) -> None:
         """Remove a directory, after renaming it, so that it is never found in part."""
         doomed = layout.join(SHADOW, _REMOVED + self._ids.new_id())
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):  # a SYSTEM UNFREEZE was faster
             self.disk.rename(directory, doomed)
-        self.sync_directories(directory.rpartition("/")[0])
+            self.sync_directories(directory.rpartition("/")[0])
         self.disk.remove_tree(doomed)
 
     def sync_directories(self, directory: str) -> None:
@@ -319,7 +319,14 @@ class _Home:
             return 0, ()
         place = layout.join(self.path, numbers[-1][1])
         data = self.shadow.disk.read(place) or b""
-        return numbers[-1][0], _decode(data, self.shadow.disk.local_path(place))
+        try:
+            return numbers[-1][0], _decode(data, self.shadow.disk.local_path(place))
+        except Corruption as error:
+            name = unescape_file_name(self.path.split("/")[1])
+            raise Corruption(
+                f"{error}. Only the whole snapshot can be removed, with what it has of other "
+                f"tables: SYSTEM UNFREEZE WITH NAME {name!r} removes it"
+            ) from error
 
     def parts(self) -> list[PartName]:
         """The parts that have a directory here, whether the list has them or not."""

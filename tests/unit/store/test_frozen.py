@@ -280,6 +280,24 @@ def test_a_list_that_was_damaged_is_not_believed(local, tmp_path):
     [file] = (tmp_path / "shadow" / "n" / HOME).glob("frozen_*.json")
     file.write_bytes(file.read_bytes().replace(b'"rows": 3', b'"rows": 4'))
     for command in (lambda: freeze(store, frozen, TWO), lambda: frozen.unfreeze("n")):
-        with pytest.raises(Corruption, match=r"frozen_000001\.json: check sum"):
+        with pytest.raises(Corruption, match=r"frozen_000001\.json: check sum") as raised:
             command()
+        assert "SYSTEM UNFREEZE WITH NAME 'n' removes it" in str(raised.value)
     assert [one.part for one in shadow.remove("n")] == [ONE]
+
+
+@pytest.mark.parametrize("partition", [None, "all"])
+def test_what_another_command_unfreezes_meanwhile_is_gone(local, monkeypatch, partition):
+    store, _, shadow = local
+    shadow.durable = True
+    frozen = shadow.of_table(HOME)
+    freeze(store, frozen, ONE)
+    held = Shadow.held
+
+    def late(self, name):
+        monkeypatch.setattr(Shadow, "held", held)
+        assert shadow.remove(name)
+        return held(self, name)
+
+    monkeypatch.setattr(Shadow, "held", late)
+    assert frozen.unfreeze("n", partition) == []
