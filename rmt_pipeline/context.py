@@ -442,6 +442,7 @@ class ServerContext:
             own = directory_of_its_own(definition, definition.uuid)
             definition = replace(definition, name=called, directory=own)
         self._remove_dropped(definition.engine.root)
+        self.catalog.require_room(definition)
         try:
             definition = create_replica(self.keeper(), definition, self._creator(definition))
         except ReplicaAlreadyExists as error:

@@ -160,6 +160,10 @@ class Catalog(CatalogContents):
                 staged.unlink(missing_ok=True)
             self._changed(file.parent)
 
+    def require_room(self, definition: TableDefinition) -> None:
+        """Raises DiskFull, or BadConfiguration if this account may not write, as `add` would."""
+        self._stage(encode_definition(definition)).unlink()
+
     def save(self, definition: TableDefinition) -> None:
         """Replace the definition of a table that is there. Raises UnknownTable, DiskFull."""
         file = self._file(definition.database, definition.name)

@@ -453,17 +453,18 @@ def _warn(message: Warning | str, *_: object, **__: object) -> None:
 
 
 def main() -> None:
-    """Run a command. An RmtError becomes one line and exit status 1; with RMT_DEBUG=1
-    it is raised.
+    """Run a command. An error of ours, or of the operating system, becomes one line and exit status
+    1; with RMT_DEBUG=1 it is raised.
     """
     os.umask(0o077)  # until [files] umask is known
     warnings.showwarning = _warn
     try:
         sys.exit(app.main(prog_name="rmt", standalone_mode=False))
-    except RmtError as error:
+    except (RmtError, OSError) as error:
         if os.environ.get("RMT_DEBUG"):
             raise
-        _say(f"Code: {error.code}. {error}")
+        code = error.code if isinstance(error, RmtError) else "SYSTEM_ERROR"
+        _say(f"Code: {code}. {error}")
         sys.exit(1)
     except click.ClickException as error:
         error.show()

@@ -19,6 +19,7 @@ from rmt_pipeline.dagster.record.unrecorded import Unrecorded
 from rmt_pipeline.dagster.work.watching import MergeWatch, MutationWatch, QueueWatch
 from rmt_pipeline.exchange.guard import Guard
 from rmt_pipeline.exchange.peers import FetchRequest
+from rmt_pipeline.protocol.errors import DiskFull
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.server.listener import _Visitor
@@ -66,6 +67,18 @@ def add(catalog: Catalog, name: str) -> None:
 
 def names_of(server: ServerContext) -> list[str]:
     return [table.definition_then.name for table in server.tables()]
+
+
+def test_a_table_that_the_disk_has_no_room_for_leaves_nothing_in_zookeeper(
+    session, server, monkeypatch
+):
+    def full(path, _):
+        raise DiskFull(f"no space left to write {path}")
+
+    monkeypatch.setattr(contents, "stage_file", full)
+    with pytest.raises(DiskFull):
+        session.execute(MADE.format("d", "d"))
+    assert server.keeper().exists("/tables/d") is None
 
 
 def test_nothing_is_read_while_the_catalog_stays_as_it_is(server, read):

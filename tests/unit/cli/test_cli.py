@@ -1,6 +1,8 @@
 """The command line: errors are one line, options mean what they say, help answers at once."""
 
+import errno
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmt_pipeline import __version__
+from rmt_pipeline.cli import export as cli_export
 from rmt_pipeline.cli import main as cli
 from rmt_pipeline.cli import merges as cli_merges
 from rmt_pipeline.cli import up
@@ -69,6 +72,16 @@ def test_an_error_is_one_line_with_its_code(rmt):
     assert (status, out) == (1, "")
     assert err.startswith("Code: BAD_ARGUMENTS. there is no server 'r3' in ")
     assert err.count("\n") == 1
+
+
+def test_what_the_disk_refuses_is_one_line_too(rmt, monkeypatch):
+    def refused(*_, **__):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/r1/exports")
+
+    monkeypatch.setattr(cli_export, "run_export", refused)
+    status, out, error = rmt("export", "t", "--server", "r1")
+    assert (status, out) == (1, "")
+    assert error == "Code: SYSTEM_ERROR. [Errno 13] Permission denied: '/r1/exports'\n"
 
 
 def test_a_broken_configuration_is_named(rmt, config_file):
