@@ -25,14 +25,15 @@ class Bandwidth:
         self._known: tuple[float, int] | None = None
         self._lock = threading.Lock()
 
-    def wait_s(self, size: int) -> float:
+    def wait_s(self, size: int, *, only_asks: bool = False) -> float:
         """How many seconds the caller, who has just moved `size` bytes, should wait before the
-        next.
+        next. Who `only_asks` has yet to move them.
         """
-        within_s = 0.0 if self._within is None else self._within.wait_s(size)
-        return max(within_s, self._own_wait_s(size))
+        within = self._within
+        within_s = 0.0 if within is None else within.wait_s(size, only_asks=only_asks)
+        return max(within_s, self._own_wait_s(size, only_asks=only_asks))
 
-    def _own_wait_s(self, size: int) -> float:
+    def _own_wait_s(self, size: int, *, only_asks: bool) -> float:
         now_s = self._clock.monotonic_s()
         known = self._known
         if known is None or now_s - known[0] > LIMIT_VALID_S:
@@ -42,5 +43,7 @@ class Bandwidth:
             return 0.0
         with self._lock:
             now_s = self._clock.monotonic_s()
-            self._free_at_s = max(self._free_at_s, now_s) + size / limit
-            return self._free_at_s - now_s
+            free_at_s = max(self._free_at_s, now_s) + size / limit
+            if not only_asks:
+                self._free_at_s = free_at_s
+            return free_at_s - now_s

@@ -7,7 +7,8 @@ part is reported as broken. A peer that disconnects or is slow may come again fo
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -29,6 +30,7 @@ from rmt_pipeline.store.part_store import PartStore
 
 SENDS_MAX = 64  # at the same time, over all tables; further requests are answered with 429
 SEND_TIMEOUT_S = 300.0  # of one piece, to a peer that does not read; it loses its slot then
+PAUSE_MAX_S = 5.0  # under a limit of bandwidth: a peer gives up who hears nothing for 30 s
 SMALL_ANSWER_BYTES = wire.TOGETHER_PART_BYTES_MAX  # verified before the first byte is sent
 
 FindStore = Callable[[str], PartStore | None]
@@ -101,7 +103,7 @@ class Exchange:
             return _refusal(503, str(error))
         else:
             if not isinstance(outgoing, _Stream):
-                await self.slow_down(endpoint, len(outgoing.body))
+                outgoing = await self._small(endpoint, parts[0], outgoing)
             return outgoing
         finally:
             if not isinstance(outgoing, _Stream):  # a stream counts until it ends
@@ -176,11 +178,33 @@ class Exchange:
         status = HTTPStatus.OK
         return _Stream(self, (endpoint, parts[0]), chunks, (status, headers), ExitStack())
 
-    async def slow_down(self, endpoint: str, size: int) -> None:
-        bandwidth = self.bandwidth_of(endpoint)
-        wait_s = 0.0 if bandwidth is None else bandwidth.wait_s(size)
-        if wait_s > 0:
+    async def _small(self, endpoint: str, part: PartName, answer: Response) -> Response:
+        """A small answer under the limit of bandwidth: after the pause, or, if that is long, piece
+        by piece.
+        """
+        body = bytes(answer.body)
+        if self._wait_s(endpoint, len(body), only_asks=True) > PAUSE_MAX_S:
+            head = answer.status_code, dict(answer.headers)
+            return _Stream(self, (endpoint, part), iter([body]), head, ExitStack())
+        if wait_s := self._wait_s(endpoint, len(body)):
             await asyncio.sleep(wait_s)
+        return answer
+
+    async def slowed_down(self, endpoint: str, piece: bytes) -> AsyncIterator[bytes]:
+        """The piece, under the limit of bandwidth. If that makes a long pause, cut into smaller
+        pieces, each with its share of the pause behind it.
+        """
+        wait_s = self._wait_s(endpoint, len(piece))
+        count = math.ceil(wait_s / PAUSE_MAX_S) or 1
+        size = math.ceil(len(piece) / count) or 1
+        for at in range(0, len(piece), size):
+            yield piece[at : at + size]
+            if wait_s:
+                await asyncio.sleep(wait_s / count)
+
+    def _wait_s(self, endpoint: str, size: int, *, only_asks: bool = False) -> float:
+        bandwidth = self.bandwidth_of(endpoint)
+        return 0.0 if bandwidth is None else bandwidth.wait_s(size, only_asks=only_asks)
 
     def report(self, endpoint: str, part: PartName, error: Exception) -> None:
         corruption = error if isinstance(error, Corruption) else Corruption(str(error))
@@ -223,16 +247,19 @@ class _Stream(Response):
         self._held = held
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        # Done when the peer has gone: uvicorn would discard what is sent.
         gone = asyncio.ensure_future(_disconnected(receive))
         try:
             start = {"type": "http.response.start", "headers": self.raw_headers}
             await self._send(send, {**start, "status": self.status_code})
             while (piece := await run_in_threadpool(self._next)) is not None:
-                if gone.done():  # the peer has gone; uvicorn would discard what is sent
+                if gone.done():
                     return
-                body = {"type": "http.response.body", "body": piece, "more_body": True}
-                await self._send(send, body)
-                await self._exchange.slow_down(self._asked[0], len(piece))
+                async for some in self._exchange.slowed_down(self._asked[0], piece):
+                    if gone.done():
+                        return
+                    body = {"type": "http.response.body", "body": some, "more_body": True}
+                    await self._send(send, body)
             end = {"type": "http.response.body", "body": b"", "more_body": False}
             await self._send(send, end)
         except Unavailable as error:

@@ -2,6 +2,7 @@
 ends a fetch before its part is here.
 """
 
+import asyncio
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -11,6 +12,7 @@ from rmt_pipeline.compute.stop import ask_to_stop
 from rmt_pipeline.exchange.bandwidth import LIMIT_VALID_S, Bandwidth
 from rmt_pipeline.exchange.client import HttpPeers, PartClient
 from rmt_pipeline.exchange.peers import FetchRequest
+from rmt_pipeline.exchange.server import PAUSE_MAX_S
 from rmt_pipeline.exchange.slots import FetchSlots
 from rmt_pipeline.protocol.errors import Conflict, Unavailable
 from rmt_pipeline.protocol.parts.name import PartName
@@ -238,6 +240,37 @@ def test_a_fetch_of_what_was_dropped_meanwhile_ends(source, target):
         client.fetch(address(sender.port), ENDPOINT, PART, target)
     assert len(asked_s) == 1, "it looks after each nap"
     assert target.staged() == []
+
+
+SMALL = {"data-00000.parquet": b"a" * 1000}
+
+
+@pytest.mark.parametrize("files", [LARGE, SMALL], ids=["large", "small"])
+def test_a_peer_hears_from_us_however_long_it_has_to_wait(source, target, monkeypatch, files):
+    """It gives a sender up that is silent for half a minute. Were all that many peers have asked
+    for sent in large pieces, each after the pause for all of them, nobody would ever get a part.
+    """
+    put(source, PART, files)
+    clock, paused, sleep = SlowClock(), [], asyncio.sleep
+
+    async def pause(seconds: float) -> None:
+        if seconds < 0.2:  # the web server's
+            return await sleep(seconds)
+        paused.append(seconds)
+        clock.now += seconds
+        return None
+
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    bandwidth = Bandwidth(lambda: 100_000, clock)
+    asked_for_by_others = 4_000_000
+    bandwidth.wait_s(asked_for_by_others)
+    client = PartClient(SECRET)
+    with Sender(source, bandwidth_of=lambda _: bandwidth) as sender:
+        client.fetch(address(sender.port), ENDPOINT, PART, target)
+    client.connections.close()
+    assert 0 < max(paused) <= PAUSE_MAX_S
+    size = asked_for_by_others + sum(map(len, files.values()))
+    assert clock.now == pytest.approx(size / 100_000, rel=0.01)
 
 
 def test_those_who_share_a_bandwidth_wait_for_each_other():
