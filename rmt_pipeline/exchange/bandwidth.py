@@ -25,15 +25,19 @@ class Bandwidth:
         self._known: tuple[float, int] | None = None
         self._lock = threading.Lock()
 
-    def wait_s(self, size: int, *, only_asks: bool = False) -> float:
+    def wait_s(self, size: int) -> float:
         """How many seconds the caller, who has just moved `size` bytes, should wait before the
-        next. Who `only_asks` has yet to move them.
+        next.
         """
-        within = self._within
-        within_s = 0.0 if within is None else within.wait_s(size, only_asks=only_asks)
-        return max(within_s, self._own_wait_s(size, only_asks=only_asks))
+        within_s = 0.0 if self._within is None else self._within.wait_s(size)
+        return max(within_s, self._own_wait_s(size, is_moved=True))
 
-    def _own_wait_s(self, size: int, *, only_asks: bool) -> float:
+    def would_wait_s(self, size: int) -> float:
+        """How many seconds it would be for `size` bytes, which nobody has moved yet."""
+        within_s = 0.0 if self._within is None else self._within.would_wait_s(size)
+        return max(within_s, self._own_wait_s(size, is_moved=False))
+
+    def _own_wait_s(self, size: int, *, is_moved: bool) -> float:
         now_s = self._clock.monotonic_s()
         known = self._known
         if known is None or now_s - known[0] > LIMIT_VALID_S:
@@ -44,6 +48,6 @@ class Bandwidth:
         with self._lock:
             now_s = self._clock.monotonic_s()
             free_at_s = max(self._free_at_s, now_s) + size / limit
-            if not only_asks:
+            if is_moved:
                 self._free_at_s = free_at_s
             return free_at_s - now_s

@@ -182,11 +182,13 @@ class Exchange:
         """A small answer under the limit of bandwidth: after the pause, or, if that is long, piece
         by piece.
         """
-        body = bytes(answer.body)
-        if self._wait_s(endpoint, len(body), only_asks=True) > PAUSE_MAX_S:
+        bandwidth, body = self.bandwidth_of(endpoint), bytes(answer.body)
+        if bandwidth is None:
+            return answer
+        if bandwidth.would_wait_s(len(body)) > PAUSE_MAX_S:
             head = answer.status_code, dict(answer.headers)
             return _Stream(self, (endpoint, part), iter([body]), head, ExitStack())
-        if wait_s := self._wait_s(endpoint, len(body)):
+        if wait_s := bandwidth.wait_s(len(body)):
             await asyncio.sleep(wait_s)
         return answer
 
@@ -194,17 +196,14 @@ class Exchange:
         """The piece, under the limit of bandwidth. If that makes a long pause, cut into smaller
         pieces, each with its share of the pause behind it.
         """
-        wait_s = self._wait_s(endpoint, len(piece))
+        bandwidth = self.bandwidth_of(endpoint)
+        wait_s = 0.0 if bandwidth is None else bandwidth.wait_s(len(piece))
         count = math.ceil(wait_s / PAUSE_MAX_S) or 1
         size = math.ceil(len(piece) / count) or 1
         for at in range(0, len(piece), size):
             yield piece[at : at + size]
             if wait_s:
                 await asyncio.sleep(wait_s / count)
-
-    def _wait_s(self, endpoint: str, size: int, *, only_asks: bool = False) -> float:
-        bandwidth = self.bandwidth_of(endpoint)
-        return 0.0 if bandwidth is None else bandwidth.wait_s(size, only_asks=only_asks)
 
     def report(self, endpoint: str, part: PartName, error: Exception) -> None:
         corruption = error if isinstance(error, Corruption) else Corruption(str(error))
