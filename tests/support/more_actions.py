@@ -427,7 +427,7 @@ MORE = [
     Action(
         "a note that it is detached",
         lambda replicas: note_detached(
-            replicas["r1"].session, replicas["r2"].paths, "by somebody"
+            replicas["r1"].session, replicas["r2"].definition, "by somebody"
         ),
         lambda replicas: replicas.stop("r2"),
         meanwhile=lambda replicas: replicas.come_back("r2"),
