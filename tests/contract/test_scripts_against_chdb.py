@@ -552,6 +552,9 @@ SELECT count() FROM (SELECT k FROM a SAMPLE 0.2 UNION ALL SELECT k FROM a SAMPLE
 SELECT count() FROM a SAMPLE -0.1;
 SELECT count() FROM a SAMPLE x;
 SELECT count() FROM a SAMPLE 1000000;
+SELECT DISTINCT _sample_factor FROM a SAMPLE 1/4;
+SELECT any(_sample_factor) FROM a SAMPLE 1;
+SELECT sum(_sample_factor * k) FROM a SAMPLE 0.1 OFFSET 0.3;
 CREATE TABLE b (k UInt8, n Int8) ENGINE = ReplacingMergeTree ORDER BY k SAMPLE BY k;
 INSERT INTO b SELECT number, 1 FROM numbers(256);
 INSERT INTO b SELECT number, 2 FROM numbers(256);

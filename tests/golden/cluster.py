@@ -86,7 +86,7 @@ class InProcess:
         try:
             result = Session(self._servers[replica], dict(settings)).execute(statement)
             if not isinstance(result, Done):
-                write_rows(result, "TSV", out)
+                write_rows(result, result.format or "TSV", out)
         except RmtError as error:
             raise StatementFailed(f"Code: {error.code}. {error}", error) from error
         return out.getvalue().decode().splitlines()

@@ -91,7 +91,7 @@ def sampled(
 ) -> Relation:
     """The rows whose sampling key is in a range of the values that its type can hold, as in the
     original: the same rows each time, and on each replica. `rows` is the number of rows of the
-    table, for a sample that is a number of rows.
+    table, for a sample that is a number of rows. `_sample_factor` is what to multiply a sum by.
 
     Raises SamplingNotSupported, SampleOutOfBound.
     """
@@ -106,14 +106,20 @@ def sampled(
             raise SampleOutOfBound(
                 f"SAMPLE {sample.size} is all rows: there is nothing for OFFSET {sample.offset}"
             )
-        return relation
+        return _with_factor(relation, relation.sql, 1.0)
     offset = _share(sample.offset, rows)
     end = 2 ** INTEGER_BITS[key.type.plain.family]
     first, last = int(offset * end), int((offset + size) * end)
     within = [f"{key.duckdb_sql} >= {first}"] if first else []
     within += [f"{key.duckdb_sql} < {last}"] if last < end else []
     where = f" WHERE {' AND '.join(within)}" if within else ""
-    return replace(relation, sql=f"(SELECT * FROM {relation.sql}{where})")  # noqa: S608
+    return _with_factor(relation, f"{relation.sql}{where}", float(1 / size))
+
+
+def _with_factor(relation: Relation, source: str, factor: float) -> Relation:
+    column = Column("_sample_factor", "Float64", default_kind="MATERIALIZED")
+    sql = f"(SELECT *, CAST({factor!r} AS DOUBLE) AS _sample_factor FROM {source})"  # noqa: S608
+    return replace(relation, sql=sql, columns=(*relation.columns, column))
 
 
 def _share(given: Fraction, rows: int) -> Fraction:
