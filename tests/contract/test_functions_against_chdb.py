@@ -77,6 +77,7 @@ DIFFERENT: tuple[tuple[str, str], ...] = (
     (r"add(Hours|Minutes)\(t9, .*\)|t9 [+] interval 1 day", _NANO),
     (r"fromUnixTimestamp64Nano\(i64\)", _NANO),
     (r"makeDate\(2020, u8, 31\)", "a month that is none is refused; there it gives 1970"),
+    (r"toRelativeHourNum\(t64\)", "0 before 1970; there 23 for its last hour, and 0 earlier"),
     (r"toDateTime64\(f, 3\)", "infinity is no time: refused; there the years 0 and 9999"),
     (r"parseDateTimeBestEffortOrNull\(dt\)", "ISO 8601 alone, not 20210103"),
     (r"toDateTime64OrNull\(s, 3\)", "an empty string is no time: NULL; there 1970"),

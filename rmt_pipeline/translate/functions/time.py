@@ -199,7 +199,12 @@ _PARTS: dict[str, tuple[str, DataType]] = {
     "toISOWeek": ("weekofyear({t})", UINT8),
     "toISOYear": ("isoyear({t})", UINT16),
     "toRelativeYearNum": ("year({t})", UINT16),
+    "toRelativeQuarterNum": ("(year({t}) * 4 + quarter({t}) - 1)", UINT32),
     "toRelativeMonthNum": ("(year({t}) * 12 + month({t}))", UINT32),
+    "toRelativeWeekNum": (
+        at_least("(date_diff('day', DATE '1969-12-29', {t}) // 7)", "0"),
+        UINT32,
+    ),
     "toRelativeDayNum": (
         within("date_diff('day', DATE '1970-01-01', {t})", "0", "65535"),
         UINT32,
@@ -223,6 +228,23 @@ def _part(name: str, sql: str, result: DataType, *, of_clock: bool) -> Build:
         clock = clock if "hour" not in sql else local(value, zone)
         made = f"CAST({sql.format(t=clock)} AS {result.duckdb})"
         return Typed(made, nullable_like(result, value))
+
+    return build
+
+
+def _relative(name: str, unit_seconds: int) -> Build:
+    """Return the builder of the number of hours, minutes or seconds since 1970."""
+
+    def build(arguments: list[Typed]) -> Typed:
+        value = moment(arguments[0], name)
+        if value.type.is_date:
+            since = (
+                f"date_diff('day', DATE '1970-01-01', {value.sql}) * {86_400 // unit_seconds}"
+            )
+        else:
+            since = floor_divide(microseconds(value), unit_seconds * 1_000_000)
+        sql = within(f"({since})", "0", "4294967295")
+        return Typed(f"CAST({sql} AS UINTEGER)", nullable_like(UINT32, value))
 
     return build
 
@@ -388,6 +410,14 @@ def _shifts() -> list[Function]:
 FUNCTIONS = (
     *_parts(),
     *(function(name, _start(name, period), 1, 2) for name, period in _STARTS.items()),
+    *(
+        function(name, _relative(name, seconds), 1, 2)
+        for name, seconds in (
+            ("toRelativeHourNum", 3600),
+            ("toRelativeMinuteNum", 60),
+            ("toRelativeSecondNum", 1),
+        )
+    ),
     function("toDayOfWeek", _by_mode("toDayOfWeek", _DAYS_OF_WEEK), 1, 3),
     function("DAYOFWEEK", _by_mode("DAYOFWEEK", _DAYS_OF_WEEK), 1, 3),
     function("toWeek", _by_mode("toWeek", _WEEKS), 1, 3),
