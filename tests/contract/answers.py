@@ -102,6 +102,21 @@ SELECT sum(v) IGNORE NULLS FROM t;
 SELECT sum(v) RESPECT NULLS FROM t;
 SELECT groupArray(v) RESPECT NULLS FROM t;
 """
+INDEXED = """
+CREATE TABLE t (k UInt8, s String, v Float64, w UInt8, INDEX i (s, k) TYPE set(10))
+    ENGINE = ReplicatedMergeTree ORDER BY k;
+ALTER TABLE t DROP COLUMN s;
+ALTER TABLE t DROP COLUMN s, DROP INDEX i;
+ALTER TABLE t ADD INDEX j v TYPE minmax, DROP COLUMN v;
+ALTER TABLE t ADD INDEX j v * 2 TYPE minmax;
+ALTER TABLE t CLEAR COLUMN v;
+ALTER TABLE t RENAME COLUMN v TO vv;
+ALTER TABLE t DROP COLUMN vv;
+ALTER TABLE t ADD INDEX z w TYPE nosuch;
+ALTER TABLE t ADD INDEX z w TYPE BLOOM_filter;
+CREATE TABLE u (k UInt8, INDEX i k TYPE nosuch(1)) ENGINE = ReplicatedMergeTree ORDER BY k;
+SELECT name, type FROM system.columns WHERE database = 'script' AND table = 't' ORDER BY position;
+"""
 TOMBSTONES = """
 CREATE TABLE r (p UInt8, k UInt32, ver UInt32, gone UInt8)
     ENGINE = ReplicatedReplacingMergeTree(ver, gone) PARTITION BY p ORDER BY k
@@ -176,6 +191,7 @@ SCRIPTS = {
     "what stars stand for": STARS,
     "missing rows are filled in": FILLED,
     "the bins of a histogram": BINS,
+    "columns of an index, and its type": INDEXED,
     "NULL as a value": NULLS,
     "indexes, and single settings": INDEXES_AND_SETTINGS,
     "tombstones that are taken away": TOMBSTONES,

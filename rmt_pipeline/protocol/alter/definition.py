@@ -101,6 +101,12 @@ class NoSuchProjection(UserError):
     code = "NO_SUCH_PROJECTION_IN_TABLE"
 
 
+class BrokenIndex(UserError):
+    """A column is dropped that an index is made of."""
+
+    code = "UNKNOWN_IDENTIFIER"
+
+
 class ReadonlySetting(UserError):
     """MODIFY or RESET SETTING of a setting that can't change after the table was created."""
 
@@ -146,6 +152,23 @@ def apply_alter(
     for command in commands:
         alter.apply(command)
     return alter.result()
+
+
+def refuse_broken_indices(before: TableDefinition, now: TableDefinition, uses: Uses) -> None:
+    """Raises BrokenIndex if a column of an INDEX is dropped that is not dropped, too."""
+    here = {column.name for column in now.columns}
+    gone = [column for column in before.columns if column.name not in here]
+    for text in now.indices if gone else ():
+        _, expression, _ = _index_parts(text)
+        try:
+            used = uses(expression, [*now.columns, *gone])
+        except UserError:
+            continue  # it uses a column that an earlier build has dropped
+        for name in used:
+            if name not in here:
+                raise BrokenIndex(
+                    f"column {name} can't be dropped: there is the INDEX {text}. DROP it, too"
+                )
 
 
 class _Alter:
@@ -276,11 +299,8 @@ class _Alter:
         """An index such as `i v TYPE minmax …` after `v` was renamed. After TYPE no columns are
         named.
         """
-        declared, word, kind = text.rpartition(" TYPE ")
-        quoted = _QUOTED.match(declared)
-        name = quoted[0] if quoted else declared.partition(" ")[0]
-        expression = self._renamed(declared.removeprefix(name).strip(), command)
-        return f"{name} {expression}{word}{kind}"
+        name, expression, kind = _index_parts(text)
+        return f"{name} {self._renamed(expression, command)}{kind}"
 
     def _refuse_other_group(self, command: RenameColumn) -> None:
         """Refuse a RENAME of a whole Nested group, or of a column into or out of one."""
@@ -555,6 +575,14 @@ class _Alter:
             raise IllegalColumn(
                 f"{verb} COLUMN {name}: it is {column.default_kind} and has no stored values"
             )
+
+
+def _index_parts(text: str) -> tuple[str, str, str]:
+    """The name of an index, its expression, and ` TYPE …`, of its text."""
+    declared, word, kind = text.rpartition(" TYPE ")
+    quoted = _QUOTED.match(declared)
+    name = quoted[0] if quoted else declared.partition(" ")[0]
+    return name, declared.removeprefix(name).strip(), f"{word}{kind}"
 
 
 def _or(given: str | None, otherwise: str) -> str:

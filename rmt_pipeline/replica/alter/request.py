@@ -19,7 +19,7 @@ from rmt_pipeline.protocol.alter.commands import (
     ResetSettings,
     alter_text,
 )
-from rmt_pipeline.protocol.alter.definition import Altered, apply_alter
+from rmt_pipeline.protocol.alter.definition import Altered, apply_alter, refuse_broken_indices
 from rmt_pipeline.protocol.alter.history import AlterRecord
 from rmt_pipeline.protocol.errors import (
     OutcomeUnknown,
@@ -118,6 +118,7 @@ def request_alter(
         if altered.changes_nothing(before):
             return None
         check_altered(altered.definition)
+        refuse_broken_indices(before, altered.definition, columns_used)
         check_rows_without(before, commands(before), altered, replica)
         if altered.is_local:
             _change_here(replica, commands(before))

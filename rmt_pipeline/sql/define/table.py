@@ -84,6 +84,27 @@ def define_table(
     )
 
 
+INDEX_KINDS = (
+    *(
+        "minmax",
+        "set",
+        "bloom_filter",
+        "ngrambf_v1",
+        "tokenbf_v1",
+        "sparse_grams",
+        "hypothesis",
+    ),
+    *("text", "full_text", "inverted", "vector_similarity", "annoy", "usearch"),
+)
+"""The original's types of indices, of all its versions."""
+
+
+class UnknownIndexType(UserError):
+    """`INDEX … TYPE` is followed by none that the original has."""
+
+    code = "INCORRECT_QUERY"
+
+
 def index_texts(given: Sequence[IndexSyntax], columns: Sequence[Column]) -> tuple[str, ...]:
     """Return the canonical texts of indices. Raises UnknownColumn; IllegalIndex for a repeated
     name.
@@ -92,6 +113,11 @@ def index_texts(given: Sequence[IndexSyntax], columns: Sequence[Column]) -> tupl
     for one in given:
         if one.name in texts:
             raise IllegalIndex(f"the index {one.name} is declared twice")
+        if one.type.partition("(")[0].strip().lower() not in INDEX_KINDS:
+            known = ", ".join(INDEX_KINDS)
+            raise UnknownIndexType(
+                f"INDEX {one.name} has the type {one.type}; there are: {known}"
+            )
         is_list = isinstance(one.expression, Call) and one.expression.name == "tuple"
         nodes = one.expression.arguments if is_list and isinstance(one.expression, Call) else ()
         found = [compile_node(node, columns).stored for node in nodes or (one.expression,)]
