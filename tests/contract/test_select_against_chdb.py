@@ -173,6 +173,12 @@ def test_a_query_answers_as_clickhouse_does(query: str) -> None:
         ("select sumArrayOrNull(arr) from t", "no -OrNull.*ARRAY JOIN"),
         ("select sumArray(2)(arr) from t", "sumArray takes no parameters"),
         ("select groupArrayArray(0)(arr) from t", "takes one size above 0, not 0"),
+        ("select sumMapDistinct(arr, arr) from t", "DISTINCT of rows is not supported"),
+        (
+            "select leadInFrame(id) over (order by id) from t",
+            "UNBOUNDED FOLLOWING, or use lead",
+        ),
+        ("select count() from t any join u on t.id > u.id", "equalities"),
     ],
 )
 def test_a_query_that_cannot_be_right_is_refused_with_the_remedy(

@@ -230,7 +230,7 @@ def _from_constant_text(value: Typed, plain: DataType) -> Typed:
     assert value.constant is not None
     if not isinstance(value.constant.value, str):
         return Typed(constant_sql(None, plain), nullable_type(plain), Constant(None))
-    if plain.date_like or plain.is_integer:
+    if (plain.date_like and not is_nanoseconds(plain)) or plain.is_integer:
         return Typed(from_text(value.sql, plain), plain)  # which wraps and clamps
     try:
         read = parse_value(plain, value.constant.value)

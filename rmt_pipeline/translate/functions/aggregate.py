@@ -178,7 +178,13 @@ def _quantile_exact(call: AggregateCall) -> Typed:
 def _quantiles_exact(call: AggregateCall) -> Typed:
     if not call.parameters:
         raise WrongArguments(f"{call.name} takes levels, as in {call.name}(0.5, 0.9)(x)")
-    every = [_quantile_exact(replace(call, parameters=[level])) for level in call.parameters]
+    value = call.first()
+    listed = call.sql("list", to_stored(value), extra_filter=f"{value.sql} IS NOT NULL")
+    number = Typed(value.sql, value.plain)  # the type's default for no rows
+    every = [
+        exact_quantile(replace(call, parameters=[level], or_null=False), listed, number)
+        for level in call.parameters
+    ]
     kind = array_of(every[0].type)
     return Typed(
         f"CAST([{', '.join(to_stored(each) for each in every)}] AS {kind.duckdb})", kind
@@ -276,10 +282,14 @@ def _count(call: AggregateCall) -> Typed:
 
 
 def _counted(call: AggregateCall, sql: str) -> Typed:
-    """Return a number of values; with -OrNull it is NULL for none."""
+    """Return a number of values; with -OrNull it is NULL if there is no row, and 0 if there are
+    rows, but an -If inside of it leaves none.
+    """
+    number = f"CAST({sql} AS UBIGINT)"
     if not call.or_null:
-        return Typed(f"CAST({sql} AS UBIGINT)", UINT64)
-    return Typed(f"nullif(CAST({sql} AS UBIGINT), 0)", nullable_type(UINT64))
+        return Typed(number, UINT64)
+    rows = replace(call, distinct=False, filters=call.before_or_null).sql("count", "*")
+    return Typed(f"(CASE WHEN {rows} > 0 THEN {number} END)", nullable_type(UINT64))
 
 
 def _uniq(call: AggregateCall) -> Typed:
@@ -765,7 +775,7 @@ def _combined(combinators: tuple[str, ...], call: AggregateCall) -> AggregateCal
             case "Distinct":
                 call = replace(call, distinct=True)
             case "OrNull":
-                call = replace(call, or_null=True)
+                call = replace(call, or_null=True, before_or_null=call.filters)
             case _:
                 pass
     return call

@@ -20,8 +20,9 @@ NAN_SQL = "CAST('nan' AS DOUBLE)"
 
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
-    """A call with compiled arguments. `filters` are conditions that rows must meet; `over` is the
-    SQL of OVER (...), or "".
+    """A call with compiled arguments. `filters` are conditions that rows must meet, and
+    `before_or_null` those among them that -OrNull is inside of; `over` is the SQL of OVER (...), or
+    "".
     """
 
     name: str
@@ -31,6 +32,7 @@ class AggregateCall:
     filters: tuple[str, ...] = ()
     over: str = ""
     or_null: bool = False
+    before_or_null: tuple[str, ...] = ()
 
     def sql(self, function: str, *arguments: str, extra_filter: str = "") -> str:
         """Return `function(DISTINCT arguments) FILTER (...) OVER (...)`."""

@@ -52,6 +52,8 @@ def sum_map(call: AggregateCall) -> Typed:
     tuple of arrays. Keys whose sums are all 0 are left out. Raises TypeProblem; when it is
     computed, an error for a row whose arrays have different lengths.
     """
+    if call.distinct:
+        raise NotImplementedStatement(f"{call.name}: DISTINCT of rows is not supported")
     columns = [array(each, call.name) for each in call.arguments]
     key = known_element(columns[0], call.name)
     if key.nullable or key.is_enum or not key.is_comparable or key.plain.family == "UUID":

@@ -99,7 +99,10 @@ def member_of_query(value: Typed, sql: str, types: list[DataType]) -> Typed:
             is_nan = one.type.is_float and other.type.is_float  # a member like any other
             members.append(f"({same} OR isnan({one.sql}))" if is_nan else same)
     inner = f"SELECT {row} FROM ({sql}) AS m WHERE {' AND '.join(members)}"  # noqa: S608 - compiled parts
-    return true_or_false(f"({to_stored(value)} IN ({inner}))", value)
+    test = f"({to_stored(value)} IN ({inner}))"
+    if value.nullable:  # NULL is unknown in no members, too
+        test = f"(CASE WHEN {value.sql} IS NOT NULL THEN {test} END)"
+    return true_or_false(test, value)
 
 
 def _may_lose(kind: DataType, target: DataType) -> bool:

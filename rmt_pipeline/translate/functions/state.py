@@ -249,7 +249,8 @@ def _variance(name: str, total: str, squares: str, count: str, argument: DataTyp
         sql = f"sqrt({sql})"
     nothing = "CAST(NULL AS DOUBLE)" if argument.nullable else NAN_SQL
     return Typed(
-        f"(CASE WHEN {count} > {less} THEN {sql} ELSE {nothing} END)",
+        f"(CASE WHEN {count} > {less} THEN {sql} WHEN {count} > 0 THEN {NAN_SQL} "
+        f"ELSE {nothing} END)",
         nullable_type(FLOAT64, argument.nullable),
     )
 

@@ -41,6 +41,7 @@ from rmt_pipeline.translate.base.typed import (
     TypeProblem,
     column,
     from_stored,
+    nullable_type,
     struct_sql,
     to_stored,
 )
@@ -359,7 +360,10 @@ def _merged(
 
 def _key_of_both(kind: JoinKind, left: Typed, right: Typed) -> Typed:
     if left.plain == right.plain:
-        common = left.type if left.nullable or not right.nullable else right.type
+        is_nullable = left.nullable or right.nullable
+        common = (
+            left.type if left.type == right.type else nullable_type(left.plain, is_nullable)
+        )
         sides = [left, right]
     else:
         try:
