@@ -12,6 +12,7 @@ import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from examples.flights.ports import free_port
 from rmt_pipeline.processes.java import JavaCommand, find_java
@@ -62,13 +63,18 @@ def make() -> None:
         server.stop_timeout_s = ENDS_WITHIN_S
         with server:
             sessions = SparkSessions(remote=server.url)
-            numbers = sessions.get().range(0, 2, 1, 1)
-            mapped = numbers.mapInArrow(iter, "id long")
-            mapped.write.parquet(f"{directory}/rows")
-            sessions.get().read.parquet(f"{directory}/rows").count()
+            run_a_task(sessions.get(), Path(directory))
             sessions.close()
         if made.exists():
             made.replace(file)
+
+
+def run_a_task(session: Any, directory: Path) -> int:
+    """What needs most of the classes that tests need. The number of rows that were written."""
+    numbers = session.range(0, 2, 1, 1)
+    mapped = numbers.mapInArrow(lambda batches: batches, "id long")
+    mapped.write.parquet(f"{directory}/rows")
+    return session.read.parquet(f"{directory}/rows").count()
 
 
 if __name__ == "__main__":
