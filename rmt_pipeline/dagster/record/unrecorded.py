@@ -78,7 +78,11 @@ class Unrecorded:
         if not self._found:
             left = PARTITIONS_MAX
             for table in self._tables():
-                found = self._look(table, left)
+                try:
+                    found = self._look(table, left)
+                except OSError as error:  # the disk of one table
+                    self._say_not_yet(table, error)
+                    continue
                 if found is not None:
                     self._found[_key(table.definition)] = found
                     left -= len(found.partitions)
@@ -92,7 +96,6 @@ class Unrecorded:
         if not self.there():
             return events
         for key, found in self._found.items():
-            name = found.table.definition.full_name
             log = _Flush(self._instance)
             recorder = Recorder(log, found.table, self._server.server.name, _Noted(found.parts))
             try:
@@ -100,14 +103,19 @@ class Unrecorded:
                 recorder.parts([*_inserted(found), *_damaged(found)])
             except ZooKeeperUnreachable:
                 raise
-            except RmtError as error:
-                self.words.append(f"{name}: what was done can't be recorded yet: {error}")
+            except (RmtError, OSError) as error:
+                self._say_not_yet(found.table, error)
                 continue
             events += log.tagged({BEGIN_TAG: found.begin, END_TAG: found.end})
             self._marks.pop(key, None)
             self._marks[key] = found.end
-            self.words.append(f"{name}: recorded {found.words()}")
+            self.words.append(f"{found.table.definition.full_name}: recorded {found.words()}")
         return events
+
+    def _say_not_yet(self, table: Table, error: Exception) -> None:
+        words = f"{table.definition.full_name}: what was done can't be recorded yet: {error}"
+        if words not in self.words:
+            self.words.append(words)
 
     def cursor(self) -> str:
         """The cursor to store with the tick, without tables that are gone for good."""

@@ -65,7 +65,8 @@ def clean_up_job(server: str) -> dg.JobDefinition:
                     _clean_up(context, table, server, dry_run=config.dry_run)
                     if not config.dry_run:
                         _note_lag(context, table, server)
-                except RmtError as error:  # an error in one table does not stop the others
+                # an error in one table, or on its disk, does not stop the others
+                except (RmtError, OSError) as error:
                     failed.append(f"{table.definition.full_name}: {error}")
             now_s = opened.clock.now_s()
         if not config.dry_run:

@@ -42,6 +42,10 @@ PAUSE_S = 0.2
 MERGES_PER_LOOK_MAX = 100
 REASONS_SHOWN_MAX = 10
 
+Failure = RmtError | OSError
+"""Of one table: its disk, too, may be one of its own."""
+FAILURES = (RmtError, OSError)
+
 Seen = TypeVar("Seen")
 
 
@@ -67,7 +71,7 @@ class TableLooks(Generic[Seen]):
         self._look = look
         self._known: dict[str, _Known[Seen]] = {}
 
-    def seen(self, but: Collection[str] = ()) -> dict[str, Seen | RmtError]:
+    def seen(self, but: Collection[str] = ()) -> dict[str, Seen | Failure]:
         """What is seen of every table, by full name, except for the tables in `but`. When a table
         can't be looked at, its error stands in its place, and the other tables are not affected.
         Raises ZooKeeperUnreachable.
@@ -88,14 +92,14 @@ class TableLooks(Generic[Seen]):
         for name in names or list(self._known):
             self._known[name].is_changed = True
 
-    def _of(self, name: str, table: Table) -> Seen | RmtError:
+    def _of(self, name: str, table: Table) -> Seen | Failure:
         now_s = self.server.clock.monotonic_s()
         known = self._known.get(name)
         try:
             replica = table.replica
         except ZooKeeperUnreachable:
             raise
-        except RmtError as error:
+        except FAILURES as error:
             return error
         if known is None or known.replica is not replica:
             known = self._known[name] = _Known(replica, self._waker)
@@ -106,7 +110,7 @@ class TableLooks(Generic[Seen]):
             known.seen, again_s = self._look(table, known.changed)
         except ZooKeeperUnreachable:
             raise
-        except RmtError as error:
+        except FAILURES as error:
             known.seen, again_s = error, RECHECK_S
         known.next_s = now_s + again_s
         return known.seen
@@ -117,7 +121,7 @@ class _Known(Generic[Seen]):
 
     def __init__(self, replica: Replica, waker: EventWaker) -> None:
         self.replica = replica
-        self.seen: Seen | RmtError | None = None
+        self.seen: Seen | Failure | None = None
         self.next_s = 0.0
         self.is_changed = True
         self._waker = waker
@@ -218,13 +222,13 @@ class QueueWatch:
         return status, REST_S if is_at_rest else RECHECK_S
 
     def _reasons(
-        self, statuses: Mapping[str, QueueStatus | RmtError], active: Mapping[Pool, str]
+        self, statuses: Mapping[str, QueueStatus | Failure], active: Mapping[Pool, str]
     ) -> list[str]:
         reasons = [
             f"the {pool} worker is active, run {run[:8]}" for pool, run in active.items()
         ]
         for name, status in statuses.items():
-            if isinstance(status, RmtError):
+            if isinstance(status, FAILURES):
                 reasons.append(f"{name}: {status}")
             else:
                 reasons += [
@@ -241,7 +245,7 @@ class QueueWatch:
         return reasons or [f"{tables}, nothing new in the log"]
 
 
-def _ready(statuses: Mapping[str, QueueStatus | RmtError], pool: Pool) -> dict[str, int]:
+def _ready(statuses: Mapping[str, QueueStatus | Failure], pool: Pool) -> dict[str, int]:
     """How many entries of the pool could be worked now, by table; tables without any
     are left out.
     """
@@ -292,7 +296,7 @@ class MutationWatch:
                 proposed = self._duty(name, table.replica).turn(self._waker.wake, progress=True)
             except ZooKeeperUnreachable:
                 raise
-            except RmtError:
+            except FAILURES:
                 continue  # `_unfinished` reports the error
             if proposed:
                 parts = few_of([str(one.result) for one in proposed])
@@ -316,7 +320,7 @@ class MutationWatch:
                 progress = mutation_progress(table.replica)
             except ZooKeeperUnreachable:
                 raise
-            except RmtError as error:
+            except FAILURES as error:
                 words.append(f"{table.definition.full_name}: {error}")
                 continue
             words += [

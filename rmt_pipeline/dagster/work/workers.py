@@ -24,7 +24,12 @@ from rmt_pipeline.dagster.spark import SparkResource
 from rmt_pipeline.dagster.work.presence import Presence
 from rmt_pipeline.dagster.work.runs import ended_badly
 from rmt_pipeline.dagster.work.watching import QueueWatch
-from rmt_pipeline.protocol.errors import RmtError, ZooKeeperUnreachable
+from rmt_pipeline.protocol.errors import (
+    ReplicaRetired,
+    RmtError,
+    UnknownTable,
+    ZooKeeperUnreachable,
+)
 from rmt_pipeline.replica.assign.explain import Explained, ExplainedRange, explain_merges
 from rmt_pipeline.replica.work.carry import Tools
 from rmt_pipeline.replica.work.pools import Pool
@@ -118,7 +123,7 @@ def worker_job(server: str, pool: Pool) -> dg.JobDefinition:
             for table, summary in sorted(team.summaries.items()):
                 context.log.info("%s: %s", table, _words(summary))
             if pool == "merge" and is_complete:
-                explain(context, [table_named(opened, table) for table in team.summaries])
+                explain(context, team.worked())
             team.raise_if_all_failed()
 
     @dg.job(
@@ -172,7 +177,12 @@ class Team:
         self._spark = spark
         self._stop = threading.Event()
         self._members: dict[str, _Member] = {}
+        self._tables: dict[str, Table] = {}
         self._ends_s = server.clock.monotonic_s() + config.max_s
+
+    def worked(self) -> list[Table]:
+        """The tables that had work. One of them may have been dropped since."""
+        return [self._tables[name] for name in self.summaries]
 
     def raise_if_all_failed(self) -> None:
         """Raise the error of a table if no table could be worked. If only some tables failed, their
@@ -224,7 +234,8 @@ class Team:
                 Recorder(self._context, table, server).parts(parts)
             except ZooKeeperUnreachable:
                 raise
-            except RmtError as error:  # if this run fails too, the next one tries again
+            # If this run fails too, the next one tries again.
+            except (RmtError, OSError) as error:
                 name = table.definition.full_name
                 self._context.log.warning("%s: its last worker's parts: %s", name, error)
                 continue
@@ -238,7 +249,10 @@ class Team:
 
     def _begin(self, threads: ThreadPoolExecutor, ready: Collection[str]) -> None:
         for name in list(ready)[: TABLES_MAX - len(self._members)]:
-            table = table_named(self._server, name)
+            try:
+                table = self._tables[name] = table_named(self._server, name)
+            except UnknownTable:
+                continue  # it was dropped since it was looked at
             done: SimpleQueue[PartDone] = SimpleQueue()
             recorder = Recorder(self._context, table, self._server.server.name)
             working = threads.submit(self._work, table, done)
@@ -278,7 +292,12 @@ class Team:
         done = {name: _taken(one.done) for name, one in self._members.items()}
         with one_transaction(self._context.instance):
             for name, parts in done.items():
-                self._members[name].recorder.parts(parts)
+                try:
+                    self._members[name].recorder.parts(parts)
+                except (UnknownTable, ReplicaRetired) as error:  # dropped or detached since
+                    self._context.log.warning(
+                        "%s: %d parts are not recorded: %s", name, len(parts), error
+                    )
         for name in ended:
             member = self._members.pop(name)
             error = member.working.exception()
@@ -323,7 +342,8 @@ def explain(context: dg.OpExecutionContext, tables: Sequence[Table]) -> None:
         name = table.definition.full_name
         try:
             explained = explained_metadata(explain_merges(table.replica))
-        except RmtError as error:  # the work is done, whether it can be explained or not
+        # The work is done, whether it can be explained or not.
+        except (RmtError, OSError) as error:
             context.log.warning("%s: merges could not be explained: %s", name, error)
             continue
         metadata |= {f"{name}: {key}": value for key, value in explained.items()}
