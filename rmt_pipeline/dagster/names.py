@@ -3,6 +3,7 @@
 All names are made here. Renaming one loses the history that Dagster keeps under the old name.
 """
 
+import hashlib
 import re
 
 import dagster as dg
@@ -16,15 +17,26 @@ KIND_TAG = "rmt/kind"
 person starts. Dagster has no groups of jobs; its page of runs can be filtered by tags.
 """
 
-_DEFAULT_DATABASE = "default."
+_DEFAULT_DATABASE = "default"
 _NOT_IN_IDENTIFIERS = re.compile(r"[^A-Za-z0-9_]")
+_IN_KEYS = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def table_key(table: str) -> tuple[str, ...]:
     """The beginning of a table's asset keys: `flights` for `default.flights`, `sales/orders` for
-    `sales.orders`.
+    `sales.orders`. Dagster makes names of ops from asset keys: of a name that has other characters
+    than these may have, `über`, they are replaced, and a hash of it is added, `_ber_b51c85`.
     """
-    return tuple(table.removeprefix(_DEFAULT_DATABASE).split(".", 1))
+    database, dot, name = table.partition(".")
+    if not dot:
+        database, name = _DEFAULT_DATABASE, table
+    return tuple(map(_key_part, [name] if database == _DEFAULT_DATABASE else [database, name]))
+
+
+def _key_part(name: str) -> str:
+    if _IN_KEYS.fullmatch(name):
+        return name
+    return f"{dagster_name(name)}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 
 
 # Dagster's lineage shows only the last part of a key, so the server's name is in that part.
@@ -70,7 +82,16 @@ def partitions_of(table: str) -> dg.DynamicPartitionsDefinition:
 
 
 def partitions_name(table: str) -> str:
-    """Dagster's name for the set of the table's partitions: `flights_partition`."""
+    """Dagster's name for the set of the table's partitions: `flights_partition`,
+    `sales.orders_partition`.
+    """
+    return f"{'.'.join(table_key(table))}_partition"
+
+
+def earlier_partitions_name(table: str) -> str:
+    """As `partitions_name` was in earlier builds: `sales_orders_partition`, which is that of the
+    table `default.sales_orders`, too.
+    """
     return f"{'_'.join(table_key(table))}_partition"
 
 

@@ -161,7 +161,11 @@ def test_runs_are_told_apart_by_what_their_jobs_are_for() -> None:
 def test_names_of_tables_outside_the_default_database_keep_their_database() -> None:
     assert names.parts_key("default.flights", "r1").path == ["flights", "r1_parts"]
     assert names.parts_key("sales.orders", "r1").path == ["sales", "orders", "r1_parts"]
-    assert names.partitions_name("sales.orders") == "sales_orders_partition"
+    assert names.partitions_name("sales.orders") == "sales.orders_partition"
+    assert names.partitions_name("default.sales_orders") == "sales_orders_partition"
+    assert names.parts_key("default.sales.orders", "r1") != names.parts_key(
+        "sales.orders", "r1"
+    )
 
 
 def test_a_location_imports_no_pandas_and_its_objects_are_set_aside() -> None:

@@ -214,6 +214,24 @@ def test_a_partition_that_holds_nothing_leaves_dagster_s_partitions(tmp_path: Pa
         events.instance.dispose()
 
 
+def test_partitions_that_dagster_has_under_an_earlier_name_are_there_under_the_new_one(
+    tmp_path: Path,
+) -> None:
+    """The earlier name of `sales.t` was that of the table `sales_t`, too."""
+    with (
+        Replicas(
+            tmp_path, ["r1"], define=lambda name: replace(by_tens(name), database="sales")
+        ) as replicas,
+        dg.DagsterInstance.ephemeral() as instance,
+    ):
+        table = replicas.table("r1")
+        replicas.insert("r1", 1)
+        instance.add_dynamic_partitions("sales_t_partition", ["0", "gone"])
+        recorder = ledger.Recorder(Events(instance), table, "r1")
+        recorder.parts(ledger.inserted(table, [replicas.insert("r1", 11)]))
+        assert sorted(instance.get_dynamic_partitions("sales.t_partition")) == ["0", "1"]
+
+
 def test_dagster_is_asked_once_for_the_partitions_that_flushes_touch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,9 +19,11 @@ from dagster.components.core.package_entry import (
 from dagster.components.testing import create_defs_folder_sandbox
 
 from rmt_pipeline import dagster as rmt
+from rmt_pipeline.dagster.names import dagster_name
 from rmt_pipeline.dagster.replicas import replica_specs
 from rmt_pipeline.dagster.upkeep.checks import checks_of
 from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.types.escapes import in_backticks
 
 ROOT = Path(__file__).parents[2]
 experimental = pytest.mark.filterwarnings(
@@ -63,6 +65,22 @@ def test_two_tables_on_three_servers_are_two_statements() -> None:
         checks = [node.name for node in definitions.resolve_job_def(f"check_{server}").nodes]
         assert len(checks) == 2 * 9, "one run checks all tables of a server"
         assert all(server in name for name in checks)
+
+
+@pytest.mark.parametrize("name", ["über", "a b", "a'b\"c", "a/b", "a.b", "page-views", "\n"])
+def test_a_table_may_have_any_name(name: str) -> None:
+    """Dagster's ops may not, and take their names from the keys of assets."""
+    quoted = in_backticks(name)
+    tables = [ORDERS.replace("TABLE orders", f"TABLE {one}") for one in (quoted, f"s.{quoted}")]
+    plain = ORDERS.replace("TABLE orders", f"TABLE {dagster_name(name)}_")
+    definitions = dg.Definitions.merge(
+        *(rmt.rmt_table(table, servers=["r1"]) for table in [*tables, plain]),
+        dg.Definitions(resources=rmt.rmt_resources()),
+    )
+    dg.Definitions.validate_loadable(definitions)
+    keys = {spec.key for spec in definitions.resolve_all_asset_specs()}
+    assert {len(key.path) for key in keys} == {2, 3}
+    assert len(keys) == 3 * 4
 
 
 def test_a_second_location_has_a_table_on_servers_whose_jobs_another_one_has() -> None:

@@ -292,9 +292,13 @@ class Recorder:
         if not held.keys() <= stayed:
             instance, name = self.context.instance, names.partitions_name(self.name)
             there = set(instance.get_dynamic_partitions(name))
-            new = [one for one in held if one not in there]
+            new = held.keys() - there
+            earlier = names.earlier_partitions_name(self.name)
+            if not there and earlier != name:
+                here = {part.name.partition for part in active}
+                new |= here.intersection(instance.get_dynamic_partitions(earlier))
             if new:
-                instance.add_dynamic_partitions(name, new)
+                instance.add_dynamic_partitions(name, sorted(new))
         known.update(one_of)
         return held
 
