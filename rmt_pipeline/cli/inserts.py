@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from rmt_pipeline.cli.watch import opened_servers, tables_of
+from rmt_pipeline.cli.watch import TABLE_FAILS, in_words, opened_servers, tables_of
 from rmt_pipeline.config import Config
-from rmt_pipeline.protocol.errors import RmtError, UserError, ZooKeeperUnreachable
+from rmt_pipeline.protocol.errors import UserError, ZooKeeperUnreachable
 from rmt_pipeline.protocol.inserts.ids import insert_id_of_token
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.insert.report import InsertReport, InsertState, again_words
@@ -32,9 +32,9 @@ def run_inserts(
                 reports = found.inserts([wanted] if wanted else None)
             except ZooKeeperUnreachable:
                 raise  # those of other tables can't be read either
-            except RmtError as error:
+            except TABLE_FAILS as error:
                 is_read = False
-                print(f"{_title(found, opened.server.name)}: {error.code}. {error}")
+                print(f"{_title(found, opened.server.name)}: {in_words(error)}")
                 continue
             told += reports
             for line in insert_lines(found, opened.server.name, reports, is_one=bool(wanted)):

@@ -4,9 +4,10 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
-from rmt_pipeline.cli.watch import CLEAR, opened_servers, tables_of
+from rmt_pipeline.cli.watch import CLEAR, TABLE_FAILS, in_words, opened_servers, tables_of
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
+from rmt_pipeline.protocol.errors import ZooKeeperUnreachable
 from rmt_pipeline.replica.work.running import RunningMerge, running_merges
 from rmt_pipeline.table import Table
 
@@ -17,29 +18,44 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 def run_merges(config: Config, server: str | None, table: str | None, *, watch: bool) -> int:
     """Print what runs now on one server or on all; with `watch`, again every second until Ctrl-C.
 
-    Raises ZooKeeperUnreachable, UnknownTable, UserError for an unknown server.
+    The exit status is 1 when a table can't be looked at. Raises ZooKeeperUnreachable, UnknownTable,
+    UserError for an unknown server.
     """
     with opened_servers(config, server, "merges") as contexts:
         while True:
             found = tables_of(contexts, table)
+            failed: list[str] = []
             lines = [
                 line
                 for context in contexts
-                for line in _server_lines(context, [one for on, one in found if on is context])
+                for line in _server_lines(
+                    context, [one for on, one in found if on is context], failed
+                )
             ]
             if watch and sys.stdout.isatty():
                 print(CLEAR, end="")
             print("\n".join(lines), flush=True)
             if not watch:
-                return 0
+                return 1 if failed else 0
             try:
                 time.sleep(WATCH_EVERY_S)
             except KeyboardInterrupt:
                 return 0
 
 
-def _server_lines(context: ServerContext, tables: Iterable[Table]) -> Iterator[str]:
-    lines = [line for table in tables for line in _table_lines(table)]
+def _server_lines(
+    context: ServerContext, tables: Iterable[Table], failed: list[str]
+) -> Iterator[str]:
+    """The lines of a server. Tables that can't be looked at are added to `failed`."""
+    lines = []
+    for table in tables:
+        try:
+            lines += list(_table_lines(table))
+        except ZooKeeperUnreachable:
+            raise  # the other tables can't be looked at either
+        except TABLE_FAILS as error:
+            failed.append(table.definition.full_name)
+            lines.append(f"{failed[-1]}: {in_words(error)}")
     name = context.server.name
     if not lines:
         yield f"server {name}: nothing is being merged"

@@ -5,10 +5,10 @@ would cost.
 import sys
 from collections.abc import Iterator, Sequence
 
-from rmt_pipeline.cli.watch import CLEAR, opened_servers, tables_of
+from rmt_pipeline.cli.watch import CLEAR, TABLE_FAILS, in_words, opened_servers, tables_of
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import RmtError, UnknownTable, ZooKeeperUnreachable
+from rmt_pipeline.protocol.errors import UnknownTable, ZooKeeperUnreachable
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.mutations.plan import PartitionPlan, plan_mutation
 from rmt_pipeline.replica.mutations.progress import MutationProgress, mutation_progress
@@ -65,8 +65,8 @@ def _look(contexts: Sequence[ServerContext], table: str | None) -> tuple[list[st
             progress = mutation_progress(found.replica)
         except (UnknownTable, ZooKeeperUnreachable):
             raise
-        except RmtError as error:
-            lines.append(f"{_title(opened, found)}: {error}")
+        except TABLE_FAILS as error:
+            lines.append(f"{_title(opened, found)}: {in_words(error)}")
             continue
         lines += progress_lines(_title(opened, found), progress)
         unfinished |= any(not one.is_done for one in progress)

@@ -2,10 +2,16 @@
 
 import sys
 
-from rmt_pipeline.cli.watch import opened_servers, tables_of, typed_table
+from rmt_pipeline.cli.watch import (
+    TABLE_FAILS,
+    in_words,
+    opened_servers,
+    tables_of,
+    typed_table,
+)
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import RmtError, UserError, ZooKeeperUnreachable
+from rmt_pipeline.protocol.errors import UserError, ZooKeeperUnreachable
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.partitions.detached import DetachedDirectory, detached_directories
 from rmt_pipeline.table import Table
@@ -43,9 +49,9 @@ def _check(table: Table, partition: str, part: str) -> int:
             _progress(f"{name}: {read} of {total} parts, {size_bytes} bytes")
     except ZooKeeperUnreachable:
         raise  # the other tables can't be checked either
-    except RmtError as error:
+    except TABLE_FAILS as error:
         _progress("")
-        print(f"{name}: Code: {error.code}. {error}", file=sys.stderr)
+        print(f"{name}: {in_words(error)}", file=sys.stderr)
         return 1
     _progress("")
     if not read and (partition or part):
@@ -65,20 +71,30 @@ def _progress(words: str) -> None:
 
 def run_detached(config: Config, server: str | None, name: str | None) -> int:
     """Print each detached directory of one table or of all, on one server or on all of this
-    configuration.
+    configuration. The exit status is 1 when a table can't be looked at. Raises
+    ZooKeeperUnreachable, UnknownTable.
     """
+    status = 0
     with opened_servers(config, server, "detached") as contexts:
         for context, table in tables_of(contexts, name):
-            is_any = table.store.detached_parts.directories()
-            found = detached_directories(table.replica) if is_any else []
+            title = f"{table.definition.full_name} on {context.server.name}"
+            try:
+                is_any = table.store.detached_parts.directories()
+                found = detached_directories(table.replica) if is_any else []
+            except ZooKeeperUnreachable:
+                raise  # the other tables can't be looked at either
+            except TABLE_FAILS as error:
+                status = 1
+                print(f"{title}: {in_words(error)}")
+                continue
             if not found and name is None:
                 continue
             count = f"{len(found)} detached" if found else "nothing is detached"
-            print(f"{table.definition.full_name} on {context.server.name}: {count}")
+            print(f"{title}: {count}")
             now_s = context.clock.now_s()
             for one in found:
                 print(f"  {_line(one, now_s)}")
-    return 0
+    return status
 
 
 def _line(one: DetachedDirectory, now_s: float) -> str:

@@ -3,11 +3,17 @@
 from collections.abc import Iterator
 from typing import Any
 
-from rmt_pipeline.cli.watch import opened_servers, tables_of, typed_table
+from rmt_pipeline.cli.watch import (
+    TABLE_FAILS,
+    in_words,
+    opened_servers,
+    tables_of,
+    typed_table,
+)
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.exchange import control
-from rmt_pipeline.protocol.errors import RmtError, UserError, ZooKeeperUnreachable
+from rmt_pipeline.protocol.errors import UserError, ZooKeeperUnreachable
 from rmt_pipeline.replica.upkeep.lag import lag_of
 from rmt_pipeline.sql.system.replication import queue_of
 from rmt_pipeline.table import Table
@@ -33,9 +39,9 @@ def run_queue(config: Config, server: str | None, name: str | None) -> int:
                 first, *lines = _queue_lines(table)
             except ZooKeeperUnreachable:
                 raise  # the other queues can't be read either
-            except RmtError as error:
+            except TABLE_FAILS as error:
                 is_read = False
-                first, lines = f"{error.code}. {error}", []
+                first, lines = in_words(error), []
             print(f"{table.definition.full_name} on {context.server.name}: {first}")
             reason = control.why_read_only(
                 told[context.server.name], context.server, table.definition

@@ -5,7 +5,7 @@ import sys
 from contextlib import suppress
 
 from rmt_pipeline.catalog.replicated import replicated_database
-from rmt_pipeline.cli.watch import full_name, typed_table
+from rmt_pipeline.cli.watch import TABLE_FAILS, full_name, in_words, typed_table
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import RmtError, UserError, ZooKeeperUnreachable
@@ -29,12 +29,9 @@ def run_cleanup(config: Config, server: str, *, dry_run: bool) -> int:
                 _clean(table, dry_run=dry_run)
             except ZooKeeperUnreachable:
                 raise  # the other tables can't be cleaned either
-            except RmtError as error:
+            except TABLE_FAILS as error:
                 status = 1
-                print(
-                    f"{table.definition.full_name}: Code: {error.code}. {error}",
-                    file=sys.stderr,
-                )
+                print(f"{table.definition.full_name}: {in_words(error)}", file=sys.stderr)
     return status
 
 
@@ -72,8 +69,8 @@ def run_restore(config: Config, server: str, name: str | None) -> int:
                 failed, words = int(name is not None), str(error)
             except ZooKeeperUnreachable:
                 raise  # the other tables can't be restored either
-            except RmtError as error:
-                failed, words = 1, f"Code: {error.code}. {error}"
+            except TABLE_FAILS as error:
+                failed, words = 1, in_words(error)
             print(f"{definition.full_name}: {words}", file=sys.stderr if failed else sys.stdout)
             status |= failed
     return status

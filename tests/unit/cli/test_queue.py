@@ -110,7 +110,7 @@ def test_a_table_whose_queue_is_gone_does_not_hide_the_others(server, capsys):
     assert queue.run_queue(server.config, "r1", None) == 1
     shown = capsys.readouterr().out
     assert (
-        "default.a on r1: TABLE_IS_DROPPED. /tables/a/replicas/r1 is gone from ZooKeeper"
+        "default.a on r1: Code: TABLE_IS_DROPPED. /tables/a/replicas/r1 is gone from ZooKeeper"
         in shown
     )
     assert "queue-0000000000 GET_PART all_0_0_0" in shown
