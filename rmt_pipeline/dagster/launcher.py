@@ -59,7 +59,7 @@ from rmt_pipeline.system import SystemClock
 
 PROCESS_TAG = ".dagster/rmt_process"
 """The tag of a run that was forked: host, process and when the process began, as `process_name`
-writes it. The UI hides tags that begin like this one.
+writes it. Empty: the run was not forked. The UI hides tags that begin like this one.
 """
 
 _ANSWER_TIMEOUT_S = 30.0  # a fork and its tag take milliseconds on an idle machine
@@ -91,12 +91,14 @@ class ForkingRunLauncher(DefaultRunLauncher):
         if server is not None and server.fork(run, self._instance):
             self._run_ids.add(run.run_id)
         else:
+            if PROCESS_TAG in run.tags:  # a retry has the tags of the run that it repeats
+                self._instance.add_run_tags(run.run_id, {PROCESS_TAG: ""})
             super().launch_run(context)
 
     def terminate(self, run_id: str) -> bool:
         run = self._instance.get_run_by_id(run_id) if self.has_instance else None
         process = None if run is None else run.tags.get(PROCESS_TAG)
-        if run is None or process is None:
+        if run is None or not process:
             return bool(super().terminate(run_id))  # type: ignore[no-untyped-call]
         pid = living_pid(process)
         if pid is None or run.is_finished:  # a finished run would stay CANCELING
@@ -114,7 +116,7 @@ class ForkingRunLauncher(DefaultRunLauncher):
         as all runs do with Dagster's launcher.
         """
         process = run.tags.get(PROCESS_TAG)
-        if process is None:
+        if not process:
             return self._health_in_its_code_server(run)
         if living_pid(process) is not None or not _is_of_this_host(process):
             return CheckRunHealthResult(WorkerStatus.RUNNING)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
@@ -62,7 +62,7 @@ class Site:
     ) -> None:
         self.instance, self._workspace = instance, workspace
 
-    def launch(self, seconds: float = 0.0) -> str:
+    def launch(self, seconds: float = 0.0, tags: Mapping[str, str] | None = None) -> str:
         context = self._workspace.create_request_context()
         [location] = context.code_locations
         [repository] = location.get_repositories().values()
@@ -73,6 +73,7 @@ class Site:
             run_config={"ops": {"sleep": {"config": {"seconds": seconds}}}},
             remote_job_origin=job.get_remote_origin(),
             job_code_origin=job.get_python_origin(),
+            tags=dict(tags or {}),
         )
         self.instance.launch_run(run.run_id, context)
         return run.run_id
@@ -209,6 +210,24 @@ def test_a_run_that_was_not_forked_and_whose_process_is_killed_fails_and_says_so
     until(lambda: health(site.run(run_id)).status == WorkerStatus.FAILED)
     assert str(health(site.run(run_id)).msg).startswith(f"its process is gone, number {pid} on")
     until(lambda: site.run(run_id).is_finished)
+    site.warm()
+
+
+def test_a_retry_that_is_not_forked_is_not_taken_for_the_process_of_the_run_that_it_repeats(
+    site: Site,
+) -> None:
+    """Dagster copies the tags of a run to its retry. After a machine has died, the first retry is
+    launched in Dagster's way: it was failed as a run whose process is gone, though it went on.
+    """
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as gone:
+        tags = {PROCESS_TAG: launcher.process_name(gone.pid)}
+    site.load_anew()
+    run_id = site.launch(LIMIT_S, tags)
+    site.until_started(run_id)
+    health = site.instance.run_launcher.check_run_worker_health
+    assert health(site.run(run_id)).status == WorkerStatus.RUNNING
+    assert site.instance.run_launcher.terminate(run_id)
+    assert site.ended(run_id) == dg.DagsterRunStatus.CANCELED
     site.warm()
 
 

@@ -294,9 +294,9 @@ class Team:
             for name, parts in done.items():
                 try:
                     self._members[name].recorder.parts(parts)
-                except (UnknownTable, ReplicaRetired) as error:  # dropped or detached since
+                except (UnknownTable, ReplicaRetired) as gone:  # dropped or detached since
                     self._context.log.warning(
-                        "%s: %d parts are not recorded: %s", name, len(parts), error
+                        "%s: %d parts are not recorded: %s", name, len(parts), gone
                     )
         for name in ended:
             member = self._members.pop(name)
