@@ -304,6 +304,8 @@ WRONG: list[tuple[str, dict[str, Any], str, str]] = [
     ("undrop_table", {"table": "no"}, "table is 'no'", "no"),
     ("drop_replica", {"replica": "r1"}, "replica is 'r1'", "DROP TABLE"),
     ("drop_replica", {"replica": "r7"}, "replica is 'r7'", "no table has one"),
+    ("drop_replica", {"replica": ""}, "replica is ''", "no name of a node"),
+    ("drop_replica", {"replica": "r1/parts"}, "replica is 'r1/parts'", "has a slash"),
     ("undo_insert", {"table": "t", "insert_id": "i"}, "insert_id is 'i'", "knows no insert"),
 ]
 

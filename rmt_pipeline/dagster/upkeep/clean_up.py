@@ -160,7 +160,7 @@ def forget_runs(instance: dg.DagsterInstance, jobs: Sequence[str], *, before_s: 
     epoch), with their events and logs. Otherwise Dagster's storage would grow without bound, for
     these jobs run all day. Returns how many runs were deleted.
     """
-    created_before = dt.datetime.fromtimestamp(before_s, dt.UTC)
+    created_before = dt.datetime.fromtimestamp(max(0.0, before_s), dt.UTC)
     forgotten = 0
     for job in jobs:
         old = dg.RunsFilter(job_name=job, statuses=OVER, created_before=created_before)

@@ -24,6 +24,7 @@ from rmt_pipeline.dagster.upkeep import forms
 from rmt_pipeline.dagster.upkeep.checks import ACKNOWLEDGED, loss_name
 from rmt_pipeline.protocol.errors import RmtError, UnknownTable, UserError
 from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.protocol.text import require_node
 from rmt_pipeline.replica.life.drop import drop_dead_replica
 from rmt_pipeline.replica.mutations.plan import PartitionPlan, plan_mutation
 from rmt_pipeline.replica.upkeep.lost import lost_parts
@@ -505,6 +506,10 @@ def _restore_replica(run: Doing, config: forms.RestoreConfig) -> _Told:
 
 def _drop_replica(run: Doing, config: forms.DropReplicaConfig) -> _Told:
     server, keeper = run.server, run.server.keeper()
+    try:
+        require_node(config.replica, "replica")
+    except UserError as error:
+        _refuse_value("replica", config.replica, str(error))
     if config.table:
         definitions = [run.table(config.table).definition]
     else:
