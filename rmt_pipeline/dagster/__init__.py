@@ -9,8 +9,9 @@ The modules: `location` puts everything together, and `component` offers the sam
 pieces are `replicas` (assets), `checks`, `workers`, `clean_up` and `maintenance` (jobs; those of
 checks and clean-up with their schedules), `sensors` (which use `watching`), and `runs` and
 `presence` (which workers live). `ledger` records in Dagster what runs do to parts, by way of
-`storage`; `untold` records what killed runs left out. Then there are `io_manager`, `exports`
-(tables for other programs), `engine` and `spark` (resources), and `instance` (a new DAGSTER_HOME).
+`storage`; `untold` records what killed runs left out. Then there are `io_manager`, `reader` (files
+that assets return), `exports` (tables for other programs), `engine` and `spark` (resources), and
+`instance` (a new DAGSTER_HOME).
 
 The engine knows nothing of this package: within rmt_pipeline only the command line may import it.
 """
@@ -23,7 +24,7 @@ gc.freeze()  # Dagster's 500,000 objects stay: scanning them takes a third of a 
 
 _HOMES = {
     "EngineResource": "engine",
-    "ReaderConfig": "io_manager",
+    "ReaderConfig": "reader",
     "ReplicatedTable": "component",
     "RmtIOManager": "io_manager",
     "SparkResource": "spark",

@@ -15,25 +15,26 @@ or by another run, are the same version.
 """
 
 import hashlib
-import os
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import Any, get_origin
+from functools import partial
+from typing import Any, Self, get_origin
 
 import dagster as dg
 import pyarrow as pa
+from dagster._core.definitions.data_version import DATA_VERSION_TAG
 from pydantic import Field, PrivateAttr
 
-from rmt_pipeline.compute.inputs.conform import File, conform, file_of_format, with_content
-from rmt_pipeline.compute.insert.blocks import key_columns_of
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster.engine import CONFIG_PATH_HELP, EngineResource, table_named
 from rmt_pipeline.dagster.partition_rows import PARTITION_METADATA, rows_of_partitions
-from rmt_pipeline.dagster.record.ledger import EventMetadata, Recorder, inserted
+from rmt_pipeline.dagster.reader import Content, ReadFile
+from rmt_pipeline.dagster.record.ledger import EventMetadata, Recorder, first_of, inserted
 from rmt_pipeline.protocol.errors import (
     BadValue,
     IncorrectData,
+    RmtError,
     UnknownColumn,
     UnknownType,
     UserError,
@@ -42,13 +43,11 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.inserts.ids import insert_id_of_token
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
-from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.insert.result import InsertResult
 from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.sql.formats.rows import Rows, record_batch
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.store.hashes.rows import hash_table
-from rmt_pipeline.syntax.types import arrow_schema, parse_type
 from rmt_pipeline.table import Snapshot, Table
 from rmt_pipeline.types.escapes import quote_name
 
@@ -64,117 +63,7 @@ PLAIN = "MergeTree"
 WRONG_ROWS = (BadValue, IncorrectData, UnknownColumn, ViolatedConstraint)
 """Errors that come again however often the same rows are stored."""
 RETRY_TAG = "dagster/retry_on_asset_or_op_failure"
-
-_SETTINGS = QuerySettings()
-
-
-def _option(name: str, description: str) -> Any:
-    """A field of a form that is the setting of that name."""
-    return Field(default=getattr(_SETTINGS, name), description=description)
-
-
-class ReaderConfig(dg.Config):
-    """How an asset reads its files; the defaults are for CSV with a header, in UTF-8. When a file
-    can't be read, the error of the run names the option to change here.
-    """
-
-    input_format_encoding: str = _option(
-        "input_format_encoding", "The text's encoding: latin1, utf-16, cp1251, … Empty: UTF-8."
-    )
-    format_csv_delimiter: str = _option(
-        "format_csv_delimiter", "The character between the values of a CSV line."
-    )
-    input_format_skip_unknown_fields: bool = _option(
-        "input_format_skip_unknown_fields", "Leave out columns that the table does not have."
-    )
-    input_format_csv_allow_variable_number_of_columns: bool = _option(
-        "input_format_csv_allow_variable_number_of_columns",
-        "Leave out what a CSV line has after the last column; what it lacks gets the default.",
-    )
-    input_format_csv_skip_first_lines: int = _option(
-        "input_format_csv_skip_first_lines", "How many lines to leave out before the header."
-    )
-    input_format_allow_errors_num: int = _option(
-        "input_format_allow_errors_num", "How many rows that can't be read may be left out."
-    )
-    date_time_input_format: str = _option(
-        "date_time_input_format",
-        "basic, or best_effort: also times as people write them, 3 Feb 2024 4:05 PM.",
-    )
-
-    def file(
-        self, path: str | os.PathLike[str], format_name: str = "CSVWithNames"
-    ) -> "ReadFile":
-        """A file for an asset to return: its rows are stored. The path may be a pattern; the format
-        is one that INSERT … FORMAT knows.
-        """
-        return ReadFile(file_of_format(format_name, os.fspath(path)), self.model_dump())
-
-
-@dataclass(frozen=True, slots=True)
-class ReadFile:
-    """The rows of a file, or of files, and the settings with which they are read."""
-
-    file: File
-    settings: Mapping[str, Any]
-
-    def read(self) -> "_Content":
-        """The files' content as it is now. Raises UserError, IncorrectData."""
-        return _Content(with_content(self.file), QuerySettings.of(self.settings))
-
-
-@dataclass(frozen=True, slots=True)
-class _Content:
-    """Files that were read once, for the token and for the rows: so the token is that of the rows
-    that are stored, also when a file changes meanwhile.
-    """
-
-    files: tuple[File, ...]
-    settings: QuerySettings
-
-    def given(self, table: Table) -> pa.Table:
-        """The rows with the values that the files have. What they do not have is NULL, or zero or
-        empty in a column that can't be NULL: its default may be another one each time. Raises what
-        `conform` raises.
-        """
-        columns = _without_defaults(table.definition.columns)
-        found = conform(
-            self.files,
-            columns,
-            settings=self.settings,
-            key_columns=key_columns_of(table.definition),
-        )
-        none = arrow_schema(one for one in columns if one.is_stored).empty_table()
-        return pa.concat_tables([none, *found])
-
-
-def _without_defaults(columns: Sequence[Column]) -> list[Column]:
-    """The columns without expressions, except that an EPHEMERAL column gets a stored one with its
-    values. Each keeps its kind, on which it depends whether a file may have it. One with a DEFAULT
-    may be NULL where that is possible: else a file without values for it could not be told from one
-    that has zeros.
-    """
-    plain = [
-        one
-        if one.default_kind == "ALIAS"
-        else replace(one, default="", type=_or_null(one) if one.default else one.type)
-        for one in columns
-    ]
-    copies = [
-        Column(f"{one.name} given", one.type, "MATERIALIZED", quote_name(one.name))
-        for one in columns
-        if one.default_kind == "EPHEMERAL"
-    ]
-    return [*plain, *copies]
-
-
-def _or_null(column: Column) -> str:
-    if column.default_kind != "DEFAULT":
-        return column.type
-    try:
-        return parse_type(f"Nullable({column.type})").text
-    except UserError:  # an array, say
-        return column.type
+FAILED_SHOWN_MAX = 10
 
 
 class _HeldSnapshots:
@@ -244,7 +133,8 @@ class RmtIOManager(dg.ConfigurableIOManager):
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Store what an asset returned. Raises UnknownTable, UserError when the object can't be
         stored, and what `Table.insert` raises. A run that is retried stores its rows once. A run
-        whose rows are wrong is not retried: they would be wrong again. A disk error may pass.
+        whose rows are wrong is not retried: they would be wrong again. A disk error may pass. When
+        the rows of some partitions are wrong, those of the others are stored, and materialized.
         """
         if obj is None:
             return
@@ -265,26 +155,29 @@ class RmtIOManager(dg.ConfigurableIOManager):
             settings = QuerySettings.of({"insert_quorum": quorum})
             by_partition = _by_partition(context, obj)
             stored: list[_Stored] = []
-            done: list[PartDone] = []
-            for keys, rows in by_partition:
-                one = write(
-                    context,
-                    table,
-                    keys,
-                    rows.read() if isinstance(rows, ReadFile) else rows,
-                    settings,
-                )
-                done += inserted(table, one.parts, one.kind)  # the next write may replace them
-                stored.append(one)
-                if len(by_partition) > 1:  # each partition's event has its own figures
-                    context.step_context.add_asset_metadata(
-                        _figures([one]), context.asset_key, keys[0]
-                    )
-            Recorder(_Log(context), table, self.server).parts(done)
+            failed: dict[str, UserError] = {}
+            with _Told(Recorder(_Log(context), table, self.server)) as told:
+                for keys, rows in by_partition:
+                    storing = partial(write, context, table, keys, settings=settings)
+                    one = _written(rows, storing)
+                    if isinstance(one, UserError):
+                        if len(by_partition) == 1 or _is_of_the_system(one.__cause__):
+                            raise one
+                        failed[keys[0]] = one
+                        continue
+                    told.add(table, one)  # the next write may replace its parts
+                    stored.append(one)
+                    if len(by_partition) > 1:  # each partition's event has its own figures
+                        context.step_context.add_asset_metadata(
+                            _figures([one]), context.asset_key, keys[0]
+                        )
+            if failed:
+                there = [keys for keys, _ in by_partition if keys[0] not in failed]
+                for keys, one in zip(there, stored, strict=True):
+                    _materialize(context, server, table, keys, one)
+                raise _of_some_partitions(failed, len(there))
             version = _row_hash(server, table, _stored_rows(context, table, _keys_of(context)))
-            context.add_output_metadata(
-                {**_metadata(table, stored, self.server), "row hash": version}
-            )
+            context.add_output_metadata(_metadata(table, stored, self.server, version))
             if not context.step_context.has_data_version(context.asset_key):
                 # What `context.set_data_version` of the asset would do, which gave no version.
                 context.step_context.set_data_version(
@@ -341,6 +234,68 @@ class _Log:
 
     def log_event(self, event: dg.AssetMaterialization | dg.AssetObservation) -> None:
         self.context.log_event(event)
+
+
+class _Told:
+    """The parts that a run's inserts have made, which are told Dagster when the block ends, also
+    when a later insert has failed.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._done: list[PartDone] = []
+
+    def add(self, table: Table, one: _Stored) -> None:
+        self._done += inserted(table, one.parts, one.kind)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with nullcontext() if kind is None else suppress(RmtError, OSError):
+            self._recorder.parts(self._done)
+
+
+def _written(rows: Any, write: Callable[[Any], _Stored]) -> _Stored | UserError:
+    """Store the rows of one partition. Returns the error if they, or their file, are wrong."""
+    try:
+        content = rows.read() if isinstance(rows, ReadFile) else rows
+    except UserError as error:
+        return error
+    try:
+        return write(content)
+    except WRONG_ROWS as error:
+        return error
+
+
+def _materialize(
+    context: dg.OutputContext,
+    server: ServerContext,
+    table: Table,
+    keys: Sequence[str],
+    one: _Stored,
+) -> None:
+    """Tell Dagster that a partition is materialized, in a run that will fail for others."""
+    version = _row_hash(server, table, _stored_rows(context, table, keys))
+    context.log_event(
+        dg.AssetMaterialization(
+            context.asset_key,
+            partition=keys[0],
+            metadata=_metadata(table, [one], server.server.name, version),
+            tags={DATA_VERSION_TAG: version},
+        )
+    )
+
+
+def _of_some_partitions(failed: Mapping[str, UserError], others: int) -> UserError:
+    """The error of the first partition, with a note on which partitions have failed."""
+    key, error = next(iter(failed.items()))
+    error.add_note(
+        f"This is of partition {key}. {len(failed)} partitions have failed: "
+        f"{first_of(list(failed), FAILED_SHOWN_MAX, between=', ')}. The rows of the other {others} "
+        "partitions are in the table"
+    )
+    return error
 
 
 def _table_name(context: dg.OutputContext) -> str:
@@ -419,7 +374,7 @@ def _insert(
         run = context.step_context.dagster_run
         token = _token(context, table, keys, f"run/{run.root_run_id or run.run_id}")
         return _insert_named(table, rows, token, settings, run.run_id)
-    data = rows if isinstance(rows, _Content) else _arrow(rows)
+    data = rows if isinstance(rows, Content) else _arrow(rows)
     token = _token(context, table, keys, *_digests(_given(data, table)))
     run_id = context.step_context.dagster_run.run_id
     return _insert_named(table, data, token, settings, run_id)
@@ -529,7 +484,7 @@ def _replace(
             f"{context.asset_key.to_user_string()} returned a Spark DataFrame; with "
             f"{WRITE_METADATA} = replace return its toArrow()"
         )
-    rows = rows if isinstance(rows, _Content) else _arrow(rows)
+    rows = rows if isinstance(rows, Content) else _arrow(rows)
     data, settings = _data(rows, settings)
     where = _stored_rows(context, table, keys)
     run_id = context.step_context.dagster_run.run_id
@@ -558,13 +513,13 @@ def _is_of_the_system(error: BaseException | None) -> bool:
     return isinstance(error, OSError) and error.errno is not None
 
 
-def _given(rows: "pa.Table | _Content", table: Table) -> pa.Table:
-    return rows.given(table) if isinstance(rows, _Content) else rows
+def _given(rows: "pa.Table | Content", table: Table) -> pa.Table:
+    return rows.given(table) if isinstance(rows, Content) else rows
 
 
 def _data(rows: Any, settings: QuerySettings) -> tuple[Any, QuerySettings]:
     """What a table inserts, and the settings for it."""
-    if isinstance(rows, _Content):
+    if isinstance(rows, Content):
         return rows.files, replace(rows.settings, insert_quorum=settings.insert_quorum)
     return _arrow(rows), settings
 
@@ -611,7 +566,9 @@ def _digits(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _metadata(table: Table, stored: Sequence[_Stored], server: str) -> EventMetadata:
+def _metadata(
+    table: Table, stored: Sequence[_Stored], server: str, version: str
+) -> EventMetadata:
     """Metadata of a materialization, under the names that Dagster's catalog knows."""
     definition = table.definition
     columns = [
@@ -624,6 +581,7 @@ def _metadata(table: Table, stored: Sequence[_Stored], server: str) -> EventMeta
         "dagster/relation_identifier": definition.full_name,
         "dagster/uri": f"rmt://{server}{definition.engine.zookeeper_path}",
         "server": server,
+        "row hash": version,
     }
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import ReaderConfig, RmtIOManager
-from rmt_pipeline.dagster.io_manager import ReadFile
+from rmt_pipeline.dagster.reader import ReadFile
 from rmt_pipeline.dagster.record.ledger import Recorder
 from rmt_pipeline.sql.run.session import Session
 from tests.support.local_work import working
