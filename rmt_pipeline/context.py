@@ -24,6 +24,7 @@ from rmt_pipeline.catalog.entries import directory_of_its_own
 from rmt_pipeline.config import Config, RenewedConfig, ServerConfig, expand, load_config
 from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import (
+    DiskFull,
     ReplicaAlreadyExists,
     TableAlreadyExists,
     UnknownDatabase,
@@ -244,13 +245,19 @@ class ServerContext:
     def tables(self) -> "list[Table]":
         """Every table, sorted by database and name. While the catalog is unchanged they are the
         same objects, and no definition is read again; but when a file is damaged, since it may be
-        mended in place.
+        mended in place. A table whose directory can't be made, since the disk that it is on is not
+        there, is left out, with a warning.
         """
         version = self.catalog.version()
         with self._lock:
             known = self._tables
         if known is None or known[0] != version:
-            tables = [self.table_of(definition) for definition in self.catalog.definitions()]
+            tables = []
+            for definition in self.catalog.definitions():
+                try:
+                    tables.append(self.table_of(definition))
+                except (OSError, DiskFull) as error:
+                    warnings.warn(f"{definition.full_name}: {error}", UserWarning, stacklevel=2)
             known = version, tables
             is_whole = len(tables) == len(self.catalog.names())
             with self._lock:

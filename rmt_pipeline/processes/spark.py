@@ -236,8 +236,14 @@ def _spark_submit(options: Mapping[str, str], *arguments: str) -> list[str]:
 
 
 def _new_scratch() -> Path:
-    """A directory for one JVM, which is made and removed with it."""
-    return Path(tempfile.gettempdir()) / f"rmt-spark-{secrets.token_hex(8)}"
+    """A directory for one JVM, which is made and removed with it. Raises Unavailable when no
+    directory for temporary files can be written, since the disk is full, say.
+    """
+    try:
+        parent = Path(tempfile.gettempdir())
+    except OSError as error:
+        raise Unavailable(f"Spark can't be started: {error.strerror}; set TMPDIR") from error
+    return parent / f"rmt-spark-{secrets.token_hex(8)}"
 
 
 def _start_jvm(

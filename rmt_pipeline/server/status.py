@@ -24,7 +24,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.readable import readable_parts
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.server.tables import ReadOnly, ServedTable, Tables
-from rmt_pipeline.zookeeper.keeper import Keeper
+from rmt_pipeline.zookeeper.keeper import Keeper, Stat
 
 
 @dataclass(slots=True)
@@ -137,7 +137,11 @@ def server_status(
     """The status of the server. Asks ZooKeeper about all tables together."""
     served = [tables.all[name] for name in sorted(tables.all)]
     sizes = _sizes(keeper, served)
-    disk = shutil.disk_usage(tables.catalog.data)
+    free, total, damaged = 0, 0, tables.damaged
+    try:
+        total, _, free = shutil.disk_usage(tables.catalog.data)
+    except OSError as error:
+        damaged = (*damaged, f"the data directory can't be read: {error}")
     return ServerStatus(
         server,
         f"{keeper.session_id:#x}" if keeper is not None else "",
@@ -145,9 +149,9 @@ def server_status(
             _status(table, size, tables.clock.monotonic_s())
             for table, size in zip(served, sizes, strict=True)
         ),
-        disk.free,
-        disk.total,
-        tables.damaged,
+        free,
+        total,
+        damaged,
         waiting,
         behind,
     )
@@ -207,14 +211,14 @@ def _asked(keeper: Keeper, replicas: Sequence[Replica]) -> list[_Sizes]:
             queue=None if queue is None else queue.children_count,
             parts=None if part is None else part.children_count,
             log_lag=None
-            if log is None or pointer is None
-            else max(0, log.next_sequence - number_of(pointer[0])),
+            if log is None or (copied := _number(pointer)) is None
+            else max(0, log.next_sequence - copied),
             oldest_entry_s=max(
                 0.0,
                 replica.clock.now_s()
                 - born_ms.get(replica.paths.queue, replica.clock.now_s() * 1000) / 1000,
             ),
-            lost_parts=None if count is None else number_of(count[0]),
+            lost_parts=_number(count),
             awaiting_quorum=None
             if beside is None
             else beside.children_count + (one is not None),
@@ -223,6 +227,14 @@ def _asked(keeper: Keeper, replicas: Sequence[Replica]) -> list[_Sizes]:
             replicas, queues, parts, pointers, logs, lost, waiting, alone, strict=True
         )
     ]
+
+
+def _number(read: tuple[bytes, Stat] | None) -> int | None:
+    """The number in a node; None if there is no node, or no number in it."""
+    try:
+        return None if read is None else number_of(read[0])
+    except ValueError:
+        return None
 
 
 def _status(table: ServedTable, sizes: _Sizes, now_s: float) -> TableStatus:

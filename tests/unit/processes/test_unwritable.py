@@ -2,15 +2,16 @@
 
 import errno
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from rmt_pipeline.processes.java import JavaCommand
 from rmt_pipeline.processes.server import ChildServer
-from rmt_pipeline.processes.spark import ConnectServer
+from rmt_pipeline.processes.spark import ConnectServer, SessionJvm
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
-from rmt_pipeline.protocol.errors import BadConfiguration, DiskFull
+from rmt_pipeline.protocol.errors import BadConfiguration, DiskFull, Unavailable
 
 
 def zookeeper(directory: Path) -> ChildServer:
@@ -26,6 +27,16 @@ def test_a_directory_that_can_not_be_is_named(server, tmp_path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(BadConfiguration, match="file/here"):
         server(tmp_path / "file" / "here").start()
+
+
+def test_a_host_without_a_directory_for_temporary_files_is_told(tmp_path, monkeypatch) -> None:
+    def none() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    for server in (spark(tmp_path), SessionJvm({})):
+        with pytest.raises(Unavailable, match="No usable temporary directory found"):
+            server.start()
 
 
 @pytest.mark.parametrize("server", [zookeeper, spark])

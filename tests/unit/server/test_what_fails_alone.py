@@ -12,6 +12,7 @@ import pytest
 from rmt_pipeline.catalog.replicated import ReplicatedDatabase, encode_replicated
 from rmt_pipeline.cli.status import _table_lines
 from rmt_pipeline.config import Address
+from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import DiskFull, Unavailable
 from rmt_pipeline.server.status import Counters, server_status
 from rmt_pipeline.server.supervisor import Supervisor
@@ -19,6 +20,7 @@ from rmt_pipeline.server.tables import RETRY_LATER_S, Identity, Tables
 from rmt_pipeline.server.tasks import TaskLoop, TaskLoops
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.system import EventWaker, RandomIds
+from rmt_pipeline.zookeeper.keeper import SetData
 from tests.support.local_replicas import StillClock
 from tests.support.local_session import session_with_two_tables
 
@@ -85,6 +87,56 @@ def test_a_table_whose_disk_fails_later_hides_no_other_status(session, tables, m
     assert not status.healthy
     [reason] = status.not_ready
     assert reason.startswith("default.t is read-only: its directory can't be read: ")
+
+
+def test_a_number_that_is_none_in_zookeeper_hides_no_other_one(session, tables):
+    keeper = session.context.server.keeper()
+    tables.follow_catalog(keeper)
+    tables.look(keeper)
+    keeper.multi([SetData("/tables/t/replicas/r1/log_pointer", b"none")])
+    t, u = server_status("r1", keeper, tables).tables
+    assert (t.log_lag, t.queue_size) == (None, 0)
+    assert (u.log_lag, u.queue_size) == (0, 0)
+
+
+def test_a_data_directory_that_is_gone_is_said(session, tables, monkeypatch):
+    def gone(_):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    keeper = session.context.server.keeper()
+    tables.follow_catalog(keeper)
+    tables.look(keeper)
+    monkeypatch.setattr(shutil, "disk_usage", gone)
+    status = server_status("r1", keeper, tables)
+    assert not status.healthy
+    assert [
+        problem for problem in status.damaged if "the data directory can't be read" in problem
+    ]
+    assert len(status.tables) == 2
+
+
+@pytest.mark.parametrize("how", ["its disk is not there", "its disk is full"])
+def test_a_table_whose_directory_can_not_be_made_hides_no_other(session, monkeypatch, how):
+    """From commands and Dagster's sensors, which open all tables of a server."""
+    server = session.context.server
+    directory = server.catalog.table_directory(server.catalog.definition("default", "t"))
+    server.close()
+    shutil.rmtree(directory)
+    if how == "its disk is full":
+        mkdir = os.mkdir
+
+        def refuse(path, *more):
+            if str(path) == str(directory):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+            mkdir(path, *more)
+
+        monkeypatch.setattr(os, "mkdir", refuse)
+    else:
+        directory.symlink_to(directory.with_name("not mounted"))
+    with ServerContext(server.config, "r1") as fresh:
+        with pytest.warns(UserWarning, match=r"default\.t: "):
+            tables = fresh.tables()
+        assert [table.definition.name for table in tables] == ["u"]
 
 
 def test_a_database_that_is_dropped_during_a_look_does_not_end_the_server(
