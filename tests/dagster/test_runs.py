@@ -252,6 +252,24 @@ def test_a_run_that_does_not_begin_is_over_after_its_time(
     assert found.status == status, "only the log sensor ends runs"
 
 
+@pytest.mark.parametrize("status", [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED])
+def test_a_clock_that_is_set_back_keeps_no_dead_worker_alive(
+    site: Site,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+    status: dg.DagsterRunStatus,
+) -> None:
+    """Nor is the next one put off for as long as the clock was set back."""
+    run = as_dagster_has_it(site, instance, "merge_parts_r1", status)
+    judge, now = runs.WorkerRuns(site.r1), SystemClock.now_s
+    assert judge.active(instance) == {"merge": run.run_id}
+    monkeypatch.setattr(SystemClock, "now_s", lambda clock: now(clock) - 86_400)
+    monkeypatch.setattr(runs, "ABSENT_MAX_S", 0.0)
+    assert judge.active(instance) == {}
+    instance.report_run_failed(run)
+    assert judge.pause(instance, "merge") == ""
+
+
 def test_a_worker_that_fails_is_asked_for_again_after_a_growing_pause(
     site: Site, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,7 +103,7 @@ class WorkerRuns:
         ended_s = last.end_time or last.update_timestamp.timestamp()
         pause_s = min(PAUSE_S * 2 ** (failed - 1), PAUSE_MAX_S)
         left_s = ended_s + pause_s - self._server.clock.now_s()
-        if left_s <= 0:
+        if left_s <= 0 or left_s > pause_s + PAUSE_S:  # the clock was set back since
             return ""
         return (
             f"the last {failed} {pool} workers failed, run {last.dagster_run.run_id[:8]} last"
@@ -112,17 +112,21 @@ class WorkerRuns:
 
     def _lives(self, record: dg.RunRecord, alive: frozenset[str], now_s: float) -> bool:
         """Whether the run counts as alive. A queued run needs no process: Dagster's daemon keeps
-        it, and goes on with it after a restart. A run that was launched has some time to begin.
+        it, and goes on with it after a restart. A run that was launched has some time to begin; one
+        that will have been launched in the future was so before the clock was set back.
         """
         run = record.dagster_run
         if run.status == dg.DagsterRunStatus.QUEUED or run.run_id in alive:
             self._missing_since_s.pop(run.run_id, None)
             return True
         if run.status in (dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING):
-            return now_s - record.update_timestamp.timestamp() < START_MAX_S
-        since_s = self._missing_since_s.setdefault(run.run_id, now_s)
-        is_young = record.start_time is not None and now_s - record.start_time < BEGIN_MAX_S
-        return is_young or now_s - since_s < ABSENT_MAX_S
+            return abs(now_s - record.update_timestamp.timestamp()) < START_MAX_S
+        monotonic_s = self._server.clock.monotonic_s()
+        since_s = self._missing_since_s.setdefault(run.run_id, monotonic_s)
+        is_young = (
+            record.start_time is not None and abs(now_s - record.start_time) < BEGIN_MAX_S
+        )
+        return is_young or monotonic_s - since_s < ABSENT_MAX_S
 
 
 def _error(instance: dg.DagsterInstance, run_id: str) -> str:
