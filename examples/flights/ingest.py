@@ -15,7 +15,6 @@ from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.dagster.record.ledger import EventMetadata, Recorder, inserted
 from rmt_pipeline.replica.insert.result import InsertResult
-from rmt_pipeline.replica.work.step import PartDone
 
 TABLE = source.TABLE.full_name
 DAYS_PER_RUN_MAX = 92
@@ -65,22 +64,21 @@ def ingest_asset(servers: tuple[str, ...]) -> dg.AssetsDefinition:
         again, on another replica or in other blocks, and the insert is answered as a duplicate.
         """
         server_name = config.server or servers[0]
-        done: list[PartDone] = []
         with engine.server(server_name) as server:
             table = server.table(source.TABLE.name)
-            for day in context.partition_keys:
-                rows = source.flights_of(day)
-                result = table.insert(
-                    rows,
-                    token=f"flights/{day}/{source.digest(rows)}",
-                    settings={"max_insert_block_size": config.max_insert_block_size},
-                    run_id=context.run.run_id,
-                )
-                done += inserted(table, result.parts)
-                context.add_asset_metadata(
-                    insert_metadata(result, server_name), partition_key=day
-                )
-            Recorder(context, table, server_name).parts(done)
+            with Recorder(context, table, server_name).recording() as done:
+                for day in context.partition_keys:
+                    rows = source.flights_of(day)
+                    result = table.insert(
+                        rows,
+                        token=f"flights/{day}/{source.digest(rows)}",
+                        settings={"max_insert_block_size": config.max_insert_block_size},
+                        run_id=context.run.run_id,
+                    )
+                    done.extend(inserted(table, result.parts))
+                    context.add_asset_metadata(
+                        insert_metadata(result, server_name), partition_key=day
+                    )
         yield dg.MaterializeResult()
 
     return ingest

@@ -16,10 +16,10 @@ or by another run, are the same version.
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self, get_origin
+from typing import Any, get_origin
 
 import dagster as dg
 import pyarrow as pa
@@ -34,7 +34,6 @@ from rmt_pipeline.dagster.record.ledger import EventMetadata, Recorder, first_of
 from rmt_pipeline.protocol.errors import (
     BadValue,
     IncorrectData,
-    RmtError,
     UnknownColumn,
     UnknownType,
     UserError,
@@ -44,7 +43,6 @@ from rmt_pipeline.protocol.inserts.ids import insert_id_of_token
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.insert.result import InsertResult
-from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.sql.formats.rows import Rows, record_batch
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.store.hashes.rows import hash_table
@@ -156,7 +154,7 @@ class RmtIOManager(dg.ConfigurableIOManager):
             by_partition = _by_partition(context, obj)
             stored: list[_Stored] = []
             failed: dict[str, UserError] = {}
-            with _Told(Recorder(_Log(context), table, self.server)) as told:
+            with Recorder(_Log(context), table, self.server).recording() as done:
                 for keys, rows in by_partition:
                     storing = partial(write, context, table, keys, settings=settings)
                     one = _written(rows, storing)
@@ -165,7 +163,8 @@ class RmtIOManager(dg.ConfigurableIOManager):
                             raise one
                         failed[keys[0]] = one
                         continue
-                    told.add(table, one)  # the next write may replace its parts
+                    # The next write may replace them.
+                    done.extend(inserted(table, one.parts, one.kind))
                     stored.append(one)
                     if len(by_partition) > 1:  # each partition's event has its own figures
                         context.step_context.add_asset_metadata(
@@ -234,26 +233,6 @@ class _Log:
 
     def log_event(self, event: dg.AssetMaterialization | dg.AssetObservation) -> None:
         self.context.log_event(event)
-
-
-class _Told:
-    """The parts that a run's inserts have made, which are told Dagster when the block ends, also
-    when a later insert has failed.
-    """
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._done: list[PartDone] = []
-
-    def add(self, table: Table, one: _Stored) -> None:
-        self._done += inserted(table, one.parts, one.kind)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        with nullcontext() if kind is None else suppress(RmtError, OSError):
-            self._recorder.parts(self._done)
 
 
 def _written(rows: Any, write: Callable[[Any], _Stored]) -> _Stored | UserError:

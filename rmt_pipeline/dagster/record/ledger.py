@@ -7,7 +7,7 @@ the flush touched.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from statistics import median
 from types import MappingProxyType
@@ -154,6 +154,20 @@ class Recorder:
             events.append(dg.AssetMaterialization(key, description=words, metadata=metadata))
         self._write(events)
         self._forget_empty(held)
+
+    @contextmanager
+    def recording(self) -> Iterator[list[PartDone]]:
+        """A list, whose parts are recorded when the block ends; also when the block fails, since
+        the parts are there all the same.
+        """
+        done: list[PartDone] = []
+        try:
+            yield done
+        except BaseException:
+            with suppress(RmtError, OSError):  # that the block has failed is told
+                self.parts(done)
+            raise
+        self.parts(done)
 
     def _write(self, events: Sequence[AssetEvent]) -> None:
         """Store the events in this order."""
