@@ -5,10 +5,10 @@ would cost.
 import sys
 from collections.abc import Iterator, Sequence
 
-from rmt_pipeline.cli.watch import CLEAR, TABLE_FAILS, in_words, opened_servers, tables_of
+from rmt_pipeline.cli.watch import CLEAR, TABLE_FAILS, opened_servers, tables_of
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import UnknownTable, ZooKeeperUnreachable
+from rmt_pipeline.protocol.errors import UnknownTable, ZooKeeperUnreachable, in_words
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.mutations.plan import PartitionPlan, plan_mutation
 from rmt_pipeline.replica.mutations.progress import MutationProgress, mutation_progress

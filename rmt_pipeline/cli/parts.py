@@ -4,14 +4,13 @@ import sys
 
 from rmt_pipeline.cli.watch import (
     TABLE_FAILS,
-    in_words,
     opened_servers,
     tables_of,
     typed_table,
 )
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import UserError, ZooKeeperUnreachable
+from rmt_pipeline.protocol.errors import UserError, ZooKeeperUnreachable, in_words
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.partitions.detached import DetachedDirectory, detached_directories
 from rmt_pipeline.table import Table

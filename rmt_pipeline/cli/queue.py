@@ -5,7 +5,6 @@ from typing import Any
 
 from rmt_pipeline.cli.watch import (
     TABLE_FAILS,
-    in_words,
     opened_servers,
     tables_of,
     typed_table,
@@ -13,7 +12,7 @@ from rmt_pipeline.cli.watch import (
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.exchange import control
-from rmt_pipeline.protocol.errors import UserError, ZooKeeperUnreachable
+from rmt_pipeline.protocol.errors import UserError, ZooKeeperUnreachable, in_words
 from rmt_pipeline.replica.upkeep.lag import lag_of
 from rmt_pipeline.sql.system.replication import queue_of
 from rmt_pipeline.table import Table

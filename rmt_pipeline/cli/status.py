@@ -11,7 +11,7 @@ from typing import Self
 from urllib3.exceptions import ProtocolError, ReadTimeoutError, SSLError
 
 from rmt_pipeline.catalog.entries import DetachedTable
-from rmt_pipeline.cli.watch import TABLE_FAILS, in_words
+from rmt_pipeline.cli.watch import TABLE_FAILS
 from rmt_pipeline.config import Config, ServerConfig
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.exchange import control
@@ -20,6 +20,7 @@ from rmt_pipeline.protocol.errors import (
     Unavailable,
     UserError,
     ZooKeeperUnreachable,
+    in_words,
 )
 from rmt_pipeline.protocol.log.codec import decode
 from rmt_pipeline.protocol.log.entry import describe_entry

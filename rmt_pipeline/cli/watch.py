@@ -19,10 +19,6 @@ ZooKeeper none can: ZooKeeperUnreachable is an RmtError, too, and comes first.
 """
 
 
-def in_words(error: RmtError | OSError) -> str:
-    return f"Code: {error.code}. {error}" if isinstance(error, RmtError) else str(error)
-
-
 @contextmanager
 def opened_servers(
     config: Config, server: str | None, purpose: str

@@ -28,6 +28,13 @@ class RmtError(Exception):
     code = "RMT_ERROR"
 
 
+def in_words(error: RmtError | OSError) -> str:
+    """An error in a line for people, with its code if it is one of ours."""
+    if isinstance(error, RmtError):
+        return f"Code: {error.code}. {error}"
+    return f"Code: SYSTEM_ERROR. {error}"
+
+
 class Conflict(RmtError):
     """The world moved; nothing was written. Re-read and decide again."""
 
