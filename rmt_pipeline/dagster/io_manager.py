@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, get_origin
 
 import dagster as dg
@@ -198,7 +199,7 @@ class RmtIOManager(dg.ConfigurableIOManager):
         with self._opened() as server:
             table = table_named(server, _table_name(upstream))
             rows = _arrow_of(
-                _select(server, table, _condition(context, table), self._held.of(table))
+                _select(server, table, _conditions(context, table), self._held.of(table))
             )
         return _LOADERS[wanted](rows)
 
@@ -333,8 +334,8 @@ def _keys_of(context: dg.OutputContext) -> list[str]:
     return list(context.asset_partition_keys) if context.has_asset_partitions else []
 
 
-def _stored_rows(context: dg.OutputContext, table: Table, keys: Sequence[str]) -> str:
-    """A condition for the rows of these partitions; empty when that is all rows of the table."""
+def _stored_rows(context: dg.OutputContext, table: Table, keys: Sequence[str]) -> list[str]:
+    """Conditions for the rows of these partitions; none when that is all rows of the table."""
     return rows_of_partitions(context, table, keys, context.definition_metadata or {})
 
 
@@ -465,7 +466,7 @@ def _replace(
         )
     rows = rows if isinstance(rows, Content) else _arrow(rows)
     data, settings = _data(rows, settings)
-    where = _stored_rows(context, table, keys)
+    where = " OR ".join(_stored_rows(context, table, keys))
     run_id = context.step_context.dagster_run.run_id
     result = table.replace(data, where=where, whole=not where, settings=settings, run_id=run_id)
     return _Stored(
@@ -587,29 +588,42 @@ def _figures(stored: Sequence[_Stored]) -> EventMetadata:
 # --- loading ---
 
 
-def _condition(context: dg.InputContext, table: Table) -> str:
-    """A condition for the rows of the requested partitions; empty when that is all rows."""
+def _conditions(context: dg.InputContext, table: Table) -> list[str]:
+    """Conditions for the rows of the requested partitions; none when that is all rows."""
     upstream = context.upstream_output
     if upstream is None or not context.has_asset_partitions:
-        return ""
+        return []
     metadata = upstream.definition_metadata or {}
     return rows_of_partitions(context, table, context.asset_partition_keys, metadata)
 
 
 def _select(
-    server: ServerContext, table: Table, condition: str, snapshot: Snapshot | None = None
+    server: ServerContext,
+    table: Table,
+    conditions: Sequence[str],
+    snapshot: Snapshot | None = None,
 ) -> Rows:
-    """The rows of the snapshot, or of the table as it is now if there is none."""
+    """The rows that fulfil one of the conditions, all rows if there is none; of the snapshot, or of
+    the table as it is now if there is none.
+    """
     definition = table.definition
     name = f"{quote_name(definition.database)}.{quote_name(definition.name)}"
     final = "" if definition.engine.kind == PLAIN else " FINAL"
-    where = f" WHERE {condition}" if condition else ""
     session = Session(server)
     if snapshot is not None:
         session.context.held[definition.full_name] = snapshot
-    rows = session.execute(f"SELECT * FROM {name}{final}{where}")  # noqa: S608  quoted
-    assert isinstance(rows, Rows)
-    return rows
+
+    def of(where: str) -> Rows:
+        rows = session.execute(f"SELECT * FROM {name}{final}{where}")  # noqa: S608  quoted
+        assert isinstance(rows, Rows)
+        return rows
+
+    first, *others = [f" WHERE {condition}" for condition in conditions] or [""]
+    rows = of(first)
+    return replace(
+        rows,
+        batches=chain(rows.batches, chain.from_iterable(of(one).batches for one in others)),
+    )
 
 
 def _arrow_of(rows: Rows) -> pa.Table:
@@ -618,14 +632,14 @@ def _arrow_of(rows: Rows) -> pa.Table:
     return pa.Table.from_batches(batches).rename_columns(names)
 
 
-def _row_hash(server: ServerContext, table: Table, condition: str) -> str:
+def _row_hash(server: ServerContext, table: Table, conditions: Sequence[str]) -> str:
     """The sum of the hashes of the rows that would be read, which does not depend on
     their order.
     """
-    if not condition and table.definition.engine.kind == PLAIN:
+    if not conditions and table.definition.engine.kind == PLAIN:
         hashes = [part.manifest.row_hash for part in table.parts()]
     else:
-        rows = _select(server, table, condition)
+        rows = _select(server, table, conditions)
         names = [column.name for column in rows.columns]
         hashes = [hash_table(batch.rename_columns(names)).row_hash for batch in rows.batches]
     return f"{sum(hashes) % 2**128:032x}"
