@@ -93,7 +93,7 @@ def test_further_tables_have_assets_and_checks_of_their_own() -> None:
     found = graph(location.build_definitions(["r1"], ["sales.orders"]))
     assert found["assets"]["sales/orders/r1_parts"]["deps"] == []
     assert found["assets"]["sales/orders/r1_partitions"]["partitions"] == (
-        "dynamic sales_orders_partition"
+        "dynamic sales.orders_partition"
     )
     assert "sales/orders/r1_health: checksums" in found["checks"]
 
