@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from rmt_pipeline.cli.watch import TABLE_FAILS, opened_servers, tables_of
 from rmt_pipeline.config import Config
-from rmt_pipeline.protocol.errors import UserError, ZooKeeperUnreachable, in_words
+from rmt_pipeline.protocol.errors import UserError, ZooKeeperUnreachable, error_words
 from rmt_pipeline.protocol.inserts.ids import insert_id_of_token
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.insert.report import InsertReport, InsertState, again_words
@@ -34,7 +34,7 @@ def run_inserts(
                 raise  # those of other tables can't be read either
             except TABLE_FAILS as error:
                 is_read = False
-                print(f"{_title(found, opened.server.name)}: {in_words(error)}")
+                print(f"{_title(found, opened.server.name)}: {error_words(error)}")
                 continue
             told += reports
             for line in insert_lines(found, opened.server.name, reports, is_one=bool(wanted)):

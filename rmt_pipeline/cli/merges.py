@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from rmt_pipeline.cli.watch import CLEAR, TABLE_FAILS, opened_servers, tables_of
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import ZooKeeperUnreachable, in_words
+from rmt_pipeline.protocol.errors import ZooKeeperUnreachable, error_words
 from rmt_pipeline.replica.work.running import RunningMerge, running_merges
 from rmt_pipeline.table import Table
 
@@ -55,7 +55,7 @@ def _server_lines(
             raise  # the other tables can't be looked at either
         except TABLE_FAILS as error:
             failed.append(table.definition.full_name)
-            lines.append(f"{failed[-1]}: {in_words(error)}")
+            lines.append(f"{failed[-1]}: {error_words(error)}")
     name = context.server.name
     if not lines:
         yield f"server {name}: nothing is being merged"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from rmt_pipeline.cli.watch import CLEAR, TABLE_FAILS, opened_servers, tables_of
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import UnknownTable, ZooKeeperUnreachable, in_words
+from rmt_pipeline.protocol.errors import UnknownTable, ZooKeeperUnreachable, error_words
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.mutations.plan import PartitionPlan, plan_mutation
 from rmt_pipeline.replica.mutations.progress import MutationProgress, mutation_progress
@@ -66,7 +66,7 @@ def _look(contexts: Sequence[ServerContext], table: str | None) -> tuple[list[st
         except (UnknownTable, ZooKeeperUnreachable):
             raise
         except TABLE_FAILS as error:
-            lines.append(f"{_title(opened, found)}: {in_words(error)}")
+            lines.append(f"{_title(opened, found)}: {error_words(error)}")
             continue
         lines += progress_lines(_title(opened, found), progress)
         unfinished |= any(not one.is_done for one in progress)

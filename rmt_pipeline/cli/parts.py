@@ -10,7 +10,7 @@ from rmt_pipeline.cli.watch import (
 )
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import UserError, ZooKeeperUnreachable, in_words
+from rmt_pipeline.protocol.errors import UserError, ZooKeeperUnreachable, error_words
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.partitions.detached import DetachedDirectory, detached_directories
 from rmt_pipeline.table import Table
@@ -50,7 +50,7 @@ def _check(table: Table, partition: str, part: str) -> int:
         raise  # the other tables can't be checked either
     except TABLE_FAILS as error:
         _progress("")
-        print(f"{name}: {in_words(error)}", file=sys.stderr)
+        print(f"{name}: {error_words(error)}", file=sys.stderr)
         return 1
     _progress("")
     if not read and (partition or part):
@@ -84,7 +84,7 @@ def run_detached(config: Config, server: str | None, name: str | None) -> int:
                 raise  # the other tables can't be looked at either
             except TABLE_FAILS as error:
                 status = 1
-                print(f"{title}: {in_words(error)}")
+                print(f"{title}: {error_words(error)}")
                 continue
             if not found and name is None:
                 continue

@@ -12,7 +12,7 @@ from rmt_pipeline.cli.watch import (
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.exchange import control
-from rmt_pipeline.protocol.errors import UserError, ZooKeeperUnreachable, in_words
+from rmt_pipeline.protocol.errors import UserError, ZooKeeperUnreachable, error_words
 from rmt_pipeline.replica.upkeep.lag import lag_of
 from rmt_pipeline.sql.system.replication import queue_of
 from rmt_pipeline.table import Table
@@ -40,7 +40,7 @@ def run_queue(config: Config, server: str | None, name: str | None) -> int:
                 raise  # the other queues can't be read either
             except TABLE_FAILS as error:
                 is_read = False
-                first, lines = in_words(error), []
+                first, lines = error_words(error), []
             print(f"{table.definition.full_name} on {context.server.name}: {first}")
             reason = control.why_read_only(
                 told[context.server.name], context.server, table.definition

@@ -20,7 +20,7 @@ from rmt_pipeline.protocol.errors import (
     Unavailable,
     UserError,
     ZooKeeperUnreachable,
-    in_words,
+    error_words,
 )
 from rmt_pipeline.protocol.log.codec import decode
 from rmt_pipeline.protocol.log.entry import describe_entry
@@ -76,7 +76,7 @@ def run_status(config: Config, only: str | None) -> int:
             try:
                 healthy &= _print_tables(zookeeper, server, health)
             except TABLE_FAILS as error:
-                print(f"  its tables can't be looked at: {in_words(error)}", flush=True)
+                print(f"  its tables can't be looked at: {error_words(error)}", flush=True)
                 healthy = False
     print("who may ask:")
     for server in servers:

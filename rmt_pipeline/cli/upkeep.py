@@ -8,7 +8,7 @@ from rmt_pipeline.catalog.replicated import replicated_database
 from rmt_pipeline.cli.watch import TABLE_FAILS, full_name, typed_table
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import RmtError, UserError, ZooKeeperUnreachable, in_words
+from rmt_pipeline.protocol.errors import RmtError, UserError, ZooKeeperUnreachable, error_words
 from rmt_pipeline.protocol.retention import HYSTERESIS
 from rmt_pipeline.replica.assign.explain import ExplainedRange, explain_merges
 from rmt_pipeline.replica.life.restoring import NothingToRestore
@@ -31,7 +31,7 @@ def run_cleanup(config: Config, server: str, *, dry_run: bool) -> int:
                 raise  # the other tables can't be cleaned either
             except TABLE_FAILS as error:
                 status = 1
-                print(f"{table.definition.full_name}: {in_words(error)}", file=sys.stderr)
+                print(f"{table.definition.full_name}: {error_words(error)}", file=sys.stderr)
     return status
 
 
@@ -70,7 +70,7 @@ def run_restore(config: Config, server: str, name: str | None) -> int:
             except ZooKeeperUnreachable:
                 raise  # the other tables can't be restored either
             except TABLE_FAILS as error:
-                failed, words = 1, in_words(error)
+                failed, words = 1, error_words(error)
             print(f"{definition.full_name}: {words}", file=sys.stderr if failed else sys.stdout)
             status |= failed
     return status

@@ -28,7 +28,7 @@ class RmtError(Exception):
     code = "RMT_ERROR"
 
 
-def in_words(error: RmtError | OSError) -> str:
+def error_words(error: RmtError | OSError) -> str:
     """An error in a line for people, with its code if it is one of ours."""
     if isinstance(error, RmtError):
         return f"Code: {error.code}. {error}"

@@ -285,54 +285,6 @@ def test_a_disk_error_is_tried_again_but_not_a_broken_file(
     assert tags == [None, "false"]
 
 
-def test_a_bad_day_of_a_run_fails_alone(
-    site: Site, io_manager: RmtIOManager, tmp_path: Path
-) -> None:
-    """The days before and after it are stored, and Dagster has them and their parts."""
-    files = {f"2026-01-0{day}": tmp_path / f"{day}.csv" for day in (5, 6, 7, 8)}
-    for day, file in files.items():
-        file.write_text(f"day,id,amount\n{day},{'x' if day == '2026-01-06' else 1},2.50\n")
-    files["2026-01-08"].unlink()
-    span = {
-        "dagster/asset_partition_range_start": "2026-01-05",
-        "dagster/asset_partition_range_end": "2026-01-08",
-    }
-    asset = stored(lambda days: {day: ReaderConfig().file(files[day]) for day in days})
-    key = names.parts_key("default.stored", "r1")
-    with dg.instance_for_test() as instance:
-        result = materialize(io_manager, [asset], instance, tags=span, raise_on_error=False)
-        [failure] = [each for each in result.all_events if each.is_step_failure]
-        said = failure.step_failure_data.error.to_string()
-        there = instance.get_materialized_partitions(dg.AssetKey("stored"))
-        [flush] = instance.fetch_materializations(key, limit=9).records
-        run = instance.get_run_by_id(result.run_id)
-    assert not result.success
-    assert stored_rows(site) == [("2026-01-05", 1), ("2026-01-07", 1)]
-    assert there == {"2026-01-05", "2026-01-07"}
-    assert "6.csv" in said
-    assert "2 partitions have failed: 2026-01-06, 2026-01-08. The rows of the other 2" in said
-    assert flush.asset_materialization.metadata["parts insert"].value == 2
-    assert run.tags["dagster/retry_on_asset_or_op_failure"] == "false"
-
-
-def test_what_was_inserted_before_a_run_failed_is_told(
-    site: Site, io_manager: RmtIOManager
-) -> None:
-    asset = stored(
-        lambda days: {days[0]: rows_of(days[0]), days[1]: "no rows, whatever this is"}
-    )
-    span = {
-        "dagster/asset_partition_range_start": "2026-01-05",
-        "dagster/asset_partition_range_end": "2026-01-06",
-    }
-    with dg.instance_for_test() as instance:
-        materialize(io_manager, [asset], instance, tags=span, raise_on_error=False)
-        key = names.parts_key("default.stored", "r1")
-        assert len(instance.fetch_materializations(key, limit=9).records) == 1
-        assert not instance.get_materialized_partitions(dg.AssetKey("stored"))
-    assert len(stored_rows(site)) == 3
-
-
 def test_rows_that_were_corrected_are_another_insert(
     site: Site, io_manager: RmtIOManager
 ) -> None:
