@@ -11,16 +11,15 @@ from typing import Self
 from urllib3.exceptions import ProtocolError, ReadTimeoutError, SSLError
 
 from rmt_pipeline.catalog.entries import DetachedTable
-from rmt_pipeline.cli.watch import TABLE_FAILS
 from rmt_pipeline.config import Config, ServerConfig
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.exchange import control
 from rmt_pipeline.exchange.control import PROBE_TIMEOUT_S, Health
 from rmt_pipeline.protocol.errors import (
+    RmtError,
     Unavailable,
     UserError,
     ZooKeeperUnreachable,
-    error_words,
 )
 from rmt_pipeline.protocol.log.codec import decode
 from rmt_pipeline.protocol.log.entry import describe_entry
@@ -75,8 +74,8 @@ def run_status(config: Config, only: str | None) -> int:
             zookeeper = zookeeper or _ZooKeeper.that_answers(config, loads.result())
             try:
                 healthy &= _print_tables(zookeeper, server, health)
-            except TABLE_FAILS as error:
-                print(f"  its tables can't be looked at: {error_words(error)}", flush=True)
+            except RmtError as error:
+                print(f"  its tables can't be looked at: {error.code}. {error}", flush=True)
                 healthy = False
     print("who may ask:")
     for server in servers:
@@ -272,8 +271,8 @@ def _table_lines(table: Table, health: Health) -> Iterator[str]:
         yield f"  {error}"
         return
     yield f"  replica {replica.name} of {replica.table.root}"
+    yield from _stopped_lines(replica)
     try:
-        yield from _stopped_lines(replica)
         if replica.keeper.exists(replica.paths.root) is None:
             yield f"  {gone(replica.paths)}"
             return
@@ -292,7 +291,7 @@ def _table_lines(table: Table, health: Health) -> Iterator[str]:
         yield f"  parts: {_part_words(names)}"
         yield f"  znodes: {_znode_words(replica)}"
         yield f"  differences: {_difference_words(replica, len(names))}"
-    except TABLE_FAILS as error:
+    except RmtError as error:
         yield f"  {error}"
 
 
@@ -367,11 +366,7 @@ def _detached_lines(one: DetachedTable) -> Iterator[str]:
 
 def _lines_without_zookeeper(table: Table, why: str) -> list[str]:
     """`why` is told with the first table alone: a server may have hundreds."""
-    name = table.definition.full_name
-    try:
-        seen = table.store.marks.active_seen()
-    except OSError as error:
-        return [f"{name}: no ZooKeeper, and its directory can't be read: {error}{why}"]
+    name, seen = table.definition.full_name, table.store.marks.active_seen()
     if seen is None:
         return [f"{name}: no ZooKeeper, nothing can be read{why}"]
     since = datetime.fromtimestamp(seen.seen_s, tz=UTC).isoformat(timespec="seconds")

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from rmt_pipeline.cli import inserts, main, merges, mutations, parts, queue, status, upkeep
+from rmt_pipeline.cli import inserts, main, merges, mutations, parts, queue, upkeep
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.store.disk import LocalDisk
 from tests.support.local_session import session_with_two_tables
@@ -78,14 +78,6 @@ def test_a_command_goes_on_behind_a_table_that_fails(
         assert exit_status == (0 if command == "mutations" else 1)
     if command not in ("merges", "insert"):
         assert "default.u" in told.out
-
-
-def test_status_says_that_a_directory_can_not_be_read(server, monkeypatch):
-    failing_disk(server, monkeypatch)
-    lines = list(status._table_lines(server.table("t"), {"tables": []}))
-    assert "Input/output error" in lines[-1]
-    [line] = status._lines_without_zookeeper(server.table("t"), "")
-    assert "its directory can't be read" in line
 
 
 def test_an_error_of_the_system_is_one_line(monkeypatch, capsys):
