@@ -13,7 +13,7 @@ import click
 
 from rmt_pipeline import __version__
 from rmt_pipeline.cli.options import OfServer, config_of, of_one_server, of_servers
-from rmt_pipeline.protocol.errors import RmtError, UserError
+from rmt_pipeline.protocol.errors import RmtError, UserError, error_words
 
 if TYPE_CHECKING:
     from rmt_pipeline.config import Config
@@ -463,8 +463,7 @@ def main() -> None:
     except (RmtError, OSError) as error:
         if os.environ.get("RMT_DEBUG"):
             raise
-        code = error.code if isinstance(error, RmtError) else "SYSTEM_ERROR"
-        _say(f"Code: {code}. {error}")
+        _say(error_words(error))
         sys.exit(1)
     except click.ClickException as error:
         error.show()

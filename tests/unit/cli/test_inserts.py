@@ -21,7 +21,7 @@ def test_a_table_whose_replica_is_gone_hides_no_other(
         delete_tree(server.keeper(), "/tables/t")
         assert run_inserts(server.config, None, None, "", "") == 1
         shown = capsys.readouterr().out
-        gone = "default.t on r1: Code: TABLE_IS_DROPPED. /tables/t/replicas/r1 is gone from ZooKeeper"
+        gone = "default.t on r1: Code: TABLE_IS_DROPPED. /tables/t/replicas/r1 is gone from Zoo"
         assert gone in shown
         assert "default.u on r1: 1 inserts are remembered" in shown
         assert run_inserts(server.config, None, None, "", "a token") == 1
