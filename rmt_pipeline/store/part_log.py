@@ -143,6 +143,8 @@ class PartLog:
 
 
 _NAMES = tuple(field.name for field in fields(PartEvent))
+_BEGINNING = f'{{"{_NAMES[0]}": '.encode()
+"""Of each line; within a text its quotation marks have backslashes."""
 
 
 def _fields(event: PartEvent) -> dict[str, Any]:
@@ -187,8 +189,9 @@ def _counted(event: PartEvent) -> dict[ProfileEvent, int]:
 
 
 def _parsed(line: bytes) -> PartEvent | None:
+    """The event of a line, also if it stands behind the beginning of one that was torn."""
     try:
-        fields = json.loads(line)
+        fields = json.loads(line[max(0, line.rfind(_BEGINNING)) :])
         return PartEvent(**{**fields, "sources": tuple(fields["sources"])})
     except (ValueError, TypeError, KeyError):
         return None

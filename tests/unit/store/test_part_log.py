@@ -34,12 +34,17 @@ def test_another_process_reads_what_was_noted_in_order(tmp_path, log):
     assert list(log.events()) == [event(1), event(2, "no space"), event(3)]
 
 
-def test_a_torn_line_is_left_out_and_the_next_ones_are_not(tmp_path, log):
+@pytest.mark.parametrize("torn", [b'{"event_type": "Merge', b'{"eve', b"{", b'{"a": 1}\n'])
+def test_a_torn_line_is_left_out_and_the_next_ones_are_not(tmp_path, log, torn):
     log.note([event(1)])
     file = tmp_path / "part_log"
-    file.write_bytes(file.read_bytes() + b'{"event_type": "Merge\n')
-    log.note([event(2)])
-    assert list(log.events()) == [event(1), event(2)]
+    file.write_bytes(file.read_bytes() + torn)
+    log.note([event(2, '{"event_type": "a quotation"}'), event(3)])
+    assert list(log.events()) == [
+        event(1),
+        event(2, '{"event_type": "a quotation"}'),
+        event(3),
+    ]
 
 
 def test_it_is_bounded_and_the_newest_stay(tmp_path, log, monkeypatch):
