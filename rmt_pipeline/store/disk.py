@@ -52,6 +52,7 @@ _KERNEL_MIN = (5, 8)  # the first whose syncfs says that it failed
 _SURE_FILE_SYSTEMS = frozenset({0xEF53, 0x58465342, 0x9123683E})  # ext2 to ext4, XFS, btrfs
 _DIRTY = re.compile(rb"^(?:Dirty|Writeback): +(\d+) kB$", re.MULTILINE)
 _WAIT_BEFORE = 1  # SYNC_FILE_RANGE_WAIT_BEFORE
+_WITHOUT_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
 SETTLED_NS = 50_000_000  # longer than a tick of the clock by which the kernel stamps files
 REMOVERS_MAX = 1000  # rounds of remove_tree; another is needed when the tree changed meanwhile
 
@@ -429,7 +430,7 @@ class LocalDisk:
             with naming_a_full_disk(self.local_path(target)):
                 os.link(disk.local_path(source), self.local_path(target))
         except OSError as error:
-            if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK):
+            if error.errno not in _WITHOUT_LINK:
                 raise
         else:
             return True

@@ -416,6 +416,30 @@ def test_a_clone_shares_bytes_and_tells_its_own_story(store: PartStore, disk: Di
     assert store.verify(clone)
 
 
+@pytest.mark.parametrize("number", ["EXDEV", "EPERM", "EMLINK", "EOPNOTSUPP", "ENOSYS"])
+def test_where_no_link_can_be_made_bytes_are_copied_and_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: str
+) -> None:
+    """Some network file systems have no links, and no file has more than so many names."""
+    store = PartStore(LocalDisk(tmp_path), "db/t", ids=CountedIds())
+    put(store, str(PART))
+    manifest = store.manifest(PART)
+    code = getattr(errno, number)
+
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", refuse)
+    clone = PartName.parse("all_1_1_0_5")
+    staged = store.clone_into(store.begin("mutate", str(clone)), PART, manifest)
+    assert set(staged.names_to_sync()) == {
+        layout.MANIFEST,
+        *(one.name for one in manifest.files),
+    }
+    store.publish(staged, clone)
+    assert store.verify(clone) == manifest
+
+
 class Meanwhile:
     """A disk: something happens just before a directory loses the part's name, and just after."""
 
