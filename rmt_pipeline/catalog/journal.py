@@ -38,13 +38,18 @@ def decide(
         ],
         "gone": [str(file.relative_to(root)) for file in gone],
     }
-    stage_file(staged, json.dumps(content, ensure_ascii=False).encode()).replace(journal)
+    written = stage_file(staged, json.dumps(content, ensure_ascii=False).encode())
+    # The names of what is staged come first: who finds the journal takes a file that is not there
+    # for one that has its new name.
+    for directory in {new.parent for new in replaced.values()}:
+        sync_directory(directory)
+    written.replace(journal)
     sync_directory(root)
 
 
 def complete(journal: Path) -> bool:
     """Carry out the journal (step 3); False if there is none. The caller holds the
-    catalog's lock.
+    catalog's lock. Raises Corruption, and then has removed nothing.
     """
     root = journal.parent
     try:
@@ -62,6 +67,8 @@ def complete(journal: Path) -> bool:
     for new, file in replaced:
         if new.exists():  # else this step was done before the process died
             new.replace(file)
+        elif not file.exists():
+            raise Corruption(f"{new}, which is to become {file}, is gone. {_REMEDY}")
     for file in gone:
         file.unlink(missing_ok=True)
     for directory in {file.parent for _, file in replaced} | {file.parent for file in gone}:

@@ -31,6 +31,7 @@ from rmt_pipeline.protocol.errors import (
     UserError,
 )
 from rmt_pipeline.protocol.table import Column, ColumnChange, Engine, TableDefinition
+from tests.support.mortal_disk import Died
 from tests.support.serving import forget
 
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
@@ -63,6 +64,10 @@ definitions = st.builds(
     comment=texts,
     settings=st.lists(st.tuples(texts, texts), max_size=2).map(tuple),
 )
+
+
+def dies(*_: object) -> None:
+    raise Died
 
 
 def table(name: str, database: str = "default", comment: str = "") -> TableDefinition:
@@ -311,6 +316,37 @@ def test_what_was_staged_for_a_change_that_the_disk_refuses_goes(
             change()
     assert catalog.tables("default") == ["t"]
     assert not [*(tmp_path / "metadata" / ".staging").iterdir()]
+
+
+def test_what_a_journal_names_is_there_after_a_loss_of_power(catalog, tmp_path, monkeypatch):
+    """1. A journal is on the disk, and says that t goes and a staged file becomes u. 2. The power
+    goes, and the name of that file is lost. 3. Who finishes the RENAME removes t.
+    """
+    catalog.add(table("t"))
+    decided, synced, sync = tmp_path / "metadata" / ".renaming", [], journal.sync_directory
+
+    def noted(directory):
+        synced.append((directory.name, decided.exists()))
+        sync(directory)
+
+    monkeypatch.setattr(journal, "sync_directory", noted)
+    catalog.rename_tables([(("default", "t"), ("default", "u"))])
+    assert synced.index((".staging", False)) < synced.index(("metadata", True))
+
+
+def test_a_journal_whose_staged_file_is_gone_removes_nothing(catalog, tmp_path, monkeypatch):
+    catalog.add(table("t"))
+    with monkeypatch.context() as patched:
+        patched.setattr(journal, "complete", dies)
+        with pytest.raises(Died):
+            catalog.rename_tables([(("default", "t"), ("default", "u"))])
+    [staged] = (tmp_path / "metadata" / ".staging").iterdir()
+    lost = staged.rename(tmp_path / "lost")
+    with pytest.raises(Corruption, match=r"which is to become .*u\.json, is gone"):
+        catalog.names()
+    assert (tmp_path / "metadata" / "default" / "t.json").exists()
+    lost.rename(staged)
+    assert catalog.names() == [("default", "u")]
 
 
 def test_a_database_that_another_process_drops_first_is_unknown(catalog, tmp_path, monkeypatch):
