@@ -57,7 +57,10 @@ demo: $(READY) ## a year of flights through Dagster onto two replicas, checked; 
 dev: $(READY) ## ZooKeeper, two servers, Spark and Dagster's UI, until Ctrl-C
 	$(BIN)/rmt up
 
-test: lint classes ## everything that must hold before a change lands
+test: $(READY) ## everything that must hold before a change lands
+	@$(MAKE) --no-print-directory classes & \
+	trap 'kill $$! 2>/dev/null; wait; exit 130' INT TERM; \
+	$(MAKE) --no-print-directory lint; linted=$$?; wait; exit $$linted
 	@said=$$(mktemp); files=$$(TMPDIR="$(or $(SCRATCH),$${TMPDIR:-/tmp})" mktemp -d); \
 	trap 'kill -INT $$! 2>/dev/null; wait; rm -rf "$$said" "$$files"' EXIT; trap 'exit 130' INT TERM; \
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(SERVERS:%=tests/%) >"$$said" 2>&1 & \
@@ -66,7 +69,8 @@ test: lint classes ## everything that must hold before a change lands
 	test $$inside = 0 || echo "Tests in $(INSIDE:%=tests/%) failed: see above" >&2; \
 	test $$inside = 0 && test $$servers = 0
 
-# Half of what a JVM of Spark costs to start is reading its classes: the first run keeps them in .venv.
+# Half of what a JVM of Spark costs to start is reading its classes: the first run keeps them in .venv, while the
+# linters take the other core.
 classes: $(READY)
 	@$(BIN)/python -m tests.support.spark_classes
 
