@@ -22,7 +22,8 @@ from rmt_pipeline.protocol.errors import (
     ReplicaIsActive,
     UserError,
 )
-from rmt_pipeline.protocol.nodes.tasks import TableRecord, TaskOutcome
+from rmt_pipeline.protocol.nodes.tasks import DATABASE_MARK, TableRecord, TaskOutcome
+from rmt_pipeline.replica.life.create import require_apart
 from rmt_pipeline.replica.life.drop import delete_tree
 from rmt_pipeline.zookeeper.keeper import (
     Check,
@@ -44,25 +45,28 @@ from rmt_pipeline.zookeeper.paths import (
 )
 from rmt_pipeline.zookeeper.strays import seen_to
 
-_MARK = b"Replicated database "
-
 
 def make_database(
     keeper: Keeper, database: DatabasePaths, name: str, *, is_restored: bool = False
 ) -> None:
-    """Make the database if there is none. Raises UserError when the path has other data."""
+    """Make the database if there is none. Raises UserError when the path has other data; PathInUse
+    if it is below that of a table or another database.
+    """
+    if keeper.exists(database.root) is None:
+        require_apart(keeper, database.root)  # before any node is made there
     for path in ancestors(database.root):
         make_node(keeper, path)
     _finish_removal(keeper, database)
     below = (database.queue.root, database.metadata, database.replicas)
-    mark = _MARK + name.encode()
+    mark = DATABASE_MARK + name.encode()
     made: list[Op] = [Create(database.root, mark), *(Create(path) for path in below)]
     made += [Create(database.restored)] if is_restored else []
     with suppress(Refused):  # the root exists: the next read shows what it is
         keeper.multi(made)
     data, _ = keeper.get(database.root)
     if data != mark:
-        words = data.decode(errors="replace") if data.startswith(_MARK) else "something else"
+        is_database = data.startswith(DATABASE_MARK)
+        words = data.decode(errors="replace") if is_database else "something else"
         raise UserError(
             f"{database.root} in ZooKeeper is {words}, not the Replicated database {name}: choose "
             "another path, or the same name on all its servers"
@@ -133,7 +137,7 @@ def why_not_registered(
             f"{mine[0].decode(errors='replace')}'s now: {dropped}, under another shard or replica "
             "name"
         )
-    if root is not None and root[0].startswith(_MARK) and restored is None:
+    if root is not None and root[0].startswith(DATABASE_MARK) and restored is None:
         return UserError(f"replica {replica!r} of {database.root} was dropped: {dropped}")
     return DatabaseLost(
         f"{database.root} in ZooKeeper has no replica {replica!r}: if ZooKeeper lost its data, "
@@ -222,7 +226,7 @@ def _finish_removal(keeper: Keeper, database: DatabasePaths) -> bool:
     if root is None or replicas is not None:
         return False
     data, _ = keeper.get(database.root)
-    if not data.startswith(_MARK):
+    if not data.startswith(DATABASE_MARK):
         return False
     with _locked(keeper, database) as is_locked:
         if not is_locked:

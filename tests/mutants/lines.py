@@ -2352,6 +2352,13 @@ MUTANTS: tuple[LineMutant, ...] = (
         "::test_who_takes_his_own_back_leaves_that_of_another_server",
     ),
     LineMutant(
+        "create: a node below another table's replicas is made before it is refused",
+        f"{REPLICA}/life/create.py",
+        "        require_apart(keeper, table.root)  # before any node is made there\n",
+        "        pass\n",
+        "tests/unit/replica/life/test_create.py::test_none_is_created_below_another_nor_above",
+    ),
+    LineMutant(
         "worker: a log pointer that a clone has moved back is not read again",
         f"{REPLICA}/work/worker.py",
         "            self.replica.memory.pointer = None\n",

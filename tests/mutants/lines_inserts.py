@@ -279,8 +279,10 @@ INSERT_MUTANTS = (
     LineMutant(
         "group commit: whose steps are interrupted when it has its numbers keeps their locks",
         f"{REPLICA}/insert/insert.py",
-        "        try:\n            step = self._progress(batch, blocks, locks) if insert_id else None\n",
-        "        step = self._progress(batch, blocks, locks) if insert_id else None\n        try:\n",
+        "        try:\n"
+        "            step = self._progress(batch, blocks, locks) if insert_id else None\n",
+        "        step = self._progress(batch, blocks, locks) if insert_id else None\n"
+        "        try:\n",
         f"{STEPS}::test_who_is_interrupted_between_two_steps_of_another_one_leaves_no_lock",
     ),
     LineMutant(

@@ -8,6 +8,9 @@ from typing import Self
 from rmt_pipeline.protocol.reader import TextReader
 from rmt_pipeline.protocol.text import escape, unescape
 
+DATABASE_MARK = b"Replicated database "
+"""How the text of a Replicated database's own node begins."""
+
 FORMAT = 1  # Bump when a text changes; keep decoding every older number.
 _DETACHED_FORMAT = 2  # of a TableRecord that is detached permanently
 _DETACHED_LINE = "detached: 1\n"

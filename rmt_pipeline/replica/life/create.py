@@ -20,6 +20,7 @@ from rmt_pipeline.protocol.nodes.metadata import (
     metadata_text,
     parse_metadata,
 )
+from rmt_pipeline.protocol.nodes.tasks import DATABASE_MARK
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.life.detach import DROPPED
 from rmt_pipeline.replica.life.drop import (
@@ -47,13 +48,15 @@ def create_replica(
     is left then.
     """
     table = TablePaths(definition.engine.zookeeper_path)
+    if keeper.exists(table.replicas) is None:
+        require_apart(keeper, table.root)  # before any node is made there
     ensure_ancestors(keeper, table.root)
     for _ in range(limits.CREATE_TABLE_ROUNDS_MAX):
         if keeper.exists(table.replicas) is None:
             if keeper.exists(table.dropped) is not None:
                 remove_leftovers(keeper, table)
                 continue
-            _require_no_table_above(keeper, table)
+            require_apart(keeper, table.root)
             if _create_first(keeper, table, definition, creator):
                 return definition
             _require_free(keeper, table)
@@ -85,18 +88,26 @@ def ensure_ancestors(keeper: Keeper, path: str) -> None:
 
 
 class PathInUse(UserError):
-    """The path of a table in ZooKeeper is below another table's, or has other nodes below it."""
+    """The path of a table or a database in ZooKeeper is below another one's, or has other nodes
+    below it.
+    """
 
 
-def _require_no_table_above(keeper: Keeper, table: TablePaths) -> None:
-    """Raises PathInUse. The nodes above exist: what is no table there does not become one."""
-    above = [TablePaths(path) for path in ancestors(table.root)]
-    stats = keeper.exists_many([one.block_numbers for one in above])
-    for one, stat in zip(above, stats, strict=True):
-        if stat is not None:
+def require_apart(keeper: Keeper, root: str) -> None:
+    """Raises PathInUse if a table's, or a Replicated database's, path is above this one. Once the
+    nodes above exist, what is none there does not become one.
+    """
+    above = ancestors(root)
+    reads = keeper.get_many([*above, *(TablePaths(path).block_numbers for path in above)])
+    for path, node, block_numbers in zip(
+        above, reads[: len(above)], reads[len(above) :], strict=True
+    ):
+        is_database = node is not None and node[0].startswith(DATABASE_MARK)
+        if is_database or block_numbers is not None:
+            what = "Replicated database" if is_database else "table"
             raise PathInUse(
-                f"{table.root} is below {one.root}, which is the path of a table: their nodes "
-                "would mix. Give this table a path of its own, beside that one"
+                f"{root} is below {path}, which is the path of a {what}: their nodes would mix. "
+                "Choose a path beside that one"
             )
 
 

@@ -1,6 +1,7 @@
 """The nodes of a Replicated database in ZooKeeper, while several processes make and remove them."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -16,12 +17,13 @@ from rmt_pipeline.cluster.database import (
 from rmt_pipeline.cluster.queue import put_in
 from rmt_pipeline.protocol.errors import Conflict, OutcomeUnknown, ReplicaIsActive, UserError
 from rmt_pipeline.protocol.nodes.tasks import TableRecord, Task
+from rmt_pipeline.replica.life.create import PathInUse, create_replica
 from rmt_pipeline.sql.run.databases import _changes, _Records
 from rmt_pipeline.syntax.statements.parse import parse
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, Refused, SetData
 from rmt_pipeline.zookeeper.paths import DatabasePaths
 from tests.support.fake_keeper import FakeKeeper, FakeZooKeeper
-from tests.support.local_replicas import StillClock
+from tests.support.local_replicas import StillClock, definition_of
 from tests.support.lost_answers import before, faulty
 
 PATHS = DatabasePaths("/databases/d")
@@ -242,3 +244,26 @@ def test_what_an_alter_made_of_a_table_is_not_told_of_one_made_meanwhile(zookeep
     with before(keeper, tells, made_anew):
         update_record(keeper, PATHS, "t", told)
     assert TableRecord.decode(keeper.get(PATHS.table("t"))[0]).origin == "second"
+
+
+@pytest.mark.parametrize(
+    "path", ["/databases/d/x", "/databases/d/metadata/x", "/databases/d/log/x/y"]
+)
+def test_nothing_is_made_below_a_database(zookeeper, keeper, path):
+    """Its servers would take x for the record of a table, and it could not be removed."""
+    there = sorted(zookeeper.nodes)
+    with pytest.raises(PathInUse, match=r"is below /databases/d, .* of a Replicated database"):
+        register(keeper, DatabasePaths(path), "e", replica=ONE, server="r1")
+    table = definition_of("r1")
+    table = replace(table, engine=replace(table.engine, zookeeper_path=path))
+    with pytest.raises(PathInUse, match=r"is below /databases/d, .* of a Replicated database"):
+        create_replica(keeper, table, b"r1")
+    assert sorted(zookeeper.nodes) == there
+
+
+def test_a_database_is_not_made_below_a_table(zookeeper, keeper):
+    create_replica(keeper, definition_of("r1"), b"r1")
+    there = sorted(zookeeper.nodes)
+    with pytest.raises(PathInUse, match="is below /tables/t, which is the path of a table"):
+        register(keeper, DatabasePaths("/tables/t/replicas/x/y"), "e", replica=ONE, server="r1")
+    assert sorted(zookeeper.nodes) == there

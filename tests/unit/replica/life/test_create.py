@@ -160,11 +160,14 @@ def below(path: str, name: str = "r1") -> TableDefinition:
 
 def test_none_is_created_below_another_nor_above() -> None:
     """DROP TABLE of the one above would remove it."""
-    keeper = FakeZooKeeper(StillClock()).connect()
+    zookeeper = FakeZooKeeper(StillClock())
+    keeper = zookeeper.connect()
     create_replica(keeper, below("/tables/t"), b"r1")
-    for path in ("/tables/t/x", "/tables/t/replicas/x", "/tables/t/x/y/z"):
+    there = sorted(zookeeper.nodes)
+    for path in ("x", "replicas/x", "replicas/x/y", "x/y/z"):
         with pytest.raises(PathInUse, match="is below /tables/t, which is the path of a table"):
-            create_replica(keeper, below(path), b"r1")
+            create_replica(keeper, below(f"/tables/t/{path}"), b"r1")
+        assert sorted(zookeeper.nodes) == there, "x would be a replica of it"
     with pytest.raises(PathInUse, match=r"/tables in ZooKeeper .* it has t below it"):
         create_replica(keeper, below("/tables"), b"r1")
     assert keeper.children("/tables/t/replicas") == ["r1"]
@@ -200,9 +203,7 @@ def test_one_that_was_created_below_another_by_an_earlier_build_outlives_it(
     keeper = FakeZooKeeper(StillClock()).connect()
     create_replica(keeper, below("/tables/t"), b"r1")
     with monkeypatch.context() as patched:
-        patched.setattr(
-            "rmt_pipeline.replica.life.create._require_no_table_above", lambda *_: None
-        )
+        patched.setattr("rmt_pipeline.replica.life.create.require_apart", lambda *_: None)
         create_replica(keeper, below(path), b"r1")
     create_replica(keeper, below(path, "r2"), b"r2")
     assert drop_replica(keeper, TablePaths("/tables/t"), "r1")
