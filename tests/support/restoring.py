@@ -148,7 +148,9 @@ def forget_ephemerals(zookeeper: FakeZooKeeper) -> None:
             child for child in node.children if f"{path.rstrip('/')}/{child}" in zookeeper.nodes
         )
         if there != node.children:
-            zookeeper.nodes[path] = node.with_children(there, node.creations)
+            zookeeper.nodes[path] = node.with_children(
+                there, node.creations, node.children_zxid
+            )
 
 
 def restore_until_open(disaster: Disaster, names: Sequence[str]) -> None:

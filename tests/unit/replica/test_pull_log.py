@@ -217,7 +217,7 @@ def test_a_log_is_followed_beyond_a_billion_entries(replicas: Replicas) -> None:
     """The count of changes of its children goes on below zero by then."""
     billion = 2**30
     log, nodes = replicas["r1"].table.log, replicas.zookeeper.nodes
-    nodes[log] = nodes[log].with_children(frozenset(), billion - 2)
+    nodes[log] = nodes[log].with_children(frozenset(), billion - 2, 0)
     for name in ("r1", "r2"):
         pointer = replicas[name].paths.log_pointer
         replicas[name].keeper.multi([SetData(pointer, str(billion - 2).encode())])
