@@ -49,16 +49,16 @@ def compare(function: str, left: Typed, right: Typed) -> Typed:
 def _exactly(function: str, left: Typed, right: Typed) -> str:
     """Return the comparison of a float with a number of another kind; "" if DuckDB's own is exact.
 
-    DuckDB takes a Float32 for as precise as it takes the other number, and an integer of 64 bits
-    for the nearest Float64. As that never changes the order of two numbers, only those that come
-    out equal have to be compared as integers.
+    DuckDB takes a Float32 for as precise as it takes the other number, and an integer of 64 or 128
+    bits for the nearest Float64. As that never changes the order of two numbers, only those that
+    come out equal have to be compared as integers.
     """
     if not (left.plain.is_numeric and right.plain.is_numeric):
         return ""
     if left.type.is_float == right.type.is_float:
         return ""
     number, other = (left, right) if left.type.is_float else (right, left)
-    is_wide = other.plain.bits == 64  # with 128 bits it is compared as DuckDB does
+    is_wide = other.plain.bits >= 64
     for each in (number, other):
         known = each.constant.value if each.constant else None
         if isinstance(known, float | int) and abs(known) < 2**_EXACT_BITS:
@@ -69,16 +69,35 @@ def _exactly(function: str, left: Typed, right: Typed) -> str:
     a, b = (double, near) if number is left else (near, double)
     if not is_wide:
         return f"({a} {OPERATORS[function]} {b})"
-    whole, exact = f"TRY_CAST({double} AS HUGEINT)", f"CAST({other.sql} AS HUGEINT)"
+    whole, exact = _whole(double, other.plain), f"CAST({other.sql} AS {_integers(other.plain)})"
     c, d = (whole, exact) if number is left else (exact, whole)
-    same = f"({a} = {b} AND {c} {OPERATORS[function]} {d})"
+    by_integers = f"{c} {OPERATORS[function]} {d}"
+    if other.plain.bits > 64:  # a number that is none of DuckDB's integers is above all of them
+        above = OPERATORS[function][0] == (">" if number is left else "<")
+        above |= function == "notEquals"
+        when = f"{whole} IS NULL AND {a} = {b}"
+        by_integers = f"CASE WHEN {when} THEN {str(above).lower()} ELSE {by_integers} END"
+    same = f"({a} = {b} AND {by_integers})"
     match function:
         case "equals":
             return same
         case "notEquals":
-            return f"({a} <> {b} OR {c} <> {d})"
+            return f"({a} <> {b} OR {by_integers})"
         case _:
             return f"({a} {OPERATORS[function][0]} {b} OR {same})"
+
+
+def _integers(plain: DataType) -> str:
+    return "UHUGEINT" if plain.family == "UInt128" else "HUGEINT"
+
+
+def _whole(double: str, plain: DataType) -> str:
+    """Return SQL of a whole Float64 as an integer to compare with; NULL if there is none."""
+    cast = f"TRY_CAST({double} AS {_integers(plain)})"
+    if plain.family != "Int128":
+        return cast
+    least = f"CAST('{plain.integer_min}' AS HUGEINT)"  # which DuckDB makes of no Float64
+    return f"(CASE WHEN {double} = CAST({least} AS DOUBLE) THEN {least} ELSE {cast} END)"
 
 
 _EXACT_BITS = 53  # of the integers that a Float64 holds
