@@ -4,7 +4,14 @@ their second half.
 
 from rmt_pipeline.syntax.nodes import OrderItem
 from rmt_pipeline.translate.base.casts import plain_condition, sort_sql
-from rmt_pipeline.translate.base.typed import Typed, TypeProblem, tuple_elements
+from rmt_pipeline.translate.base.typed import (
+    ELEMENT,
+    Typed,
+    TypeProblem,
+    from_stored,
+    struct_sql,
+    tuple_elements,
+)
 
 
 def order_terms(value: Typed, item: OrderItem, *, of_window: bool = False) -> list[str]:
@@ -19,7 +26,8 @@ def order_terms(value: Typed, item: OrderItem, *, of_window: bool = False) -> li
     if value.plain.family == "Tuple":  # NULL and NaN in it come last, in both directions
         pieces = (order_terms(x, item, of_window=of_window) for x in tuple_elements(value))
         return [term for piece in pieces for term in piece]
-    own = sort_sql(value)
+    is_least = value.plain.family == "Array" and item.descending != item.nulls_first
+    own = (_with_nothing_least(value) if is_least else None) or sort_sql(value)
     if own is not None:
         return [f"{own} {direction} {nulls}"]
     value = plain_condition(value)
@@ -35,3 +43,17 @@ def order_terms(value: Typed, item: OrderItem, *, of_window: bool = False) -> li
         where_nan = "DESC" if item.nulls_first else "ASC"
         terms.insert(0, f"isnan({value.sql}) {where_nan} {nulls}")
     return terms
+
+
+def _with_nothing_least(value: Typed) -> str | None:
+    """Return SQL by which arrays are ordered if NULL and NaN in them are below all values; None if
+    they have none. To DuckDB they are above all.
+    """
+    if value.plain.family == "Array":
+        key = _with_nothing_least(from_stored(ELEMENT, value.plain.elements[0]))
+        return key and f"list_transform({value.sql}, lambda {ELEMENT}: {key})"
+    if not (value.nullable or value.type.is_float):
+        return None
+    nan = f"WHEN isnan({value.sql}) THEN 1 " if value.type.is_float else ""
+    place = f"CASE WHEN {value.sql} IS NULL THEN 0 {nan}ELSE 2 END"
+    return struct_sql((("place", place), ("value", sort_sql(value) or value.sql)))
