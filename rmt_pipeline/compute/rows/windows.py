@@ -11,12 +11,14 @@ already, with Arrow to read, gather and write, takes less time than DuckDB's or 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmt_pipeline.compute.rows.order import Flags, RowIndexes, row_order
+from rmt_pipeline.compute.rows.order import Flags, RowIndexes, integers, row_order
 from rmt_pipeline.compute.rows.source import SortKey, key_value
 
 WINDOW_ROWS = 1 << 18
@@ -98,6 +100,12 @@ def rows_before(
     """
     names = key[: len(bound)]
     low, high = 0, table.num_rows
+    numbers = _numbers(table.column(names[0])) if names else None
+    if numbers is not None:
+        least = numbers.dtype.type(bound[0])
+        low, high = (int(numbers.searchsorted(least, side)) for side in _SIDES)
+        if len(names) == 1:
+            return high if with_equal else low
     while low < high:
         middle = (low + high) // 2
         found = _key_at(table, names, middle)
@@ -106,6 +114,18 @@ def rows_before(
         else:
             high = middle
     return low
+
+
+_SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
+
+
+def _numbers(column: pa.ChunkedArray) -> npt.NDArray[Any] | None:
+    """The column as numpy integers, if no value need be copied for that."""
+    kind = column.type
+    plain = pa.types.is_integer(kind) or pa.types.is_temporal(kind)
+    if not plain or column.num_chunks != 1 or column.null_count:
+        return None
+    return integers(column.chunk(0))
 
 
 def windows(cursors: Sequence[SourceCursor], batch_rows: int) -> Iterator[list[pa.Table]]:
