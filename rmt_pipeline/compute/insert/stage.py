@@ -12,7 +12,7 @@ from rmt_pipeline.compute.inputs.columns import InsertColumns
 from rmt_pipeline.compute.inputs.conform import conform
 from rmt_pipeline.compute.inputs.rows import InputRows, counted_rows
 from rmt_pipeline.compute.insert.blocks import blocks_of, key_columns_of, stage
-from rmt_pipeline.compute.jobs.task import RESULT_SCHEMA
+from rmt_pipeline.compute.jobs.task import RESULT_SCHEMA, begin_task
 from rmt_pipeline.protocol import errors
 from rmt_pipeline.protocol.errors import IncorrectData, RmtError
 from rmt_pipeline.protocol.settings.query import QuerySettings
@@ -97,8 +97,7 @@ def stage_task(plan: StagePlan, batches: Iterator[pa.RecordBatch]) -> list[Stage
 
 
 def _results(plan: StagePlan, tables: Iterator[pa.Table]) -> list[StageResult]:
-    pa.set_cpu_count(1)  # Spark counts on one core per task; Arrow would use them all
-    pa.set_io_thread_count(1)
+    begin_task()
     store = plan.store()
     staged: list[StagedPart] = []
     try:
