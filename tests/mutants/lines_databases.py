@@ -328,6 +328,14 @@ DATABASE_MUTANTS: tuple[LineMutant, ...] = (
         f"{NODES}::test_who_comes_while_the_last_replica_goes_makes_the_database",
     ),
     LineMutant(
+        "database: who creates one again that ZooKeeper has lost makes an empty one",
+        SAID,
+        "        if problem is not None:\n            raise problem\n",
+        "        register(server.keeper(), paths, name, replica=definition.name, "
+        "server=server.server.name)\n",
+        f"{LOST}::test_who_creates_it_again_is_told_to_restore_it",
+    ),
+    LineMutant(
         "database: who could not finish a removal keeps its lock",
         DATABASE,
         "        keeper.strays.leave([lock])\n",

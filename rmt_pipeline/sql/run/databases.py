@@ -107,19 +107,26 @@ def create_replicated(
 ) -> Done:
     """Make the database in ZooKeeper if it is not there, join it, and wait until the server has
     taken it up and made its tables. Raises DatabaseAlreadyExists, ReplicaAlreadyExists, UserError.
+
+    One that this server has already is not made in ZooKeeper: if that has lost it, the servers
+    would move all tables away that an empty one does not have, and others be told to drop theirs.
     """
     server = session.server
     name = statement.name
     definition = _expanded(session, name, engine)
+    paths = DatabasePaths(definition.path)
     if name in server.catalog.databases():
         known = replicated_database(server.catalog, name)
-        wanted = (definition.path, definition.name)
-        same = known is not None and (known.path, known.name) == wanted
-        if not statement.if_not_exists and not same:
+        if not statement.if_not_exists:
             raise DatabaseAlreadyExists(f"database {name!r} already exists")
-        if not same:
+        if known is None or (known.path, known.name) != (definition.path, definition.name):
             return Done()
-    paths = DatabasePaths(definition.path)
+        problem = why_not_registered(
+            server.keeper(), paths, name, definition.name, server.server.name
+        )
+        if problem is not None:
+            raise problem
+        return _wait_active(session, paths, definition.name)
     register(server.keeper(), paths, name, replica=definition.name, server=server.server.name)
     made = encode_replicated(definition)
     created = server.catalog.create_database(name, if_not_exists=True, replicated=made)

@@ -4,10 +4,10 @@ from contextlib import suppress
 
 import pytest
 
-from rmt_pipeline.protocol.errors import TableIsReadOnly, UserError
+from rmt_pipeline.protocol.errors import DatabaseAlreadyExists, TableIsReadOnly, UserError
 from rmt_pipeline.replica.life.drop import delete_tree
 from rmt_pipeline.sql.define.show_create import create_query
-from tests.support.databases import LATER, TABLE, Node, Site, part, started
+from tests.support.databases import DATABASE, LATER, TABLE, Node, Site, part, started
 from tests.unit.cluster.test_missed_alters import MANY_COLUMNS, alter, takes_up
 
 LOOKS = 5  # until a table that was restored is active, and is altered
@@ -45,6 +45,31 @@ def test_a_database_that_zookeeper_lost_is_made_again_with_its_tables(site):
     assert [node.tables("d_broken_tables") for node in site.running] == [[]] * 3
     with pytest.raises(UserError, match="nothing to restore"):
         site.say("SYSTEM RESTORE DATABASE REPLICA d", "r2")
+
+
+@pytest.mark.parametrize("again", ["CREATE DATABASE", "CREATE DATABASE IF NOT EXISTS"])
+def test_who_creates_it_again_is_told_to_restore_it(site, again):
+    """An empty one in ZooKeeper would have its servers move all tables away."""
+    started(site, "r1", "r2")
+    site.say(TABLE)
+    for name in ("r1", "r2"):
+        part(site, name, "t")
+    lose_zookeeper(site)
+    site.start("r1", "r2")
+    with pytest.raises(UserError):
+        site.say(DATABASE.replace("CREATE DATABASE", again))
+    with pytest.raises(UserError, match="SYSTEM RESTORE DATABASE REPLICA d"):
+        site.look()
+    assert [node.tables() for node in site.running] == [["t"]] * 2
+    for name in ("r1", "r2"):
+        site.running[:] = [site.nodes[one] for one in ("r1", "r2") if one <= name]
+        site.say("SYSTEM RESTORE DATABASE REPLICA d", name)
+    site.look()
+    assert [node.tables() for node in site.running] == [["t"]] * 2
+    with suppress(DatabaseAlreadyExists):
+        site.say(DATABASE.replace("CREATE DATABASE", again))
+    site.look()
+    assert [node.tables() for node in site.running] == [["t"]] * 2
 
 
 def test_a_database_that_was_dropped_here_is_not_restored(site):
