@@ -35,6 +35,7 @@ from rmt_pipeline.dagster.record.ledger import EventMetadata, Recorder, first_of
 from rmt_pipeline.protocol.errors import (
     BadValue,
     IncorrectData,
+    RmtError,
     UnknownColumn,
     UnknownType,
     UserError,
@@ -139,8 +140,9 @@ class RmtIOManager(dg.ConfigurableIOManager):
             return
         try:
             self._store(context, obj)
-        except WRONG_ROWS as error:
-            if not _is_of_the_system(error.__cause__):
+        except RmtError as error:
+            _log_error(context, error)
+            if isinstance(error, WRONG_ROWS) and not _is_of_the_system(error.__cause__):
                 step = context.step_context
                 step.instance.add_run_tags(step.run_id, {RETRY_TAG: "false"})
             raise
@@ -234,6 +236,14 @@ class _Log:
 
     def log_event(self, event: dg.AssetMaterialization | dg.AssetObservation) -> None:
         self.context.log_event(event)
+
+
+def _log_error(context: dg.OutputContext, error: RmtError) -> None:
+    """Say what is wrong in a line of the run's log: in its page the failure's own message is below
+    Dagster's stack traces, and cut off.
+    """
+    notes: Sequence[str] = getattr(error, "__notes__", ())
+    context.log.error("%s: %s", _table_name(context), "\n".join([str(error), *notes]))
 
 
 def _written(rows: Any, write: Callable[[Any], _Stored]) -> _Stored | UserError:

@@ -81,12 +81,16 @@ def test_a_bad_day_of_a_run_fails_alone(
         there = instance.get_materialized_partitions(dg.AssetKey("stored"))
         told = parts_told(instance)
         run = instance.get_run_by_id(result.run_id)
+        logged = [entry.message for entry in instance.all_logs(result.run_id)]
     assert not result.success
     assert days_in(site) == sorted(there) == [DAYS[0], DAYS[2]]
     assert told == [2]
     said = str(failure.step_failure_data.error)
     assert "06.csv" in said
     assert f"2 partitions have failed: {DAYS[1]}, {DAYS[3]}. The rows of the other 2" in said
+    [line] = [message for message in logged if message.startswith("stored: ")]
+    assert "06.csv" in line
+    assert f"2 partitions have failed: {DAYS[1]}" in line
     assert run is not None
     assert run.tags["dagster/retry_on_asset_or_op_failure"] == "false"
 
