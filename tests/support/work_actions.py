@@ -11,6 +11,7 @@ from rmt_pipeline.protocol.alter.commands import (
     ModifyColumn,
     RenameColumn,
 )
+from rmt_pipeline.protocol.nodes.records import Attempts
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.alter.request import request_alter
@@ -18,18 +19,20 @@ from rmt_pipeline.replica.assign.explain import explain_merges
 from rmt_pipeline.replica.assign.merges import optimize_partition, select_and_assign
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.insert.report import insert_reports
+from rmt_pipeline.replica.life.clone import clone_if_lost
 from rmt_pipeline.replica.missing import why_missing
 from rmt_pipeline.replica.mutations.mutations import kill_mutation
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.readable import readable_parts
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.upkeep.lag import lag_of
-from rmt_pipeline.zookeeper.keeper import Create
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
 from tests.support.actions import (
     FIRST,
     LATER,
     NOW,
     Action,
+    is_lost,
     mutated,
     no_bytes,
     waits_in_vain,
@@ -42,12 +45,14 @@ from tests.support.more_actions import (
     WithSource,
     can_alter,
     detached,
+    dropped_on_r2,
     news,
     of_partitions,
     replaced,
 )
 from tests.support.mortal_disk import Died
 from tests.support.partitioned import insert
+from tests.support.rare_actions import unanswered
 
 Did = Callable[[Replicas], object]
 
@@ -115,6 +120,11 @@ def attached_at_r2(replicas: Replicas) -> None:
     """r1 has a detached copy of one of the parts."""
     detached(replicas)
     replicas.table("r2").attach("all", settings=NOW)
+
+
+def is_lost_and_keeps_no_copies(replicas: Replicas) -> None:
+    replicas.set(detach_old_local_parts_when_cloning_replica=False)
+    is_lost(replicas)
 
 
 # --- replacements of another table's ---
@@ -241,8 +251,9 @@ def cleans_long_after(replicas: Replicas) -> object:
 
 
 def after_all(replicas: Replicas) -> None:
-    """Merged, mutated, replaced, detached."""
+    """Merged, mutated, dropped; and an entry that failed is not in the queue any more."""
     merged(replicas)
+    mutated(replicas)
     mutated(replicas)
     assign_mutations(replicas["r1"])
     replicas.work_off()
@@ -250,12 +261,52 @@ def after_all(replicas: Replicas) -> None:
     replicas.work_off()
     replicas.table("r1").drop_part(replicas.stores["r1"].parts()[-1], settings=NOW)
     replicas.work_off()
+    attempts = Attempts(
+        tries=1, last_exception="", last_attempt_s=0, postpone_reason=""
+    ).encode()
+    paths = replicas["r1"].paths
+    replicas["r1"].session.multi([Create(paths.attempts_of("queue-0000000000"), attempts)])
+    replicas.set(finished_mutations_to_keep=1)
+
+
+# --- what is carried out, and the answer is lost ---
+
+
+def finishes(op: Op) -> bool:
+    """Of the multi by which an entry leaves the queue, and its part is promised."""
+    return isinstance(op, Delete) and "/queue/" in op.path
+
+
+def answers_lost() -> list[Action]:
+    return [
+        Action(
+            f"{name} that is carried out, whose answer is lost"
+            f"{'' if landed else ', as it is itself'}",
+            unanswered(works, finishes, landed=landed),
+            prepared,
+            makes=makes,
+        )
+        for name, prepared, makes in (
+            ("a fetch", lambda of: of.insert("r2", 7), None),
+            ("two fetches", lambda of: (of.insert("r2", 7), of.insert("r2", 8)), None),
+            ("a merge", merge_assigned, None),
+            ("a drop", dropped_on_r2, None),
+            ("a replacement", replaced("r2"), WithSource),
+        )
+        for landed in (True, False)
+    ]
 
 
 WORK = [
+    *answers_lost(),
     Action("a fetch of what is gone there", works_late, gone_at_r2),
     Action("a fetch after one that died", works, dies_at_publishing("fetch", news)),
     Action("a merge after one that died", works, dies_at_publishing("merge", merge_assigned)),
+    Action(
+        "a clone that keeps no copies",
+        lambda of: clone_if_lost(of["r1"]),
+        is_lost_and_keeps_no_copies,
+    ),
     Action("what a kill has undone", works, kill_comes_first),
     Action("what a drop has undone", works_late, drop_comes_first),
     Action("an ATTACH of others", works, attached_at_r2),

@@ -123,9 +123,9 @@ def _report(
     waiting: Sequence[PartName],
 ) -> InsertReport:
     """Return the report on one insert. Records of old formats do not say in which blocks the rows
-    are: then the report names no part.
+    are (`UNKNOWN_BLOCK`, which no part has): then the report names no part.
     """
-    spans = [Span.of_rows(line) for line in lines if line.first >= 0]
+    spans = list(map(Span.of_rows, lines))
 
     def touched(parts: PartSet) -> tuple[PartName, ...]:
         found = {

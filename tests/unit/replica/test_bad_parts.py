@@ -15,7 +15,7 @@ from rmt_pipeline.protocol.log.entry import MergeParts
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.replica.assign.merges import optimize_partition
-from rmt_pipeline.replica.upkeep.check import check_part, recover_parts
+from rmt_pipeline.replica.upkeep.check import check_part, differs, recover_parts
 from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.replica.work.merge import MergeHere, merge_here
 from rmt_pipeline.replica.work.step import PartDone
@@ -302,3 +302,10 @@ def test_whatever_reads_a_bad_part_has_it_fetched_again_and_the_pool_goes_on(
     assert (told.part, told.kind) == (BAD, "CHECK_PART")
     assert "has hash" in told.error
     assert str(BAD) not in replicas.parts("r2")
+
+
+def test_a_promise_by_hand_that_says_nothing_of_the_bytes_is_kept(replicas: Replicas) -> None:
+    """Of bytes that a person has brought back."""
+    assert differs(replicas["r2"], BAD, b"") is None
+    replicas.stores["r2"].remove(BAD)
+    assert "is not on disk" in (differs(replicas["r2"], BAD, b"") or "")

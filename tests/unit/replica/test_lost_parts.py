@@ -25,7 +25,7 @@ from rmt_pipeline.replica.upkeep import lost
 from rmt_pipeline.replica.upkeep.check import check_part
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
-from rmt_pipeline.store.layout import DetachedName
+from rmt_pipeline.store.layout import DetachedName, parse_detached
 from rmt_pipeline.zookeeper.keeper import Check, Create, Op, SetData
 from rmt_pipeline.zookeeper.known import KnownQueue
 from rmt_pipeline.zookeeper.paths import TablePaths
@@ -545,6 +545,10 @@ def test_a_broken_copy_of_what_is_lost_may_not_go(tmp_path: Path) -> None:
         told = {str(name): kept for name, kept in kept_of(replicas)}
         assert not told[f"broken_{LOST}"].is_safe
         assert "was lost on all replicas" in told[f"broken_{LOST}"].why
+        larger = parse_detached(f"broken_{PartName('all', LOST.block_min, 9, 1)}")
+        assert larger is not None
+        [(_, kept)] = why_kept(replicas["r1"], [larger])
+        assert "was lost on all replicas" in kept.why, "it may be all that is left of that"
 
 
 def kept_of(replicas: Replicas) -> list[tuple[DetachedName, WhyKept]]:

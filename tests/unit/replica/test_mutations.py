@@ -19,6 +19,7 @@ from rmt_pipeline.protocol.errors import (
     Unfinished,
 )
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
+from rmt_pipeline.protocol.nodes.records import Attempts
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.duty import STAND_BACK_S, MutationDuty
@@ -46,7 +47,7 @@ from rmt_pipeline.replica.pull_log import Pulled, pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import refetch
 from rmt_pipeline.replica.work.pools import Pool
-from rmt_pipeline.zookeeper.keeper import Delete, Op, SetData
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, SetData
 from rmt_pipeline.zookeeper.snapshot import noted_mutations
 from tests.support.counting import Counting
 from tests.support.local_replicas import ClockWaker, Replicas, by_tens
@@ -87,6 +88,28 @@ def work(replicas: Replicas, name: str) -> None:
         goes_on = isinstance(assign_mutations(replicas[name]), list)
         for pool in POOLS:
             goes_on = replicas.step(name, pool).did_something or goes_on
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_of_the_parts_that_fail_the_one_that_failed_last_is_told(replicas, late):
+    for value in (1, 2):
+        replicas.insert("r1", value)
+    delete(replicas["r1"], 0)
+    assign_mutations(replicas["r1"])
+    pull_log(replicas["r1"])
+    keeper, paths = replicas["r1"].keeper, replicas["r1"].paths
+    for number, node in enumerate(sorted(keeper.children(paths.queue))):
+        failed_s = 2000 if number == late else 1000
+        attempts = Attempts(
+            tries=1,
+            last_exception=f"at {failed_s}",
+            last_attempt_s=failed_s,
+            postpone_reason="",
+        )
+        keeper.multi([Create(paths.attempts_of(node), attempts.encode())])
+    [report] = mutation_reports(replicas["r1"])
+    assert report.failure is not None
+    assert (report.failure.time_s, report.failure.reason) == (2000, "at 2000")
 
 
 def test_a_mutation_with_nothing_to_do_finishes_none_that_came_before_it(replicas):

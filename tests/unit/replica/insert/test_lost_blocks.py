@@ -15,6 +15,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica import quorum
 from rmt_pipeline.replica.insert.report import InsertState
 from rmt_pipeline.replica.insert.result import (
+    InsertInPart,
     InsertResult,
     OtherBlocks,
     OtherRows,
@@ -351,3 +352,18 @@ def test_a_block_that_is_twice_in_one_insert_is_kept_once_unless_a_token_tells_t
         assert sorted(there) == ([1, 1, 2] if token else [1, 2])
         assert (done.rows, done.rows_duplicate) == ((3, 0) if token else (2, 1))
         assert replicas.stores["r1"].staged() == []
+
+
+def test_who_gives_up_before_they_are_back_is_told_how_to_cut_the_rows(
+    replicas: Replicas,
+) -> None:
+    insert(replicas, token="a token")
+    fetch(replicas)
+    lose(replicas, block(1))
+    keeper, inactive = replicas["r1"].keeper, [Delete(replicas["r1"].paths.is_active)]
+    words = "cut into the same blocks, for some of partition all are in: only"
+    with (
+        before(keeper, logs, lambda: keeper.multi(inactive)),
+        pytest.raises(InsertInPart, match=words),
+    ):
+        insert(replicas, {**TWOS, "insert_keeper_max_retries": "0"}, token="a token")

@@ -337,3 +337,11 @@ def test_a_disk_that_knows_how_many_rows_there_are_and_no_more_of_them_adds_no_b
     two.live_on()
     assert two.insert_again("r1", *VALUES, token="mine") == "resumed"
     everything_is_there_once(two)
+
+
+def test_the_first_note_of_a_disk_tells_what_others_have_committed_before(two):
+    """Else rows of theirs would be brought once more after a restore of this disk alone."""
+    cut_off(two, "r1", 2, token="mine")
+    cut_off(two, "r2", 1, token="mine")
+    [first, *_] = noted_records(two["r2"])[insert_id_of_token("mine")]
+    assert [line.partition for line in first.partitions] == ["0", "1", "2"]

@@ -152,6 +152,21 @@ def test_nobody_fetches_from_himself(replicas: Replicas) -> None:
     assert found.replica == "r2"
 
 
+@pytest.mark.parametrize(("larger", "smaller"), [("r1", "r2"), ("r2", "r1")])
+def test_of_all_that_contain_it_the_largest_is_fetched(
+    replicas: Replicas, larger: str, smaller: str
+) -> None:
+    part, keeper = PartName("all", 0, 0, 0), replicas["r3"].keeper
+    header, _ = keeper.get(replicas["r1"].paths.part(part))
+    for name, last in ((larger, 2), (smaller, 1)):
+        paths = replicas[name].paths
+        merged = paths.part(PartName("all", 0, last, last))
+        keeper.multi([Delete(paths.part(part)), Create(merged, header)])
+    found = find_sources(replicas["r3"], [(part, "r1")])[part]
+    assert isinstance(found, PartSource)
+    assert (found.replica, str(found.part)) == (larger, "all_0_2_2")
+
+
 @pytest.mark.parametrize("op", [Delete, lambda host: SetData(host, b"")])
 def test_who_is_dropped_while_he_is_looked_at_is_no_source(replicas: Replicas, op) -> None:
     """Also when another replica of his name was made since, which has no address yet."""
