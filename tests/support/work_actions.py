@@ -2,8 +2,11 @@
 processes, what others have undone, limits.
 """
 
+import datetime as dt
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 
 from rmt_pipeline.protocol.alter.commands import (
     AddColumn,
@@ -13,6 +16,7 @@ from rmt_pipeline.protocol.alter.commands import (
 )
 from rmt_pipeline.protocol.nodes.records import Attempts
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.alter.request import request_alter
 from rmt_pipeline.replica.assign.explain import explain_merges
@@ -24,9 +28,10 @@ from rmt_pipeline.replica.missing import why_missing
 from rmt_pipeline.replica.mutations.mutations import kill_mutation
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.readable import readable_parts
+from rmt_pipeline.replica.replica import Memory
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.upkeep.lag import lag_of
-from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, SetData
 from tests.support.actions import (
     FIRST,
     LATER,
@@ -37,7 +42,7 @@ from tests.support.actions import (
     no_bytes,
     waits_in_vain,
 )
-from tests.support.local_replicas import ClockWaker, Replicas
+from tests.support.local_replicas import ClockWaker, Replicas, definition_of
 from tests.support.more_actions import (
     MUTATION,
     NAMES,
@@ -52,7 +57,7 @@ from tests.support.more_actions import (
 )
 from tests.support.mortal_disk import Died
 from tests.support.partitioned import insert
-from tests.support.rare_actions import unanswered
+from tests.support.rare_actions import SECOND, others_work, unanswered
 
 Did = Callable[[Replicas], object]
 
@@ -127,6 +132,21 @@ def is_lost_and_keeps_no_copies(replicas: Replicas) -> None:
     is_lost(replicas)
 
 
+def attached_half_here(replicas: Replicas) -> None:
+    """r1 has a detached copy of one of two parts."""
+    attached_at_r2(replicas)
+    replicas.table("r1").drop_detached(name="all_1_1_0")
+
+
+def is_lost_and_source_is_behind(replicas: Replicas) -> None:
+    """r2 has inserted behind a drop that it has yet to pull."""
+    replicas.table("r3").drop_partitions(["all"], settings=NOW)
+    replicas.insert("r2", 8)
+    replicas.stop("r3")
+    replicas["r2"].session.multi([SetData(replicas["r1"].paths.is_lost, b"1")])
+    replicas["r1"].memory = Memory()
+
+
 # --- replacements of another table's ---
 
 
@@ -157,6 +177,18 @@ def replaced_twice(replicas: Replicas) -> None:
     replaced("r2")(replicas)
     replicas.work_off("r2", "r3")
     replaced("r3")(replicas)
+
+
+def replaced_and_merged(replicas: Replicas) -> None:
+    """r1 has nothing of the source, and r2 one of the new parts under a larger name alone."""
+    without_source("r1")(replicas)
+    assert isinstance(replicas, WithSource)
+    replicas.source.stores["r1"].remove(PartName("1", 1, 1, 0))
+    replicas.work_off("r2")
+    optimize_partition(replicas["r2"], "1", final=True, skip_merged=False)
+    replicas.work_off("r2")
+    last = max(part for part in replicas.stores["r2"].parts() if part.partition == "1")
+    replicas["r2"].session.multi([Delete(replicas["r2"].paths.part(last))])
 
 
 def source_is_behind(replicas: Replicas) -> None:
@@ -235,6 +267,18 @@ def held_up(replicas: Replicas) -> None:
     waits_in_vain(replicas)
 
 
+def that_expires(directory: Path) -> Replicas:
+    """Rows of two parts, none of which is due yet."""
+    columns = (Column("n", "UInt64"), Column("t", "DateTime"))
+    replicas = Replicas(
+        directory, NAMES, lambda name: replace(definition_of(name, columns), ttl="t")
+    )
+    for value in (1, 2):
+        replicas.table("r1").insert([{"n": value, "t": dt.datetime(2030, 1, 1, tzinfo=dt.UTC)}])
+    replicas.work_off()
+    return replicas
+
+
 def merged(replicas: Replicas) -> None:
     merge_assigned(replicas)
     replicas.work_off()
@@ -280,18 +324,21 @@ def finishes(op: Op) -> bool:
 def answers_lost() -> list[Action]:
     return [
         Action(
-            f"{name} that is carried out, whose answer is lost"
-            f"{'' if landed else ', as it is itself'}",
+            f"{name} carried out, whose answer is lost{'' if landed else ', as it is itself'}",
             unanswered(works, finishes, landed=landed),
             prepared,
             makes=makes,
         )
         for name, prepared, makes in (
-            ("a fetch", lambda of: of.insert("r2", 7), None),
-            ("two fetches", lambda of: (of.insert("r2", 7), of.insert("r2", 8)), None),
-            ("a merge", merge_assigned, None),
-            ("a drop", dropped_on_r2, None),
-            ("a replacement", replaced("r2"), WithSource),
+            ("a fetch that is", lambda of: of.insert("r2", 7), None),
+            (
+                "two fetches that are",
+                lambda of: (of.insert("r2", 7), of.insert("r2", 8)),
+                None,
+            ),
+            ("a merge that is", merge_assigned, None),
+            ("a drop that is", dropped_on_r2, None),
+            ("a replacement that is", replaced("r2"), WithSource),
         )
         for landed in (True, False)
     ]
@@ -302,6 +349,27 @@ WORK = [
     Action("a fetch of what is gone there", works_late, gone_at_r2),
     Action("a fetch after one that died", works, dies_at_publishing("fetch", news)),
     Action("a merge after one that died", works, dies_at_publishing("merge", merge_assigned)),
+    Action("an ATTACH of others of which half is here", works, attached_half_here),
+    Action(
+        "a clone whose source is behind",
+        lambda of: clone_if_lost(of["r1"]),
+        is_lost_and_source_is_behind,
+    ),
+    Action("a replacement that was merged", works_late, replaced_and_merged, makes=WithSource),
+    Action(
+        "a drop of a part is waited for",
+        lambda of: of.table("r1").drop_part(FIRST, settings=QuerySettings(alter_sync=2)),
+        others_work,
+    ),
+    Action(
+        "one of two detached parts is attached",
+        lambda of: of.table("r1").attach("all", part=SECOND, settings=NOW),
+        detached,
+    ),
+    Action(
+        "a table is optimized with a clean-up",
+        lambda of: of.table("r1").optimize(final=True, cleanup=True, settings=NOW),
+    ),
     Action(
         "a clone that keeps no copies",
         lambda of: clone_if_lost(of["r1"]),
@@ -358,6 +426,11 @@ WORK = [
         "a merge is chosen while much is in the way",
         lambda of: select_and_assign(of["r1"], aggressive=True),
         held_up,
+    ),
+    Action(
+        "a merge is chosen where nothing is due",
+        lambda of: select_and_assign(of["r1"], aggressive=False),
+        makes=that_expires,
     ),
     Action("how late it is with much to do", lambda of: lag_of(of["r1"]), drop_comes_first),
     Action(

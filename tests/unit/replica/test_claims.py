@@ -467,3 +467,26 @@ def test_a_claim_is_tried_a_few_times_in_a_look(replicas):
     assert replicas.executor("r1", "merge").look(None).batches == ()
     assert 2 <= len(claimed) <= 10
     assert claims(replica) == []
+
+
+def test_an_entry_that_went_meanwhile_is_not_claimed_and_nothing_else_is_wrong(
+    replicas: Replicas,
+) -> None:
+    """Another worker has finished it, or a drop took it."""
+    replica = replicas["r1"]
+    pull_log(replica)
+    snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
+    [node] = snapshot.entries
+    replica.keeper.multi([Delete(replica.paths.queue_entry(node))])
+    assert Holder.new(replica).take(snapshot, {node: (PartName("all", 0, 1, 1),)}) is False
+    assert claims(replica) == []
+
+
+def test_batches_that_are_carried_out_are_not_kept(replicas: Replicas) -> None:
+    executor = replicas.executor("r2", "fetch")
+    for value in range(3, 6):
+        replicas.insert("r1", value)
+        pull_log(replicas["r2"])
+        assert carried_out(executor)
+        executor.look(None)
+    assert executor._begun == []

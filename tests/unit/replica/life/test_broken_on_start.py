@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.life.start import start
 from rmt_pipeline.replica.upkeep.check import TooManyUnexpectedParts, recover_parts
 from rmt_pipeline.store.disk import LocalDisk
-from rmt_pipeline.zookeeper.keeper import Create
+from rmt_pipeline.zookeeper.keeper import Create, Delete
 from tests.support.local_replicas import Replicas
 from tests.support.restoring import Disaster
 
@@ -59,6 +60,16 @@ def test_too_many_are_left_alone_until_somebody_decides(replicas, setting, limit
 
     replica.keeper.multi([Create(f"{replica.paths.flags}/force_restore_data")])
     assert len(recover_parts(replica).refetched) == 2
+
+
+def test_one_that_was_dropped_does_not_count_and_is_left_to_the_clean_up(replicas):
+    """Whoever dropped it died before its directory was gone."""
+    replicas.set(max_suspicious_broken_parts=1)
+    replica, dropped = replicas["r1"], PartName("all", 2, 2, 0)
+    replica.keeper.multi([Delete(replica.paths.part(dropped))])
+    replica.store.drops.note(dropped)
+    recover_parts(replica)
+    assert replica.store.detached() == ["broken-on-start_all_1_1_0"]
 
 
 def test_who_leaves_that_to_somebody_is_not_active(replicas):
