@@ -4,6 +4,7 @@ A unit that fails must not end the other units of its task, nor have Spark retry
 bytes would fail again. Its result is plain data, from which the driver makes the error.
 """
 
+import atexit
 import gc
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
@@ -74,6 +75,7 @@ def begin_task() -> None:
     pa.set_io_thread_count(1)
     if not gc.get_freeze_count():
         gc.freeze()
+        atexit.register(gc.unfreeze)  # DuckDB complains of objects that are left at the end
 
 
 def run_tasks(
