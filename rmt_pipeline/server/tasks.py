@@ -246,8 +246,8 @@ class DatabaseLoop(TaskLoop):
         are reported by the look. Without this:
 
         1. An ALTER is in the log of a database whose only replica is r1.
-        2. Before r1 comes to it, CREATE DATABASE is run there again: r1 looks at everything anew,
-           and notes all statements as done.
+        2. Before r1 comes to it, it loses its disk, and CREATE DATABASE is run there again: r1
+           looks at everything anew, and notes all statements as done.
         3. The ALTER is reported as done, and never happened.
         """
         left = self._compare_with().alters_left(worker.keeper, now, self._replica)
