@@ -55,7 +55,7 @@ from rmt_pipeline.translate.functions.aggregate_call import (
     quantile_level,
     quantile_levels,
 )
-from rmt_pipeline.translate.functions.arithmetic import as_number
+from rmt_pipeline.translate.functions.arithmetic import as_number, decimal_bits
 from rmt_pipeline.translate.functions.array import extreme_element, reduced
 from rmt_pipeline.translate.functions.chains import sequence, window_funnel
 from rmt_pipeline.translate.functions.collected import (
@@ -339,9 +339,7 @@ def _sum_with_overflow(call: AggregateCall) -> Typed:
     kind = nullable_like(plain, total)
     if plain.is_integer:
         return Typed(wrap(f"CAST({total.sql} AS HUGEINT)", plain), kind)
-    bits = next(
-        bits for digits, bits in ((9, 32), (18, 64), (38, 128)) if plain.numbers[0] <= digits
-    )
+    bits = decimal_bits(plain)
     digits = unscaled(total)
     if bits < 128:
         digits = f"CAST({wrap(digits, DataType(f'Int{bits}'))} AS HUGEINT)"

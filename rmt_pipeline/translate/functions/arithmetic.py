@@ -118,6 +118,11 @@ def _digits(plain: DataType) -> int:
     return next(width for width in (9, 18, 38, 76) if plain.numbers[0] <= width)
 
 
+def decimal_bits(plain: DataType) -> int:
+    """Return the width of the integer that has a decimal's digits in the original."""
+    return {9: 32, 18: 64, 38: 128}[_digits(plain)]
+
+
 def _scale(plain: DataType) -> int:
     return plain.numbers[1] if plain.is_decimal else 0
 
@@ -181,7 +186,9 @@ def int_div(*, or_zero: bool) -> Build:
         left, right = (as_number(each) for each in arguments)
         _check_numbers("intDiv", left, right)
         a, b = left.plain, right.plain
-        bits = a.bits or (64 if a.family == "Float64" or a.bits > 32 else 32)
+        bits = a.bits or (
+            decimal_bits(a) if a.is_decimal else 64 if a.family == "Float64" else 32
+        )
         signed = not a.is_integer or a.is_signed or not b.is_integer or b.is_signed
         result = _integer(bits, signed=signed)
         if a.is_float or b.is_float:

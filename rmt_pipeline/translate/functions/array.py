@@ -130,9 +130,12 @@ def array_element(arguments: list[Typed]) -> Typed:
         absent = f"abs({integer(place)}) BETWEEN 1 AND len({value.sql})"
     if element.nullable:
         return from_stored(sql, nullable_type(element, place.nullable))
-    default = stored_default(element)
-    checked = f"(CASE WHEN {absent} THEN {sql} ELSE {default} END)"
-    return from_stored(checked, nullable_type(element, place.nullable))
+    kind = nullable_type(element, place.nullable)
+    # A NULL place gives NULL, or the default of a type that can't be NULL.
+    known = f"WHEN {place.sql} IS NULL THEN NULL " if kind.nullable else ""
+    return from_stored(
+        f"(CASE {known}WHEN {absent} THEN {sql} ELSE {stored_default(element)} END)", kind
+    )
 
 
 def stored_default(data_type: DataType) -> str:

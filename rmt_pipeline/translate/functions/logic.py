@@ -124,11 +124,11 @@ def _multi_if(arguments: list[Typed]) -> Typed:
 
 
 def _case_with_expression(arguments: list[Typed]) -> Typed:
+    """`CASE x WHEN a THEN …`, in which a NULL is equal to NULL."""
     subject, *rest = arguments
     pairs = zip(rest[:-1:2], rest[1:-1:2], strict=True)
-    return case(
-        [(compare("equals", subject, when).sql, value) for when, value in pairs], rest[-1]
-    )
+    same = _distinct("NOT DISTINCT FROM")
+    return case([(same([subject, when]).sql, value) for when, value in pairs], rest[-1])
 
 
 def _coalesce(arguments: list[Typed]) -> Typed:
