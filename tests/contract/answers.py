@@ -117,6 +117,19 @@ ALTER TABLE t ADD INDEX z w TYPE BLOOM_filter;
 CREATE TABLE u (k UInt8, INDEX i k TYPE nosuch(1)) ENGINE = ReplicatedMergeTree ORDER BY k;
 SELECT name, type FROM system.columns WHERE database = 'script' AND table = 't' ORDER BY position;
 """
+EMPTY_GROUPS = """
+SELECT quantileExact(0.5)(x), medianExact(x), quantilesExact(0.1, 0.5)(x) FROM (
+    SELECT 0.5 AS x WHERE 0);
+SELECT medianExact(x), quantileExactIf(x, 0) FROM (SELECT toNullable(0.5) AS x WHERE 0);
+SELECT quantileExact(x), quantileExactIf(0.5)(x, x > 5) FROM (SELECT number AS x FROM numbers(3));
+SELECT quantileExact(nan), quantileExactOrNull(x) FROM (SELECT 0.5 AS x WHERE 0);
+SELECT arrayReduce('avg', emptyArrayInt32()), arrayReduce('max', emptyArrayInt32()),
+    arrayReduce('avg', [1, 2]);
+SELECT quantileTDigest(number), quantileDeterministic(0.3)(number, number),
+    quantilesTDigest(0.1, 0.9)(number), medianTDigest(number), medianDeterministic(number, 1),
+    quantilesDeterministic(0.1, 0.9)(number, 1), toTypeName(quantilesTDigest(0.1)(number)),
+    toTypeName(quantileTDigest(number)) FROM numbers(11);
+"""
 TOMBSTONES = """
 CREATE TABLE r (p UInt8, k UInt32, ver UInt32, gone UInt8)
     ENGINE = ReplicatedReplacingMergeTree(ver, gone) PARTITION BY p ORDER BY k
@@ -191,6 +204,7 @@ SCRIPTS = {
     "what stars stand for": STARS,
     "missing rows are filled in": FILLED,
     "the bins of a histogram": BINS,
+    "quantiles and averages of nothing": EMPTY_GROUPS,
     "columns of an index, and its type": INDEXED,
     "NULL as a value": NULLS,
     "indexes, and single settings": INDEXES_AND_SETTINGS,

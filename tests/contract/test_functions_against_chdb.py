@@ -64,7 +64,10 @@ DIFFERENT: tuple[tuple[str, str], ...] = (
     (r"position(UTF8|CaseInsensitive|CaseInsensitiveUTF8)?\(fs, .*\)", _FIXED),
     (r"(startsWithUTF8|endsWithUTF8|substringIndex|multiSearchAny)\(fs, .*\)", _FIXED),
     (r"(repeat|countSubstrings|extract|extractAll|editDistance)\(fs, .*\)", _FIXED),
-    (r"(appendTrailingCharIfAbsent|encodeURLComponent)\(fs.*\)|if\(fs = .*", _FIXED),
+    (
+        r"(alphaTokens|appendTrailingCharIfAbsent|encodeURLComponent)\(fs.*\)|if\(fs = .*",
+        _FIXED,
+    ),
     (r"to(Int8|UInt8|Int32OrNull|Int8OrNull)\(fs\)|toDecimal32\(fs, 2\)", _FIXED),
     (r"CAST\(fs, 'Nullable\(Int32\)'\)", _FIXED),
     (r"toDateTime(64)?Or(Null|Zero)\(dt(, 3)?\)", _COMPACT),

@@ -175,6 +175,41 @@ def _quantile_exact(call: AggregateCall) -> Typed:
     return exact_quantile(call, listed, value)
 
 
+def _one_quantile_exact(call: AggregateCall) -> Typed:
+    """`quantileExact(level)(x)`: NaN for no numbers with a fraction."""
+    value = call.first()
+    if not value.type.is_float or value.nullable or call.or_null:
+        return _quantile_exact(call)
+    found = _quantile_exact(replace(call, or_null=True))
+    return Typed(f"coalesce({found.sql}, {NAN_SQL})", value.type)
+
+
+def _of_first(build: AggregateBuild) -> AggregateBuild:
+    """Return the builder of a function whose second argument only chooses a sample."""
+    return lambda call: build(replace(call, arguments=call.arguments[:1]))
+
+
+def _in_32_bits(build: AggregateBuild) -> AggregateBuild:
+    def single(call: AggregateCall) -> Typed:
+        found = build(call)
+        is_array = found.plain.family == "Array"
+        return convert(found, array_of(FLOAT32) if is_array else FLOAT32)
+
+    return single
+
+
+def _estimates() -> Iterator[Aggregate]:
+    """Quantiles that the original estimates from a sample or a digest."""
+    for name, build in (
+        ("quantile", _quantile),
+        ("median", _quantile),
+        ("quantiles", quantiles),
+    ):
+        differs = "exact, where the original estimates"
+        yield Aggregate(f"{name}Deterministic", _of_first(build), 2, 2, differs=differs)
+        yield Aggregate(f"{name}TDigest", _in_32_bits(build), 1, 1, differs=differs)
+
+
 def _quantiles_exact(call: AggregateCall) -> Typed:
     if not call.parameters:
         raise WrongArguments(f"{call.name} takes levels, as in {call.name}(0.5, 0.9)(x)")
@@ -552,7 +587,9 @@ def _aggregates() -> dict[str, Aggregate]:
         Aggregate("quantile", _quantile, 1, 1, differs=approximate),
         Aggregate("median", _quantile, 1, 1, differs=approximate),
         Aggregate("quantiles", quantiles, 1, 1, differs=approximate),
-        *(Aggregate(name, _quantile_exact, 1, 1) for name in ("quantileExact", "medianExact")),
+        *_estimates(),
+        Aggregate("quantileExact", _one_quantile_exact, 1, 1),
+        Aggregate("medianExact", _one_quantile_exact, 1, 1),
         Aggregate("quantilesExact", _quantiles_exact, 1, 1),
         *(
             Aggregate(name, _timing(build), 1, 1, differs=rounded)

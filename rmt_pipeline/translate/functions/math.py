@@ -1,6 +1,7 @@
 """Functions of numbers: arithmetic, bits, rounding, roots and logarithms."""
 
 import math
+from collections.abc import Sequence
 
 from rmt_pipeline.translate.base.casts import nullable_like
 from rmt_pipeline.translate.base.casts_number import unscaled, unscaled_to_decimal
@@ -19,6 +20,7 @@ from rmt_pipeline.translate.base.typed import (
     FLOAT64,
     INT8,
     UINT8,
+    UINT16,
     UINT64,
     Constant,
     Typed,
@@ -40,6 +42,7 @@ from rmt_pipeline.translate.functions.arithmetic import (
     negate,
     shift_bits,
 )
+from rmt_pipeline.types.data_type import DataType
 
 DECIMALS_MAX = 38
 _NAN = "CAST('nan' AS DOUBLE)"
@@ -148,6 +151,32 @@ def _logarithm(sql: str) -> Build:
     )
 
 
+_AGES = (1, 17), (18, 18), (25, 25), (35, 35), (45, 45), (55, 55)
+_DURATIONS = tuple(
+    (step, step)
+    for step in (
+        *(1, 10, 30, 60, 120, 180, 240, 300, 600, 1200, 1800, 3600, 7200, 18000, 36000),
+    )
+)
+
+
+def _step(steps: Sequence[tuple[int, int]], result: DataType) -> Build:
+    """Return the builder of a function that is 0 below the first of the steps, and from each one on
+    the number beside it.
+    """
+
+    def build(arguments: list[Typed]) -> Typed:
+        value = as_number(arguments[0])
+        if not (value.type.is_integer or value.type.is_float):
+            raise TypeProblem(f"a number is needed, not {value.type.text}")
+        whens = " ".join(f"WHEN {value.sql} >= {a} THEN {b}" for a, b in reversed(steps))
+        null = f"WHEN {value.sql} IS NULL THEN NULL"
+        sql = f"CAST((CASE {null} {whens} ELSE 0 END) AS {result.duckdb})"
+        return Typed(sql, nullable_like(result, value))
+
+    return build
+
+
 def _bit_count(arguments: list[Typed]) -> Typed:
     value = as_number(arguments[0])
     plain = value.plain
@@ -198,6 +227,8 @@ FUNCTIONS = (
     function("bitShiftLeft", shift_bits(to_left=True), 2),
     function("bitShiftRight", shift_bits(to_left=False), 2),
     function("bitTest", _bit_test, 2),
+    function("roundAge", _step(_AGES, UINT8), 1),
+    function("roundDuration", _step(_DURATIONS, UINT16), 1),
     function("bitCount", _bit_count, 1),
     function("gcd", common_divisor("gcd"), 2),
     function("lcm", common_divisor("lcm"), 2),

@@ -28,6 +28,7 @@ from rmt_pipeline.translate.base.typed import (
     stored_sql,
     to_stored,
 )
+from rmt_pipeline.translate.functions.aggregate_call import NAN_SQL
 from rmt_pipeline.translate.functions.arithmetic import arithmetic
 from rmt_pipeline.translate.functions.array import (
     array,
@@ -170,7 +171,11 @@ def _reduce(arguments: list[Typed]) -> Typed:
             "arrayReduce takes sum, avg, min, max of numbers, and count, uniq, uniqExact, not "
             f"{name} of {value.type.text}; ARRAY JOIN the array"
         )
-    return reduced(_REDUCED[name], value)
+    found = reduced(_REDUCED[name], value)
+    if name != "avg":
+        return found
+    sql = f"(CASE WHEN len({value.sql}) > 0 THEN {found.sql} ELSE {NAN_SQL} END)"
+    return Typed(sql, found.type)
 
 
 def _transform(arguments: list[Typed]) -> Typed:

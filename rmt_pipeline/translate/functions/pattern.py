@@ -94,6 +94,12 @@ def _extract(arguments: list[Typed]) -> Typed:
     return Typed(_extracted("regexp_extract", arguments), nullable_like(STRING, *arguments))
 
 
+def _alpha_tokens(arguments: list[Typed]) -> Typed:
+    """`alphaTokens(s)`: the runs of Latin letters."""
+    sql = f"regexp_extract_all({text(arguments[0])}, '[A-Za-z]+')"
+    return Typed(f"coalesce({sql}, CAST([] AS VARCHAR[]))", array_of(STRING))
+
+
 def _extract_all(arguments: list[Typed]) -> Typed:
     sql = _extracted("regexp_extract_all", arguments)
     return Typed(f"coalesce({sql}, CAST([] AS VARCHAR[]))", array_of(STRING))
@@ -208,6 +214,7 @@ FUNCTIONS = (
     function("multiSearchAny", _any_found, 2),
     function("extract", _extract, 2),
     function("extractAll", _extract_all, 2),
+    function("alphaTokens", _alpha_tokens, 1),
     function("format", _format, 1, MANY),
     function("translate", _translate, 3),
 )
