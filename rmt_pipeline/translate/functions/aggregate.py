@@ -28,7 +28,6 @@ from rmt_pipeline.translate.base.function import (
 from rmt_pipeline.translate.base.text_form import text_of
 from rmt_pipeline.translate.base.typed import (
     ELEMENT,
-    FLOAT32,
     FLOAT64,
     INT64,
     INT128,
@@ -50,10 +49,7 @@ from rmt_pipeline.translate.functions.aggregate_call import (
     Aggregate,
     AggregateBuild,
     AggregateCall,
-    exact_quantile,
     or_default,
-    quantile_level,
-    quantile_levels,
 )
 from rmt_pipeline.translate.functions.arithmetic import as_number, decimal_bits
 from rmt_pipeline.translate.functions.array import extreme_element, reduced
@@ -64,6 +60,11 @@ from rmt_pipeline.translate.functions.collected import (
     histogram,
     retention,
     sum_map,
+)
+from rmt_pipeline.translate.functions.quantile import (
+    APPROXIMATE,
+    number_argument,
+    quantile_aggregates,
 )
 from rmt_pipeline.translate.functions.state import build_merge, build_state
 from rmt_pipeline.types.data_type import DataType
@@ -133,117 +134,6 @@ def nth_value(call: AggregateCall) -> Typed:
 
 
 # Statistics.
-
-
-def _number(call: AggregateCall) -> Typed:
-    value = as_number(call.arguments[0])
-    if not value.type.is_computable:
-        raise TypeProblem(f"{call.name} takes numbers, not {value.type.text}")
-    return value
-
-
-def _quantile(call: AggregateCall) -> Typed:
-    value = _number(call)
-    level = quantile_level(call.name, call.parameters)
-    sql = _interpolated(call, convert(value, FLOAT64), level)
-    if value.nullable or call.or_null:
-        return Typed(sql, nullable_type(FLOAT64))
-    return Typed(f"coalesce({sql}, {NAN_SQL})", FLOAT64)
-
-
-def _interpolated(call: AggregateCall, value: Typed, level: float) -> str:
-    """Return SQL of a quantile of the numbers. As in the original, NaN is none."""
-    number = f"NOT isnan({value.sql})"
-    return call.sql("quantile_cont", value.sql, str(level), extra_filter=number)
-
-
-def quantiles(call: AggregateCall) -> Typed:
-    """`quantiles(level, …)(x)`: an array of interpolated quantiles. Raises WrongArguments."""
-    value = convert(_number(call), FLOAT64)
-    pieces = [
-        _interpolated(call, value, level)
-        for level in quantile_levels(call.name, call.parameters)
-    ]
-    return Typed(
-        f"[{', '.join(f'coalesce({each}, {NAN_SQL})' for each in pieces)}]", array_of(FLOAT64)
-    )
-
-
-def _quantile_exact(call: AggregateCall) -> Typed:
-    value = call.first()
-    listed = call.sql("list", to_stored(value), extra_filter=f"{value.sql} IS NOT NULL")
-    return exact_quantile(call, listed, value)
-
-
-def _one_quantile_exact(call: AggregateCall) -> Typed:
-    """`quantileExact(level)(x)`: NaN for no numbers with a fraction."""
-    value = call.first()
-    if not value.type.is_float or value.nullable or call.or_null:
-        return _quantile_exact(call)
-    found = _quantile_exact(replace(call, or_null=True))
-    return Typed(f"coalesce({found.sql}, {NAN_SQL})", value.type)
-
-
-def _of_first(build: AggregateBuild) -> AggregateBuild:
-    """Return the builder of a function whose second argument only chooses a sample."""
-    return lambda call: build(replace(call, arguments=call.arguments[:1]))
-
-
-def _in_32_bits(build: AggregateBuild) -> AggregateBuild:
-    def single(call: AggregateCall) -> Typed:
-        found = build(call)
-        is_array = found.plain.family == "Array"
-        return convert(found, array_of(FLOAT32) if is_array else FLOAT32)
-
-    return single
-
-
-def _estimates() -> Iterator[Aggregate]:
-    """Quantiles that the original estimates from a sample or a digest."""
-    for name, build in (
-        ("quantile", _quantile),
-        ("median", _quantile),
-        ("quantiles", quantiles),
-    ):
-        differs = "exact, where the original estimates"
-        yield Aggregate(f"{name}Deterministic", _of_first(build), 2, 2, differs=differs)
-        yield Aggregate(f"{name}TDigest", _in_32_bits(build), 1, 1, differs=differs)
-
-
-def _quantiles_exact(call: AggregateCall) -> Typed:
-    if not call.parameters:
-        raise WrongArguments(f"{call.name} takes levels, as in {call.name}(0.5, 0.9)(x)")
-    value = call.first()
-    listed = call.sql("list", to_stored(value), extra_filter=f"{value.sql} IS NOT NULL")
-    number = Typed(value.sql, value.plain)  # the type's default for no rows
-    every = [
-        exact_quantile(replace(call, parameters=[level], or_null=False), listed, number)
-        for level in call.parameters
-    ]
-    kind = array_of(every[0].type)
-    return Typed(
-        f"CAST([{', '.join(to_stored(each) for each in every)}] AS {kind.duckdb})", kind
-    )
-
-
-def _timing(of_numbers: AggregateBuild) -> AggregateBuild:
-    """Return the builder of `quantileTiming` and the like, quantiles of durations up to 30 s."""
-
-    def build(call: AggregateCall) -> Typed:
-        number = convert(_number(call), FLOAT64)
-        sql = f"CAST(greatest(0, least(trunc({number.sql}), 30000)) AS DOUBLE)"
-        found = of_numbers(
-            replace(call, arguments=[Typed(sql, nullable_like(FLOAT64, number))])
-        )
-        kind = array_of(FLOAT32) if found.plain.family == "Array" else FLOAT32
-        if kind is FLOAT32:
-            count = call.sql("count", number.sql)
-            missing = "NULL" if found.nullable else "CAST('nan' AS FLOAT)"
-            sql = f"(CASE WHEN {count} > 0 THEN CAST({found.sql} AS FLOAT) ELSE {missing} END)"
-            return Typed(sql, nullable_type(FLOAT32, found.nullable))
-        return convert(found, kind)
-
-    return build
 
 
 def _stable(function: str) -> AggregateBuild:
@@ -361,7 +251,7 @@ def _sum(call: AggregateCall) -> Typed:
 
 
 def _sum_of_floats(call: AggregateCall) -> Typed:
-    number = convert(_number(call), FLOAT64)
+    number = convert(number_argument(call), FLOAT64)
     return or_default(call, call.sql("kahan_sum", number.sql), FLOAT64, number)
 
 
@@ -552,8 +442,6 @@ def _anys() -> Iterator[Aggregate]:
 
 
 def _aggregates() -> dict[str, Aggregate]:
-    approximate = "exact, where the original approximates beyond thousands of values"
-    rounded = "exact, where the original rounds durations above 1,024 down to even 16s"
     made = [
         Aggregate("count", _count, 0, MANY),
         Aggregate("sum", _sum, 1, 1),
@@ -569,7 +457,7 @@ def _aggregates() -> dict[str, Aggregate]:
         Aggregate("argMax", _arg_extreme("arg_max"), 2, 2),
         Aggregate("uniqExact", _uniq, 1, MANY),
         *(
-            Aggregate(name, _uniq, 1, MANY, differs=approximate)
+            Aggregate(name, _uniq, 1, MANY, differs=APPROXIMATE)
             for name in ("uniq", "uniqCombined", "uniqCombined64", "uniqHLL12")
         ),
         Aggregate("groupArray", _group_array(distinct=False), 1, 1),
@@ -584,21 +472,7 @@ def _aggregates() -> dict[str, Aggregate]:
         Aggregate("sequenceCount", sequence(count=True), 1, MANY),
         Aggregate("uniqUpTo", _uniq_up_to, 1, MANY),
         Aggregate("topK", _top, 1, 1, differs="approximates too, in its own way"),
-        Aggregate("quantile", _quantile, 1, 1, differs=approximate),
-        Aggregate("median", _quantile, 1, 1, differs=approximate),
-        Aggregate("quantiles", quantiles, 1, 1, differs=approximate),
-        *_estimates(),
-        Aggregate("quantileExact", _one_quantile_exact, 1, 1),
-        Aggregate("medianExact", _one_quantile_exact, 1, 1),
-        Aggregate("quantilesExact", _quantiles_exact, 1, 1),
-        *(
-            Aggregate(name, _timing(build), 1, 1, differs=rounded)
-            for name, build in (
-                ("quantileTiming", _quantile_exact),
-                ("medianTiming", _quantile_exact),
-                ("quantilesTiming", _quantiles_exact),
-            )
-        ),
+        *quantile_aggregates(),
         *(
             Aggregate(f"{name}{ending}", build(sql), arguments, arguments)
             for ending, build in (("", _moments), ("Stable", _stable))
