@@ -257,7 +257,9 @@ class ServerContext:
                 try:
                     tables.append(self.table_of(definition))
                 except (OSError, DiskFull) as error:
-                    warnings.warn(f"{definition.full_name}: {error}", UserWarning, stacklevel=2)
+                    words = f"its directory can't be made; is its disk there? {error}"
+                    words = f"{definition.full_name} is left out: {words}"
+                    warnings.warn(words, UserWarning, stacklevel=2)
             known = version, tables
             is_whole = len(tables) == len(self.catalog.names())
             with self._lock:

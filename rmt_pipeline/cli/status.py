@@ -173,11 +173,13 @@ def _print_tables(zookeeper: _ZooKeeper, server: ServerConfig, health: Health) -
     """Print the tables of a server. Returns whether all could be read, and looked up in ZooKeeper.
     One that fails hides no other.
     """
-    asked = are_read = True
+    asked = True
     opened = ServerContext.open(zookeeper.config, server.name, purpose="status")
     with closing(opened) as context:
         tables, detached = context.tables(), context.catalog.detached()
         damaged = context.catalog.damaged()
+        # One whose directory can't be made is left out.
+        are_read = len(tables) == len(context.catalog.definitions())
         if not tables and not detached and not damaged:
             print("  no tables")
         for problem in damaged:

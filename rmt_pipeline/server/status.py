@@ -5,6 +5,7 @@ and the server's HTTP application, which also has the exchange of parts and `/re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -257,6 +258,7 @@ def _status(table: ServedTable, sizes: _Sizes, now_s: float) -> TableStatus:
         awaiting_quorum=sizes.awaiting_quorum,
     )
     try:
+        Path(table.store.disk.local_path(table.store.root)).stat()  # it may be gone
         return replace(
             status,
             broken=tuple(map(str, _broken(table))),

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from rmt_pipeline.catalog.replicated import ReplicatedDatabase, encode_replicated
-from rmt_pipeline.cli.status import _table_lines
+from rmt_pipeline.cli.status import _print_tables, _table_lines, _ZooKeeper
 from rmt_pipeline.config import Address
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import DiskFull, Unavailable
@@ -89,6 +89,17 @@ def test_a_table_whose_disk_fails_later_hides_no_other_status(session, tables, m
     assert reason.startswith("default.t is read-only: its directory can't be read: ")
 
 
+def test_a_table_whose_directory_is_gone_later_is_not_healthy(session, tables):
+    server = session.context.server
+    keeper = server.keeper()
+    tables.follow_catalog(keeper)
+    tables.look(keeper)
+    definition = server.catalog.definition("default", "t")
+    shutil.rmtree(server.catalog.table_directory(definition))
+    [reason] = server_status("r1", keeper, tables).not_ready
+    assert reason.startswith("default.t is read-only: its directory can't be read: ")
+
+
 def test_a_number_that_is_none_in_zookeeper_hides_no_other_one(session, tables):
     keeper = session.context.server.keeper()
     tables.follow_catalog(keeper)
@@ -116,11 +127,12 @@ def test_a_data_directory_that_is_gone_is_said(session, tables, monkeypatch):
 
 
 @pytest.mark.parametrize("how", ["its disk is not there", "its disk is full"])
-def test_a_table_whose_directory_can_not_be_made_hides_no_other(session, monkeypatch, how):
+def test_a_table_whose_directory_can_not_be_made_hides_no_other(
+    session, monkeypatch, capsys, how
+):
     """From commands and Dagster's sensors, which open all tables of a server."""
     server = session.context.server
     directory = server.catalog.table_directory(server.catalog.definition("default", "t"))
-    server.close()
     shutil.rmtree(directory)
     if how == "its disk is full":
         mkdir = os.mkdir
@@ -133,10 +145,17 @@ def test_a_table_whose_directory_can_not_be_made_hides_no_other(session, monkeyp
         monkeypatch.setattr(os, "mkdir", refuse)
     else:
         directory.symlink_to(directory.with_name("not mounted"))
-    with ServerContext(server.config, "r1") as fresh:
-        with pytest.warns(UserWarning, match=r"default\.t: "):
-            tables = fresh.tables()
-        assert [table.definition.name for table in tables] == ["u"]
+    fresh = ServerContext(server.config, "r1")
+    fresh.use(server.keeper())
+    monkeypatch.setattr(ServerContext, "open", lambda *_, **__: fresh)
+    words = r"default\.t is left out: its directory can't be made"
+    with pytest.warns(UserWarning, match=words):
+        tables = fresh.tables()
+    assert [table.definition.name for table in tables] == ["u"]
+    with pytest.warns(UserWarning, match=words):
+        is_well = _print_tables(_ZooKeeper(server.config), server.server, Unavailable("down"))
+    assert not is_well
+    assert "default.u: " in capsys.readouterr().out
 
 
 def test_a_database_that_is_dropped_during_a_look_does_not_end_the_server(
