@@ -265,7 +265,7 @@ def test_who_found_nothing_looks_less_often_unless_something_has_changed(
 ) -> None:
     """What came between is no sign of a table at rest."""
     nothing = Nothing("there is none", changed=changed)
-    monkeypatch.setattr(MergeDuty, "_select", lambda *_: nothing)
+    monkeypatch.setattr(MergeDuty, "_select", lambda *_: (nothing, False))
     looking, settings = MergeDuty(replicas["r1"]), replicas["r1"].settings
     shortest_s = settings.merge_selecting_sleep_ms / 1000
     slower_s = shortest_s * settings.merge_selecting_sleep_slowdown_factor
