@@ -350,11 +350,11 @@ def _merged(
     """
     fields = []
     for shown, raw in zip(left, left_raw, strict=True):
-        if shown.name in join.using:
+        if shown.name in join.using and not shown.of_key:
             value = _key_of_both(join.kind, raw.value, _field(shown.name, right_raw).value)
             fields.append(replace(shown, value=value, qualifiers=()))
-        fields.append(replace(shown, of_key=shown.name in join.using))
-    others = (replace(each, of_key=each.name in join.using) for each in right)
+        fields.append(replace(shown, of_key=shown.of_key or shown.name in join.using))
+    others = (replace(each, of_key=each.of_key or each.name in join.using) for each in right)
     return (*fields, *others)
 
 
