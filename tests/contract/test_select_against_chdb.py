@@ -179,6 +179,11 @@ def test_a_query_answers_as_clickhouse_does(query: str) -> None:
             "UNBOUNDED FOLLOWING, or use lead",
         ),
         ("select count() from t any join u on t.id > u.id", "equalities"),
+        ("select n from t order by n nulls first with fill", "leave NULLS FIRST out"),
+        (
+            "select d from t order by d with fill step interval 1 month",
+            "of DAY, WEEK for Date, not MONTH",
+        ),
     ],
 )
 def test_a_query_that_cannot_be_right_is_refused_with_the_remedy(

@@ -13,6 +13,13 @@ from rmt_pipeline.translate.select.titles import title
 from rmt_pipeline.types.data_type import DataType
 
 _NUMBER = '"·filled"'  # no column has this name
+_UNITS = {
+    "Date": {"IntervalDay": 1, "IntervalWeek": 7},
+    "DateTime": {"IntervalSecond": 1, "IntervalMinute": 60, "IntervalHour": 3600},
+}
+"""How much an interval is of what a column counts, days or seconds."""
+_IN_UTC = {"IntervalDay": 86_400, "IntervalWeek": 604_800}
+"""In other zones some days have 23 or 25 hours."""
 
 
 class BadFill(UserError):
@@ -63,7 +70,7 @@ def filled(
     order: Sequence[OrderItem], items: Sequence[Node], compiler: Compiler
 ) -> Filled | None:
     """Return what WITH FILL asks for; None if the ORDER BY has none. Raises BadFill;
-    NotImplementedStatement for several terms.
+    NotImplementedStatement for several terms, NULL in front, and months.
     """
     if not any(one.fill for one in order):
         return None
@@ -73,11 +80,13 @@ def filled(
     value = compiler.compile(item.node)
     if not (value.plain.is_integer or value.plain.family in {"Date", "Date32", "DateTime"}):
         raise BadFill(f"WITH FILL counts integers, dates and times, not {value.type.text}")
-    step = 1 if fill.step is None else _constant(fill.step, compiler)
+    if value.nullable and item.nulls_first:
+        raise NotImplementedStatement("WITH FILL puts NULL last: leave NULLS FIRST out")
+    step = 1 if fill.step is None else _step(compiler.compile(fill.step), fill.step, value)
     step = -step if fill.step is None and item.descending else step
     if not step or (step < 0) != item.descending:
         raise BadFill("STEP is not 0, above it in ascending order and below it in descending")
-    start, end = _end(fill.start, compiler), _end(fill.end, compiler)
+    start, end = _end(fill.start, value, compiler), _end(fill.end, value, compiler)
     number = to_stored(compiler.compile(Call("toInt64", (item.node,))))
     is_key = [bare(one) == item.node or _is_named(one, item.node) for one in items]
     places = frozenset(place for place, here in enumerate(is_key) if here)
@@ -88,18 +97,45 @@ def _is_named(item: Node, node: Node) -> bool:
     return isinstance(item, Aliased) and node == Name((item.alias,))
 
 
-def _end(node: Node | None, compiler: Compiler) -> str:
-    """Return SQL of the number of days, or seconds, in FROM and TO; "" if it is not given."""
+def _end(node: Node | None, column: Typed, compiler: Compiler) -> str:
+    """Return SQL of the number of days, or seconds, in FROM and TO; "" if it is not given. Raises
+    BadFill for what is not counted as the column is.
+    """
     if node is None:
         return ""
     if names_in(node):
         raise BadFill(f"FROM and TO of WITH FILL are constant, not {title(node)}")
+    value = compiler.compile(node)
+    if not (value.plain.is_integer or value.plain.family == column.plain.family):
+        raise BadFill(
+            f"FROM and TO of WITH FILL are {column.plain.text}, not {value.type.text}"
+        )
+    known = value.constant.value if value.constant else None
+    is_unsigned = column.plain.is_integer and not column.plain.is_signed
+    if is_unsigned and isinstance(known, int) and known < 0:
+        raise BadFill(f"FROM and TO of WITH FILL are {column.plain.text}, not {known}")
     return to_stored(compiler.compile(Call("toInt64", (node,))))
 
 
-def _constant(node: Node, compiler: Compiler) -> int:
-    value = compiler.compile(node)
-    known = value.constant.value if value.constant else None
+def _step(step: Typed, node: Node, column: Typed) -> int:
+    """Return STEP as a number of what the column counts. Raises BadFill; NotImplementedStatement
+    for an interval that has no fixed length.
+    """
+    known = step.constant.value if step.constant else None
     if not isinstance(known, int) or isinstance(known, bool):
         raise BadFill(f"STEP of WITH FILL is a constant whole number, not {title(node)}")
-    return known
+    if not step.plain.family.startswith("Interval"):
+        return known
+    if column.plain.is_integer:
+        raise BadFill(f"STEP is an interval, but {column.plain.text} is a number")
+    units = dict(_UNITS[column.plain.family.removesuffix("32")])
+    if column.plain.family == "DateTime" and column.plain.zone in {"", "UTC"}:
+        units |= _IN_UTC
+    unit = step.plain.family
+    if unit not in units:
+        found = ", ".join(one.removeprefix("Interval").upper() for one in units)
+        raise NotImplementedStatement(
+            f"STEP INTERVAL of WITH FILL is of {found} for {column.plain.text}, not "
+            f"{unit.removeprefix('Interval').upper()}"
+        )
+    return known * units[unit]
