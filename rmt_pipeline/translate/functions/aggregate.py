@@ -207,13 +207,17 @@ def _count(call: AggregateCall) -> Typed:
 
 
 def _counted(call: AggregateCall, sql: str) -> Typed:
-    """Return a number of values; with -OrNull it is NULL if there is no row, and 0 if there are
-    rows, but an -If inside of it leaves none.
+    """Return a number of values; with -OrNull it is NULL if there is no row, or only rows with a
+    NULL, and 0 if there are others, but an -If inside of it leaves none.
     """
     number = f"CAST({sql} AS UBIGINT)"
     if not call.or_null:
         return Typed(number, UINT64)
-    rows = replace(call, distinct=False, filters=call.before_or_null).sql("count", "*")
+    present = " AND ".join(
+        f"{each.sql} IS NOT NULL" for each in call.arguments if each.nullable
+    )
+    those = replace(call, distinct=False, filters=call.before_or_null)
+    rows = those.sql("count", "*", extra_filter=present)
     return Typed(f"(CASE WHEN {rows} > 0 THEN {number} END)", nullable_type(UINT64))
 
 
