@@ -72,6 +72,7 @@ from rmt_pipeline.translate.select.tail import (
     limit_tests,
     listed_sql,
     order_by,
+    qualify_sql,
 )
 from rmt_pipeline.translate.select.titles import title
 from rmt_pipeline.types.data_type import DataType
@@ -336,8 +337,7 @@ class SelectCompiler:
         if not steps:
             order = order_by(select, items, compiler)
             tests += limit_tests(select, limit_by(select, items, compiler), compiler, order)
-        if tests:
-            pieces.append(f"QUALIFY {' AND '.join(tests)}")
+        pieces += qualify_sql(tests)
         tail = " ".join(pieces)
         ordered = [replace(x, node=at_place(x.node, items)) for x in select.order_by]
         fill = filled(ordered, items, compiler)

@@ -126,6 +126,15 @@ def in_steps(
     return f"SELECT {columns} FROM ({sql})", order  # noqa: S608 - compiled parts
 
 
+def qualify_sql(tests: Sequence[str]) -> list[str]:
+    """Return the QUALIFY with these tests, if there are any. DuckDB wants a window function in it,
+    also when they are of columns alone.
+    """
+    if tests and not any(" OVER " in test for test in tests):
+        tests = [*tests, "row_number() OVER () > 0"]
+    return [f"QUALIFY {' AND '.join(tests)}"] if tests else []
+
+
 def limit_by(select: Select, items: Sequence[Node], compiler: Compiler) -> list[Typed]:
     """Return the values that LIMIT BY counts rows by."""
     return [compiler.compile(node) for node in _by(select, items)]
