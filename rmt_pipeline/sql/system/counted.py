@@ -16,7 +16,6 @@ from rmt_pipeline.replica.work.running import running_merges
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.sql.system.scope import Row, SystemScope
 from rmt_pipeline.store.tally import ErrorCount, total
-from rmt_pipeline.table import Table
 
 EVENTS: Columns = (("event", "String"), ("value", "UInt64"), ("description", "String"))
 
@@ -25,7 +24,7 @@ def events(scope: SystemScope) -> Iterator[Row]:
     """Rows of system.events: those that happened since the tables were made here, in
     all processes.
     """
-    counts = total(table.store.part_log.counts.read() for table in _tables(scope))
+    counts = total(table.store.part_log.counts.read() for table in scope.server.tables())
     for event in ProfileEvent:
         if counts[event]:
             yield event.event, counts[event], event.text
@@ -44,7 +43,7 @@ def errors(scope: SystemScope) -> Iterator[Row]:
     host.
     """
     found: dict[str, ErrorCount] = {}
-    counted = [scope.server.errors, *(table.store.errors for table in _tables(scope))]
+    counted = [scope.server.errors, *(table.store.errors for table in scope.server.tables())]
     for one in counted:
         for code, error in one.read().items():
             before = found.get(code, ErrorCount(0, 0, ""))
@@ -59,7 +58,7 @@ METRICS: Columns = (("metric", "String"), ("value", "Int64"), ("description", "S
 
 def metrics(scope: SystemScope) -> Iterator[Row]:
     """Rows of system.metrics: the current values."""
-    tables = _tables(scope)
+    tables = scope.server.tables()
     merges = mutations = readonly = active = outdated = fetches = 0
     for table in tables:
         fetches += len(table.store.fetches())
@@ -171,7 +170,3 @@ def processes(scope: SystemScope) -> Iterator[Row]:
             one.database,
             one.pid,
         )
-
-
-def _tables(scope: SystemScope) -> list[Table]:
-    return [scope.server.table_of(one) for one in scope.server.catalog.definitions()]

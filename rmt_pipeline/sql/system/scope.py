@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import ReplicaDropped, UnknownTable
+from rmt_pipeline.protocol.errors import DiskFull, ReplicaDropped, UnknownTable
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.syntax.nodes import Query, names_columns_by_star, names_in
@@ -46,7 +46,7 @@ class SystemScope:
                 yield from rows(self.server.table_of(definition))
             except (ReplicaDropped, UnknownTable):
                 continue
-            except OSError as error:
+            except (OSError, DiskFull) as error:
                 words = (
                     f"{definition.full_name} is left out: its directory can't be read ({error})"
                 )

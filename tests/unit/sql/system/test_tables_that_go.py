@@ -2,6 +2,8 @@
 anew while they are listed, its replica is gone from ZooKeeper, or its disk fails.
 """
 
+import errno
+import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rmt_pipeline.catalog.catalog import Catalog
+from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import ReplicaRetired
 from rmt_pipeline.replica.life.drop import delete_tree
 from rmt_pipeline.sql.run.session import Session
@@ -146,6 +149,31 @@ def test_its_directory_fails(session: Session) -> None:
         require_all_of_u(session)
     left_out = [str(one.message) for one in told if one.category is TableLeftOut]
     assert all(words.startswith("default.t is left out: its directory") for words in left_out)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_its_directory_can_not_be_made(
+    session: Session, monkeypatch: pytest.MonkeyPatch, *, full: bool
+) -> None:
+    """Its disk is not there, or full; a process that begins then opens all tables."""
+    server = session.context.server
+    directory = server.catalog.table_directory(server.catalog.definition("default", "t"))
+    shutil.rmtree(directory)
+    mkdir = os.mkdir
+
+    def refuse(path: str, *more: int) -> None:
+        if str(path) == str(directory):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        mkdir(path, *more)
+
+    if full:
+        monkeypatch.setattr(os, "mkdir", refuse)
+    else:
+        directory.symlink_to(directory.with_name("not mounted"))
+    fresh = ServerContext(server.config, "r1")
+    fresh.use(server.keeper())
+    with Session(fresh) as other, pytest.warns(UserWarning, match=r"default\.t is left out"):
+        require_all_of_u(other)
 
 
 def test_a_session_that_ends_meanwhile_is_an_error(
