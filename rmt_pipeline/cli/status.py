@@ -176,10 +176,12 @@ def _print_tables(zookeeper: _ZooKeeper, server: ServerConfig, health: Health) -
     asked = True
     opened = ServerContext.open(zookeeper.config, server.name, purpose="status")
     with closing(opened) as context:
+        before = {*context.catalog.names()}
         tables, detached = context.tables(), context.catalog.detached()
         damaged = context.catalog.damaged()
-        # One whose directory can't be made is left out.
-        are_read = len(tables) == len(context.catalog.definitions())
+        # One whose directory can't be made is left out; others came or went meanwhile.
+        found = {(one.definition_then.database, one.definition_then.name) for one in tables}
+        are_read = before.intersection(context.catalog.names()) <= found
         if not tables and not detached and not damaged:
             print("  no tables")
         for problem in damaged:

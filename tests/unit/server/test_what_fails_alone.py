@@ -22,7 +22,7 @@ from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.system import EventWaker, RandomIds
 from rmt_pipeline.zookeeper.keeper import SetData
 from tests.support.local_replicas import StillClock
-from tests.support.local_session import session_with_two_tables
+from tests.support.local_session import TABLE, create, session_with_two_tables
 
 
 @pytest.fixture
@@ -156,6 +156,26 @@ def test_a_table_whose_directory_can_not_be_made_hides_no_other(
         is_well = _print_tables(_ZooKeeper(server.config), server.server, Unavailable("down"))
     assert not is_well
     assert "default.u: " in capsys.readouterr().out
+
+
+def test_a_table_that_is_made_meanwhile_is_not_taken_for_one_that_fails(
+    session, monkeypatch, capsys
+):
+    listed = ServerContext.tables
+
+    def listed_just_before(server):
+        found = listed(server)
+        create(session, TABLE.format("new"))
+        return found
+
+    server = session.context.server
+    monkeypatch.setattr(ServerContext, "tables", listed_just_before)
+    fresh = ServerContext(server.config, "r1")
+    fresh.use(server.keeper())
+    monkeypatch.setattr(ServerContext, "open", lambda *_, **__: fresh)
+    monkeypatch.setattr(_ZooKeeper, "require", lambda *_: None)
+    assert _print_tables(_ZooKeeper(server.config), server.server, Unavailable("down"))
+    assert "default.new" not in capsys.readouterr().out
 
 
 def test_a_database_that_is_dropped_during_a_look_does_not_end_the_server(
