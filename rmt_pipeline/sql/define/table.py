@@ -94,7 +94,7 @@ INDEX_KINDS = (
         "sparse_grams",
         "hypothesis",
     ),
-    *("text", "full_text", "inverted", "vector_similarity", "annoy", "usearch"),
+    *("text", "gin", "full_text", "inverted", "vector_similarity", "annoy", "usearch"),
 )
 """The original's types of indices, of all its versions."""
 

@@ -270,6 +270,15 @@ def test_a_definition_shown_and_created_again_is_the_same(text):
 
 
 @pytest.mark.parametrize(
+    "kind", ["gin", "GIN(0)", "inverted(0)", "full_text", "text(tokenizer = 'array')"]
+)
+def test_an_index_may_have_the_type_of_any_version(kind):
+    """Full-text indices were renamed again and again."""
+    definition = table(columns=f"{COLUMNS}, INDEX i s TYPE {kind}")
+    assert define(create_query(definition)) == definition
+
+
+@pytest.mark.parametrize(
     "key",
     ["-k IN (1, 2)", "k > 5 AND v < 3", "k + 1 IS NULL", "((k, v))", "k + v BETWEEN 1 AND 2"],
 )
