@@ -49,13 +49,24 @@ def array(value: Typed, name: str) -> Typed:
     return value
 
 
+_DIFFERENT = "error('arrays that belong together have different lengths')"
+
+
 def of_one_length(sql: str, *others: str) -> str:
     """Return SQL of an array; when it is computed, an error if others have not its length."""
-    if not others:
-        return sql
-    same = " AND ".join(f"len({sql}) = len({each})" for each in others)
-    problem = "error('arrays that belong together have different lengths')"
-    return f"(CASE WHEN {same} THEN {sql} ELSE {problem} END)"
+    same = " AND ".join(f"len({sql}) = len({each})" for each in others if each != sql)
+    return f"(CASE WHEN {same} THEN {sql} ELSE {_DIFFERENT} END)" if same else sql
+
+
+def one_length(*arrays: str) -> str:
+    """Return SQL of the length of arrays; when it is computed, an error if it is not that of all.
+    Each array is in it only once: lambdas in each other would make it very long.
+    """
+    lengths = [f"len({each})" for each in dict.fromkeys(arrays)]
+    if len(lengths) == 1:
+        return lengths[0]
+    same = f"CASE WHEN x <> y THEN {_DIFFERENT} ELSE x END"
+    return f"list_reduce([{', '.join(lengths)}], lambda x, y: {same})"
 
 
 def _element_of(value: Typed) -> DataType:

@@ -17,7 +17,7 @@ from rmt_pipeline.translate.base.typed import (
 from rmt_pipeline.translate.functions.array import (
     array,
     known_element,
-    of_one_length,
+    one_length,
     reduced,
     stored_default,
 )
@@ -41,8 +41,7 @@ class Applied:
         """
         if not self.by_place:
             return self.arrays[0].sql
-        first, *others = (each.sql for each in self.arrays)
-        return f"range(1, len({of_one_length(first, *others)}) + 1)"
+        return f"range(1, {one_length(*(each.sql for each in self.arrays))} + 1)"
 
     def each(self) -> Typed:
         sql = f"list_transform({self.domain}, lambda {self.variable}: {to_stored(self.body)})"

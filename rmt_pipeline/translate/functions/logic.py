@@ -127,8 +127,13 @@ def _case_with_expression(arguments: list[Typed]) -> Typed:
     """`CASE x WHEN a THEN …`, in which a NULL is equal to NULL."""
     subject, *rest = arguments
     pairs = zip(rest[:-1:2], rest[1:-1:2], strict=True)
-    same = _distinct("NOT DISTINCT FROM")
-    return case([(same([subject, when]).sql, value) for when, value in pairs], rest[-1])
+    return case([(_same(subject, when), value) for when, value in pairs], rest[-1])
+
+
+def _same(subject: Typed, when: Typed) -> str:
+    if subject.nullable and when.nullable:
+        return _distinct("NOT DISTINCT FROM")([subject, when]).sql
+    return compare("equals", subject, when).sql  # the subject, which may be long, only once
 
 
 def _coalesce(arguments: list[Typed]) -> Typed:

@@ -171,6 +171,23 @@ def test_final_and_sample_are_told_to_the_resolver() -> None:
     assert asked == [("db", "t", True, None), (None, "t", False, tenth)]
 
 
+@pytest.mark.parametrize(
+    ("innermost", "around"),
+    [
+        ("n.a", "arrayMap((a, b) -> a + b, {}, [1])"),
+        ("id", "CASE {} WHEN 1 THEN 2 WHEN 5 THEN 3 ELSE 4 END"),
+    ],
+)
+def test_what_is_nested_is_not_repeated_more_than_it_must_be(
+    innermost: str, around: str
+) -> None:
+    """Each level may have the one below twice in it: the whole is not too large then."""
+    expression = innermost
+    for _ in range(9):
+        expression = around.format(f"({expression})")
+    assert compile_expression(expression, COLUMNS)
+
+
 def test_aliases_in_a_long_chain_end_in_time() -> None:
     items = ["1 AS a0"] + [f"a{n} + a{n} AS a{n + 1}" for n in range(60)]
     with pytest.raises(UserError, match="too large"):
