@@ -3318,9 +3318,16 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "ids: nobody sees to those of a replica that is gone",
         f"{REPLICA}/forget.py",
-        "    return replica.keeper.exists(replica.table.replica(source).is_active) is None\n",
+        '    return active is None or lost is None or lost[0] == b"1"\n',
         "    return False\n",
         f"{LEFT}::test_if_who_asked_dies_it_can_be_inserted_when_it_is_carried_out",
+    ),
+    LineMutant(
+        "ids: nobody sees to those of a replica that is lost",
+        f"{REPLICA}/forget.py",
+        ' or lost[0] == b"1"\n',
+        "\n",
+        f"{LEFT}::test_if_who_asked_is_lost_it_can_be_inserted_when_it_is_carried_out",
     ),
     LineMutant(
         "ids: who could not forget them does not say so",

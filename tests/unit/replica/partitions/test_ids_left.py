@@ -13,6 +13,7 @@ from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.insert.result import Outcome
 from rmt_pipeline.replica.life.drop import drop_dead_replica
 from rmt_pipeline.replica.partitions import ids_left, swap
+from rmt_pipeline.zookeeper.keeper import SetData
 from tests.support.local_replicas import Replicas, partitioned
 from tests.support.lost_answers import faulty, logs
 from tests.support.partitioned import dicts, insert, merge, rows, work
@@ -169,6 +170,20 @@ def test_who_asked_sees_to_it_when_he_comes_back(two, command, monkeypatch):
     assert insert(two.s, *GONE, settings=BY_ROW).outcome is Outcome.INSERTED
     work(two.s)
     assert rows(two.s, "r1") == rows(two.s, "r2") == list(GONE)
+
+
+@pytest.mark.parametrize("command", [drop_partition, detach, overwrite])
+def test_if_who_asked_is_lost_it_can_be_inserted_when_it_is_carried_out(
+    two, command, monkeypatch
+):
+    """By r2: the clone of r1 takes over that it was, and has no such entry."""
+    insert(two.s, *GONE, settings=BY_ROW)
+    work(two.s)
+    dies_before_ids(monkeypatch, two, command)
+    keeper = two.s.zookeeper.connect()
+    keeper.multi([SetData(two.s["r1"].paths.is_lost, b"1")])
+    work(two.s, "r2")
+    assert insert(two.s, *GONE, at="r2", settings=BY_ROW).outcome is Outcome.INSERTED
 
 
 @pytest.mark.parametrize("command", [drop_partition, overwrite])
