@@ -47,7 +47,9 @@ class Constant:
 @dataclass(frozen=True, slots=True)
 class Typed:
     """SQL with its type: `sql` gives a value of `type` in the working form. `stored` is SQL of the
-    stored form if that is known (for a column) and different, else "".
+    stored form if that is known (for a column) and different, else "". `filter_sql` is what WHERE
+    takes in place of a condition's `sql`, if there is something faster that may be false where the
+    condition is NULL.
     """
 
     sql: str
@@ -55,6 +57,7 @@ class Typed:
     constant: Constant | None = None
     is_condition: bool = False
     stored: str = ""
+    filter_sql: str = ""
 
     def __post_init__(self) -> None:
         if len(self.sql) > SQL_CHARACTERS_MAX:

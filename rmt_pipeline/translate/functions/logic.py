@@ -1,5 +1,7 @@
 """Comparisons, logic, functions for NULL, and choices between values."""
 
+from dataclasses import replace
+
 from rmt_pipeline.translate.base.casts import convert, sort_sql, unify
 from rmt_pipeline.translate.base.function import (
     MANY,
@@ -38,12 +40,18 @@ def _comparison(name: str) -> Build:
 
 
 def _connective(word: str) -> Build:
-    def build(arguments: list[Typed]) -> Typed:
-        tests = [condition(each) for each in arguments]
+    def joined(tests: list[str]) -> str:
         sql = tests[-1]
         for test in reversed(tests[:-1]):
             sql = _both(word, test, sql) if may_fail(sql) else f"{test} {word} {sql}"
-        return _logical(f"({sql})", arguments)
+        return f"({sql})"
+
+    def build(arguments: list[Typed]) -> Typed:
+        found = _logical(joined([condition(each) for each in arguments]), arguments)
+        if word == "OR" or not any(each.filter_sql for each in arguments):
+            return found
+        tests = [each.filter_sql or condition(each) for each in arguments]
+        return replace(found, filter_sql=joined(tests))
 
     return build
 

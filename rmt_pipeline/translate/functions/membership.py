@@ -1,6 +1,7 @@
 """IN: whether a value is a member of a list, an array or a query."""
 
 import math
+from dataclasses import replace
 
 from rmt_pipeline.translate.base.casts import convert
 from rmt_pipeline.translate.base.function import WrongArguments, true_or_false
@@ -100,9 +101,10 @@ def member_of_query(value: Typed, sql: str, types: list[DataType]) -> Typed:
             members.append(f"({same} OR isnan({one.sql}))" if is_nan else same)
     inner = f"SELECT {row} FROM ({sql}) AS m WHERE {' AND '.join(members)}"  # noqa: S608 - compiled parts
     test = f"({to_stored(value)} IN ({inner}))"
-    if value.nullable:  # NULL is unknown in no members, too
-        test = f"(CASE WHEN {value.sql} IS NOT NULL THEN {test} END)"
-    return true_or_false(test, value)
+    if not value.nullable:
+        return true_or_false(test, value)
+    known = f"(CASE WHEN {value.sql} IS NOT NULL THEN {test} END)"  # also in no members
+    return replace(true_or_false(known, value), filter_sql=test)  # DuckDB joins for that
 
 
 def _may_lose(kind: DataType, target: DataType) -> bool:

@@ -133,7 +133,8 @@ class SelectCompiler:
 
     def condition(self, node: Node, fields: Sequence[Field]) -> str:
         refusal = "a window function has no place in WHERE and ON; use QUALIFY"
-        return condition(self._compiler(fields, windows=refusal).compile(node))
+        found = self._compiler(fields, windows=refusal).compile(node)
+        return found.filter_sql or condition(found)
 
     # For subqueries in expressions: `compiler.Queries`.
 

@@ -188,6 +188,18 @@ def test_what_is_nested_is_not_repeated_more_than_it_must_be(
     assert compile_expression(expression, COLUMNS)
 
 
+@pytest.mark.parametrize("more", ["", " AND id > 1", " AND (id > 1 AND name != '')"])
+@pytest.mark.parametrize("kind", ["Int64", "Nullable(Int64)"])
+def test_where_in_a_query_is_a_join_to_duckdb(kind: str, more: str) -> None:
+    """It is twenty times faster so, and can leave row groups out."""
+    columns = (*COLUMNS, Column("one", kind))
+    names = ", ".join(f'NULL AS "{each.name}"' for each in columns)
+    relation = Relation(f"(SELECT {names})", columns)
+    query = f"SELECT id FROM t WHERE one IN (SELECT number FROM numbers(9)){more}"
+    translated = translate_query(parse_query(query), lambda _: relation)
+    assert "CASE" not in translated.sql.partition("WHERE")[2]
+
+
 def test_aliases_in_a_long_chain_end_in_time() -> None:
     items = ["1 AS a0"] + [f"a{n} + a{n} AS a{n + 1}" for n in range(60)]
     with pytest.raises(UserError, match="too large"):
