@@ -18,7 +18,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from typing import Any, get_origin
 
@@ -175,8 +175,13 @@ class RmtIOManager(dg.ConfigurableIOManager):
                         )
             if failed:
                 there = [keys for keys, _ in by_partition if keys[0] not in failed]
+                row_hash = cache(
+                    partial(_row_hash, server, table)
+                )  # some are of the whole table
                 for keys, one in zip(there, stored, strict=True):
-                    _materialize(context, server, table, keys, one)
+                    version = row_hash(tuple(_stored_rows(context, table, keys)))
+                    figures = _metadata(table, [one], self.server, version)
+                    _materialize(context, keys[0], figures, version)
                 raise _of_some_partitions(failed, len(there))
             version = _row_hash(server, table, _stored_rows(context, table, _keys_of(context)))
             context.add_output_metadata(_metadata(table, stored, self.server, version))
@@ -259,19 +264,14 @@ def _written(rows: Any, write: Callable[[Any], _Stored]) -> _Stored | UserError:
 
 
 def _materialize(
-    context: dg.OutputContext,
-    server: ServerContext,
-    table: Table,
-    keys: Sequence[str],
-    one: _Stored,
+    context: dg.OutputContext, key: str, figures: EventMetadata, version: str
 ) -> None:
     """Tell Dagster that a partition is materialized, in a run that will fail for others."""
-    version = _row_hash(server, table, _stored_rows(context, table, keys))
     context.log_event(
         dg.AssetMaterialization(
             context.asset_key,
-            partition=keys[0],
-            metadata=_metadata(table, [one], server.server.name, version),
+            partition=key,
+            metadata=figures,
             tags={DATA_VERSION_TAG: version},
         )
     )

@@ -1,14 +1,17 @@
 """A run of several days: what becomes of the others when one of them is wrong."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 
+from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import ReaderConfig, RmtIOManager, names
+from rmt_pipeline.dagster import io_manager as io_managers
 from rmt_pipeline.sql.run.session import Session
+from rmt_pipeline.table import Table
 from tests.support.site import Site
 
 pytestmark = [pytest.mark.dagster, pytest.mark.zookeeper]
@@ -30,12 +33,13 @@ def store(
     io_manager: RmtIOManager,
     instance: dg.DagsterInstance,
     given: Callable[[], Mapping[str, Any]],
+    partition_expr: str = "day",
 ) -> dg.ExecuteInProcessResult:
     """A run of all days, whose asset returns what is given."""
 
     @dg.asset(
         partitions_def=dg.DailyPartitionsDefinition(DAYS[0], end_date="2026-02-01"),
-        metadata={"partition_expr": "day"},
+        metadata={"partition_expr": partition_expr},
     )
     def stored() -> Mapping[str, Any]:
         return given()
@@ -93,6 +97,26 @@ def test_a_bad_day_of_a_run_fails_alone(
     assert f"2 partitions have failed: {DAYS[1]}" in line
     assert run is not None
     assert run.tags["dagster/retry_on_asset_or_op_failure"] == "false"
+
+
+def test_the_rows_of_a_table_are_hashed_once_if_nobody_knows_which_are_of_a_day(
+    site: Site, io_manager: RmtIOManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table whose rows have to be read for that may be large, and a run have hundreds of days."""
+    asked: list[Sequence[str]] = []
+    row_hash = io_managers._row_hash
+
+    def noted(server: ServerContext, table: Table, conditions: Sequence[str]) -> str:
+        asked.append(conditions)
+        return row_hash(server, table, conditions)
+
+    monkeypatch.setattr(io_managers, "_row_hash", noted)
+    given = {day: [{"day": day, "id": "x" if day == DAYS[1] else 1}] for day in DAYS}
+    with dg.instance_for_test() as instance:
+        assert not store(io_manager, instance, lambda: given, partition_expr="").success
+        there = instance.get_materialized_partitions(dg.AssetKey("stored"))
+    assert sorted(there) == [DAYS[0], *DAYS[2:]]
+    assert len(asked) == 1
 
 
 def test_what_was_inserted_before_a_run_failed_is_told(
