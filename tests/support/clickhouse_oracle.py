@@ -16,7 +16,7 @@ from rmt_pipeline.types.from_text import parse_value
 # functions that later versions discourage.
 SETTINGS = (
     "SETTINGS session_timezone = 'UTC', output_format_json_quote_64bit_integers = 1, "
-    "allow_deprecated_error_prone_window_functions = 1"
+    "allow_deprecated_error_prone_window_functions = 1, any_join_distinct_right_table_keys = 1"
 )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmt_pipeline.config import Config
-from rmt_pipeline.protocol.errors import IncorrectData, NotImplementedStatement
+from rmt_pipeline.protocol.errors import IllegalFinal, IncorrectData, NotImplementedStatement
 from rmt_pipeline.sql.run.final_relation import ABANDONED_S
 from rmt_pipeline.sql.run.session import Session
 from tests.golden.cluster import REPLICAS
@@ -45,7 +45,6 @@ def fill(session: Session, engine: str, order_by: str = "k") -> None:
 @pytest.mark.parametrize(
     ("engine", "wanted"),
     [
-        ("MergeTree", ["1 1 1", "1 1 2", "1 2 3", "2 1 -2", "2 2 2"]),
         ("ReplacingMergeTree", ["1 2 3", "2 2 2"]),
         ("ReplacingMergeTree(v, deleted)", ["2 2 2"]),
         ("SummingMergeTree(n)", ["1 1 6"]),
@@ -64,6 +63,13 @@ def test_rows_of_one_key_are_merged_over_parts_and_partitions(session, engine, w
     ]
     assert ask(session, "SELECT count() FROM r FINAL") == [str(len(wanted))]
     assert ask(session, "SELECT count() FROM r") == ["5"]  # nothing was merged for good
+
+
+def test_final_of_an_engine_that_merges_no_rows_is_refused_with_the_remedy(session):
+    fill(session, "MergeTree")
+    with pytest.raises(IllegalFinal, match="Leave FINAL out"):
+        session.execute("SELECT k FROM r FINAL")
+    assert ask(session, "SELECT count() FROM r SETTINGS final = 1") == ["5"]
 
 
 def test_partitions_may_be_kept_apart(session):

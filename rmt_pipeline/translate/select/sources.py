@@ -198,14 +198,14 @@ def _join(join: Join, scope: QueryScope) -> From:
         return From(f"{left.sql} CROSS JOIN {right.sql}", left.fields + right.fields)
     if join.strictness in {"SEMI", "ANTI"}:
         return _semi_join(join, left, right, scope)
-    if join.strictness == "ANY":
-        sides = _any_sides(join, left, right, scope)
-        if sides is None:
-            return _any_join_on(left, right, _on(join, left, right, scope), scope)
-        left, right = sides
-    else:
-        left = _flagged(left, scope) if join.kind in {"RIGHT", "FULL"} else left
-        right = _flagged(right, scope) if join.kind in {"LEFT", "FULL"} else right
+    keys = _keys(join, left, right, scope) if join.strictness == "ANY" else None
+    if join.strictness == "ANY" and keys is None:
+        return _any_join_on(join, left, right, scope)
+    left = _flagged(left, scope) if join.kind in {"RIGHT", "FULL"} else left
+    if keys is not None:
+        right = _one_of_each(right, [own for _, own in keys], scope)
+    elif join.kind in {"LEFT", "FULL"}:
+        right = _flagged(right, scope)
     condition = _on(join, left, right, scope)
     asof = "ASOF " if join.strictness == "ASOF" else ""
     sql = f"{left.sql} {asof}{join.kind} JOIN {right.sql} ON {condition}"
@@ -217,28 +217,6 @@ def _join(join: Join, scope: QueryScope) -> From:
     if not join.using:
         return From(sql, left_fields + right_fields)
     return From(sql, _merged(join, left_fields, right_fields, left.fields, right.fields))
-
-
-def _any_sides(
-    join: Join, left: From, right: From, scope: QueryScope
-) -> tuple[From, From] | None:
-    """Return the sides of an ANY JOIN, with one row of each key but on the side that is kept as a
-    whole, if there is one. None for a LEFT one whose ON says more than that keys are equal. Raises
-    NotImplementedStatement for others, and for FULL.
-    """
-    keys = _keys(join, left, right, scope)
-    if join.kind == "FULL" or (keys is None and join.kind != "LEFT"):
-        raise NotImplementedStatement(
-            f"{join.kind} ANY JOIN is supported with USING and with ON of equalities, FULL not at "
-            "all"
-        )
-    if keys is None:
-        return None
-    if join.kind != "LEFT":
-        left = _one_of_each(left, [own for own, _ in keys], scope)
-    if join.kind != "RIGHT":
-        right = _one_of_each(right, [own for _, own in keys], scope)
-    return left, right
 
 
 def _keys(
@@ -410,9 +388,17 @@ def _partner(side: From, condition: str, scope: QueryScope) -> tuple[str, tuple[
     return flagged.sql, flagged.fields
 
 
-def _any_join_on(left: From, right: From, condition: str, scope: QueryScope) -> From:
-    """Compile LEFT ANY JOIN … ON: each row of the left side has one partner at most."""
-    partner, fields = _partner(right, condition, scope)
+def _any_join_on(join: Join, left: From, right: From, scope: QueryScope) -> From:
+    """Compile an ANY JOIN whose ON says more than that keys are equal: each row of the left side
+    has one partner at most. Raises NotImplementedStatement for RIGHT and FULL.
+    """
+    if join.kind in {"RIGHT", "FULL"}:
+        raise NotImplementedStatement(
+            f"{join.kind} ANY JOIN is supported with USING and with ON of equalities"
+        )
+    partner, fields = _partner(right, _on(join, left, right, scope), scope)
+    if join.kind == "INNER":
+        return From(f"{left.sql} CROSS JOIN LATERAL {partner}", left.fields + fields)
     sql = f"{left.sql} LEFT JOIN LATERAL {partner} ON true"
     return From(sql, left.fields + _with_defaults(fields))
 
