@@ -323,17 +323,25 @@ def _merged(
     right_raw: tuple[Field, ...],
 ) -> tuple[Field, ...]:
     """Return the fields of a JOIN … USING. `*` has each key once, from the side that has the row,
-    in a type that holds the keys of both sides. `left_raw` and `right_raw` have no defaults for
-    rows without a partner.
+    in a type that holds the keys of both sides; it is that side's own, too. `left_raw` and
+    `right_raw` have no defaults for rows without a partner.
     """
-    fields = []
+    fields: list[Field] = []
+    keys: dict[str, Typed] = {}
     for shown, raw in zip(left, left_raw, strict=True):
+        own = shown
         if shown.name in join.using and not shown.of_key:
             value = _key_of_both(join.kind, raw.value, _field(shown.name, right_raw).value)
+            keys[shown.name] = value
             fields.append(replace(shown, value=value, qualifiers=()))
-        fields.append(replace(shown, of_key=shown.of_key or shown.name in join.using))
-    others = (replace(each, of_key=each.of_key or each.name in join.using) for each in right)
-    return (*fields, *others)
+            own = replace(shown, value=value) if join.kind in {"INNER", "LEFT"} else shown
+        fields.append(replace(own, of_key=shown.of_key or shown.name in join.using))
+    for shown in right:
+        is_kept = join.kind == "RIGHT" and not shown.of_key
+        value = keys.get(shown.name, shown.value) if is_kept else shown.value
+        of_key = shown.of_key or shown.name in join.using
+        fields.append(replace(shown, value=value, of_key=of_key))
+    return tuple(fields)
 
 
 def _key_of_both(kind: JoinKind, left: Typed, right: Typed) -> Typed:
@@ -354,7 +362,9 @@ def _key_of_both(kind: JoinKind, left: Typed, right: Typed) -> Typed:
     own, others = map(to_stored, sides)
     if kind == "FULL":
         own = f"(CASE WHEN {_relation_of(left)}.{MATCHED} THEN {own} ELSE {others} END)"
-    return from_stored(others if kind == "RIGHT" else own, common)
+        return from_stored(own, common)
+    kept = sides[kind == "RIGHT"]
+    return kept if kept.type == common else from_stored(to_stored(kept), common)
 
 
 def _semi_join(join: Join, left: From, right: From, scope: QueryScope) -> From:
