@@ -186,9 +186,11 @@ def calls_in(node: Node, name: str) -> Iterator[Call]:
             stack += each.arguments
 
 
-def find_column(parts: tuple[str, ...], fields: Sequence[Field]) -> Typed | None:
+def find_column(
+    parts: tuple[str, ...], fields: Sequence[Field], *, leftmost: bool = False
+) -> Typed | None:
     """Return the column that the parts name, or the element of a tuple; None if there is none.
-    Raises Ambiguous.
+    Raises Ambiguous if several tables have it, unless the `leftmost` is meant.
     """
     for length in range(len(parts), 0, -1):
         *qualifier, name = parts[:length]
@@ -199,7 +201,7 @@ def find_column(parts: tuple[str, ...], fields: Sequence[Field]) -> Typed | None
             and (tuple(qualifier) in each.qualifiers if qualifier else not each.of_key)
         ]
         shown = [each for each in found if each.in_star] or found
-        if len({each.value.sql for each in shown}) > 1:
+        if len({each.value.sql for each in shown}) > 1 and not leftmost:
             raise Ambiguous(
                 f"the column {'.'.join(parts)!r} is in several tables; write its table before it"
             )

@@ -198,18 +198,21 @@ class SelectCompiler:
             return self._column(parts, fields)
         except Ambiguous:
             meant = self._meant.get(parts[0]) if len(parts) == 1 else None
-            if meant is None:
+            tables = {each.qualifiers for each in fields if each.qualifiers}
+            if meant is None and len(tables) > 2:
                 raise
-            return self._column(meant, fields)
+            return self._column(meant or parts, fields, leftmost=True)
 
     def _known(self, parts: tuple[str, ...], fields: Sequence[Field]) -> bool:
         return any(each.name == parts[-1] for each in fields)
 
-    def _column(self, parts: tuple[str, ...], fields: Sequence[Field]) -> Typed:
+    def _column(
+        self, parts: tuple[str, ...], fields: Sequence[Field], *, leftmost: bool = False
+    ) -> Typed:
         starred = self._starred.get(parts)
         if starred is not None:
             return starred.value
-        found = find_column(parts, fields)
+        found = find_column(parts, fields, leftmost=leftmost)
         if found is None:
             raise unknown_column(parts, [*(each.name for each in fields), *self._aliases])
         return found

@@ -95,8 +95,8 @@ class From:
 
 
 class Ambiguous(UserError):
-    """Several tables of FROM have a column of this name. The table must be written before it:
-    `t.id`.
+    """Several of more than two tables of FROM have a column of this name; of two, the left one's is
+    meant. The table must be written before it: `t.id`.
     """
 
     code = "AMBIGUOUS_IDENTIFIER"

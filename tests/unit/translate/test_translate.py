@@ -129,7 +129,7 @@ def resolve(source: NamedTable) -> Relation:
         ("SELECT id FROM t WHERE count() > 1", "aggregate"),
         ("SELECT id FROM t WHERE row_number() OVER () > 1", "window"),
         ("SELECT sum(sum(id)) FROM t", "aggregate function inside"),
-        ("SELECT id FROM t AS a, t AS b", "several tables"),
+        ("SELECT id FROM t AS a, t AS b, t AS c", "several tables"),
         ("SELECT * FROM file('/etc/passwd')", "table function"),
         ("SELECT id FROM t LIMIT -1", "constant whole number"),
         ("SELECT id FROM t ORDER BY 5", "no column 5"),
