@@ -3,6 +3,10 @@
 All use the local clock of the type's zone, or of the zone given as the last argument.
 """
 
+from datetime import datetime, timedelta
+from functools import cache
+from zoneinfo import ZoneInfo
+
 from rmt_pipeline.syntax.special_forms import UNIT_SPELLINGS, UNITS, WHOLE_NUMBER
 from rmt_pipeline.translate.base.casts import convert, nullable_like
 from rmt_pipeline.translate.base.function import (
@@ -45,7 +49,7 @@ from rmt_pipeline.translate.functions.date_arithmetic import (
     interval_unit,
     shift_by,
 )
-from rmt_pipeline.types.data_type import DataType
+from rmt_pipeline.types.data_type import EPOCH, DataType
 
 # Starts of periods.
 
@@ -237,16 +241,38 @@ def _relative(name: str, unit_seconds: int) -> Build:
 
     def build(arguments: list[Typed]) -> Typed:
         value = moment(arguments[0], name)
+        zone = zone_of_call(arguments, 1)
         if value.type.is_date:
             since = (
                 f"date_diff('day', DATE '1970-01-01', {value.sql}) * {86_400 // unit_seconds}"
             )
         else:
-            since = floor_divide(microseconds(value), unit_seconds * 1_000_000)
+            zone = value.plain.zone if zone is None else zone
+            ahead_s = _hours_ahead_s(zone) if unit_seconds == 3600 else 0
+            micros = microseconds(value)
+            micros = f"({micros} + {ahead_s * 1_000_000})" if ahead_s else micros
+            since = floor_divide(micros, unit_seconds * 1_000_000)
         sql = within(f"({since})", "0", "4294967295")
         return Typed(f"CAST({sql} AS UINTEGER)", nullable_like(UINT32, value))
 
     return build
+
+
+@cache
+def _hours_ahead_s(zone: str) -> int:
+    """Return how much time is added before hours are counted, so that they begin when clocks of the
+    zone showed full ones in 1970: as in the original, only where that was ever not so in UTC.
+    """
+    if not zone:
+        return 0
+    begins = [
+        datetime(y, m, 1, tzinfo=ZoneInfo(zone)) for y in range(1970, 2038) for m in (1, 7)
+    ]
+    offsets = [one.utcoffset() or timedelta() for one in begins]
+    if not any(one.total_seconds() % 3600 for one in offsets):
+        return 0
+    first = EPOCH.astimezone(ZoneInfo(zone)).utcoffset() or timedelta()
+    return 86_400 - int(first.total_seconds())
 
 
 _DAYS_OF_WEEK = {
