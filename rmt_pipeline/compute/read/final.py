@@ -11,10 +11,11 @@ from itertools import count, groupby
 from rmt_pipeline.compute.merge.job import MergeJob, SourcePart
 from rmt_pipeline.compute.merge.plan import shape_of, units_of
 from rmt_pipeline.compute.merge.unit import run_unit
+from rmt_pipeline.compute.rows.conform import is_read_as_it_is
 from rmt_pipeline.compute.rows.keys import KeyColumns
 from rmt_pipeline.compute.rows.nested import with_siblings
 from rmt_pipeline.compute.units import Collapsing
-from rmt_pipeline.protocol.alter.history import stored_columns
+from rmt_pipeline.protocol.alter.history import stored_as, stored_columns
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.store import layout
@@ -68,9 +69,21 @@ def _is_final(source: SourcePart, definition: TableDefinition) -> bool:
     """
     engine, part = definition.engine, PartName.parse(source.name)
     keeps = engine.kind == "CollapsingMergeTree" or bool(engine.is_deleted_column)
+    if not part.level or keeps:
+        return False
+    return engine.kind != "SummingMergeTree" or (
+        not part.mutation and _has_its_columns(source, definition)
+    )
+
+
+def _has_its_columns(source: SourcePart, definition: TableDefinition) -> bool:
+    """Whether the table has all columns of the part still, with the same types."""
     manifest = source.manifest
-    as_merged = not part.mutation and manifest.metadata_version == definition.metadata_version
-    return part.level > 0 and not keeps and (engine.kind != "SummingMergeTree" or as_merged)
+    types = {column.name: column.type for column in stored_columns(definition)}
+    kept = stored_as(definition, manifest.columns, manifest.metadata_version)
+    return len(kept) == len(manifest.columns) and all(
+        is_read_as_it_is(one.type, types[one.column]) for one in kept
+    )
 
 
 def final_files(

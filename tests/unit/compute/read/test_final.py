@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rmt_pipeline.compute.merge.job import SourcePart
 from rmt_pipeline.compute.read.final import columns_for_final, final_files, final_rows
-from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.protocol.table import Column, ColumnChange, TableDefinition
 from rmt_pipeline.syntax.types import arrow_schema
 from rmt_pipeline.system import SystemClock
 from tests.oracle.rows import merge_rows
@@ -105,6 +105,32 @@ def test_partitions_are_merged_together_or_apart_as_asked(table, parts, apart) -
         ]
         rows = read([*found.files, *untouched], table)
     assert rows == wanted
+
+
+SUMS = TABLES["summing"].columns
+
+
+@pytest.mark.parametrize(
+    ("columns", "history", "is_final"),
+    [
+        (SUMS, (), True),
+        ((*SUMS, Column("x", "Int64", default="5", default_kind="DEFAULT")), (), True),
+        ((*SUMS[:-1], replace(SUMS[-1], name="m")), (ColumnChange(1, "n", "m"),), True),
+        ((*SUMS[:2], *SUMS[3:]), (ColumnChange(1, "flag"),), False),
+        (SUMS, (ColumnChange(1, "n"),), False),
+        ((*SUMS[:-1], replace(SUMS[-1], type="Int8")), (), False),
+    ],
+)
+def test_sums_of_a_merged_part_are_added_up_again_only_if_one_may_be_gone(
+    columns, history, is_final
+) -> None:
+    """An ALTER of something else would make each SELECT … FINAL merge a large part."""
+    altered = replace(TABLES["summing"], columns=columns, history=history, metadata_version=1)
+    rows = [{"k": 1, "v": 0, "flag": 0, "sign": 0, "n": 7}]
+    with parts_on_disk([sorted_table(rows, TABLES["summing"])], ["all_0_1_1"]) as found:
+        sources, directory = found
+        untouched = final_rows(sources, altered, directory, SystemClock()).untouched
+    assert bool(untouched) == is_final
 
 
 def test_only_columns_that_decide_are_merged_besides_those_that_are_wanted() -> None:
