@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from rmt_pipeline.cluster.queue import make_node
 from rmt_pipeline.cluster.worker import end_work
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import (
@@ -23,7 +22,7 @@ from rmt_pipeline.protocol.errors import (
     UserError,
 )
 from rmt_pipeline.protocol.nodes.tasks import DATABASE_MARK, TableRecord, TaskOutcome
-from rmt_pipeline.replica.life.create import require_apart
+from rmt_pipeline.replica.life.create import ensure_ancestors, require_apart
 from rmt_pipeline.replica.life.drop import delete_tree
 from rmt_pipeline.zookeeper.keeper import (
     Check,
@@ -39,7 +38,6 @@ from rmt_pipeline.zookeeper.keeper import (
 )
 from rmt_pipeline.zookeeper.paths import (
     DatabasePaths,
-    ancestors,
     database_table,
     sequence_number,
 )
@@ -54,8 +52,8 @@ def make_database(
     """
     if keeper.exists(database.root) is None:
         require_apart(keeper, database.root)  # before any node is made there
-    for path in ancestors(database.root):
-        make_node(keeper, path)
+        ensure_ancestors(keeper, database.root)
+        require_apart(keeper, database.root)  # one may have come since: now none comes any more
     _finish_removal(keeper, database)
     below = (database.queue.root, database.metadata, database.replicas)
     mark = DATABASE_MARK + name.encode()

@@ -31,7 +31,6 @@ from rmt_pipeline.protocol.nodes.records import (
     InsertRecord,
     PartitionRows,
     decoded,
-    decoded_batch,
 )
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import KnownNames, Replica
@@ -39,6 +38,7 @@ from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.batches import cut, op_bytes
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, Refused, SetData, Stat
 from rmt_pipeline.zookeeper.paths import TablePaths
+from rmt_pipeline.zookeeper.snapshot import batches_of
 
 
 def what_to_forget(
@@ -398,13 +398,8 @@ def _decoded(
 
 
 def _batches(replica: Replica, insert_id: str, record: InsertRecord) -> tuple[InsertBatch, ...]:
-    numbers = range(record.batches)
-    paths = [replica.table.insert_batch(insert_id, number) for number in numbers]
-    reads = replica.keeper.get_many(paths)
-    return tuple(
-        InsertBatch(()) if read is None else decoded_batch(path, read[0])
-        for path, read in zip(paths, reads, strict=True)
-    )
+    there = batches_of(replica.keeper, replica.table, insert_id, record)
+    return tuple(there.get(number, InsertBatch(())) for number in range(record.batches))
 
 
 def _change(

@@ -14,7 +14,12 @@ from rmt_pipeline.protocol.log.codec import decode
 from rmt_pipeline.protocol.log.entry import LogEntry
 from rmt_pipeline.protocol.mutations import FinishedMutations
 from rmt_pipeline.protocol.nodes.formats import QuorumStatus, number_of
-from rmt_pipeline.protocol.nodes.records import Claim
+from rmt_pipeline.protocol.nodes.records import (
+    Claim,
+    InsertBatch,
+    InsertRecord,
+    decoded_batch,
+)
 from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.zookeeper.keeper import Keeper, Refused, Stat, Watch
@@ -615,3 +620,19 @@ def promised_elsewhere(
             for part, read in zip(parts, promises, strict=True):
                 found[part][name] = None if read is None else read[0]
     return stat.version, found
+
+
+def batches_of(
+    keeper: Keeper, table: TablePaths, insert_id: str, record: InsertRecord
+) -> dict[int, InsertBatch]:
+    """Those batches of an insert's record that are there, by their numbers. They are read after the
+    record: one that is missing was removed together with it. Raises Corruption as `decoded_batch`.
+    """
+    numbers = range(record.batches)
+    paths = [table.insert_batch(insert_id, number) for number in numbers]
+    reads = keeper.get_many(paths) if paths else []
+    return {
+        number: decoded_batch(path, read[0])
+        for number, path, read in zip(numbers, paths, reads, strict=True)
+        if read is not None
+    }

@@ -78,7 +78,7 @@ def test_whoever_comes_next_goes_on(tmp_path, monkeypatch, who):
         site.stop(who)
         is_there(site, where)
 
-    everywhere(tmp_path, monkeypatch, prepare, survive)
+    everywhere(tmp_path, monkeypatch, prepare, survive, effects_min=3)
 
 
 @pytest.mark.parametrize("other", ["r1", "r2"])

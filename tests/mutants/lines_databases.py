@@ -336,6 +336,14 @@ DATABASE_MUTANTS: tuple[LineMutant, ...] = (
         f"{LOST}::test_who_creates_it_again_is_told_to_restore_it",
     ),
     LineMutant(
+        "database: it is made below one that was made just then",
+        DATABASE,
+        "        require_apart(keeper, database.root)  # one may have come since: now none comes "
+        "any more\n",
+        "",
+        f"{NODES}::test_nor_is_a_database_while_the_one_above_is_made",
+    ),
+    LineMutant(
         "database: who could not finish a removal keeps its lock",
         DATABASE,
         "        keeper.strays.leave([lock])\n",

@@ -529,23 +529,25 @@ def decoded(path: str, data: bytes) -> InsertRecord:
     """Return the record in this node. Raises Corruption, which names the node: it may stop a DROP,
     the replacement of a lost part, and a restore, in which whoever reads that knows no path.
     """
-    with _named(path):
+    with _named(path, path):
         return InsertRecord.decode(data)
 
 
 def decoded_batch(path: str, data: bytes) -> InsertBatch:
-    """Return the batch of a record. Raises as `decoded`."""
-    with _named(path):
+    """Return the batch of a record. Raises as `decoded`. It does not go alone: a record of which a
+    batch is missing seems to be changing just then.
+    """
+    with _named(path, path.rpartition("/")[0]):
         return InsertBatch.decode(data)
 
 
 @contextmanager
-def _named(path: str) -> Iterator[None]:
+def _named(path: str, record: str) -> Iterator[None]:
     try:
         yield
     except Corruption as error:
         raise Corruption(
             f"{path} in ZooKeeper can't be read: {error}. If a newer version of this program wrote "
-            "it, that one reads it; if it is damaged, remove the node: then this insert is not "
-            "known any more, and is inserted again when it is repeated"
+            f"it, that one reads it; if it is damaged, remove {record} with all below it: then "
+            "this insert is not known any more, and is inserted again when it is repeated"
         ) from error

@@ -41,10 +41,10 @@ from rmt_pipeline.protocol.nodes.records import (
     InsertRecord,
     PartitionRows,
     decoded,
-    decoded_batch,
 )
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.marks import CommitNote
+from rmt_pipeline.zookeeper.snapshot import batches_of
 from rmt_pipeline.zookeeper.transactions import RecordChange
 
 
@@ -116,11 +116,9 @@ def read_record(replica: Replica, insert_id: str) -> Known | None:
         if read is None:
             return None
         record = decoded(path, read[0])
-        paths = [table.insert_batch(insert_id, number) for number in range(record.batches)]
-        batches = zip(paths, keeper.get_many(paths), strict=True)
-        found = [decoded_batch(one, batch[0]) for one, batch in batches if batch is not None]
+        found = batches_of(keeper, table, insert_id, record)
         if len(found) == record.batches:
-            of_batches = [line for one in found for line in one.partitions]
+            of_batches = [line for one in found.values() for line in one.partitions]
             return Known(record, read[1].version, (*record.partitions, *of_batches))
     raise Conflict(f"{replica}: the record of insert {insert_id} keeps changing; try again")
 

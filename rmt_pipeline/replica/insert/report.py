@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.log.entry import parts_left
-from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord, PartitionRows
+from rmt_pipeline.protocol.nodes.records import InsertRecord, PartitionRows, decoded
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.insert.quorum import Span
 from rmt_pipeline.replica.quorum import read_quorums
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.keeper import Stat
-from rmt_pipeline.zookeeper.snapshot import children_of, entries_to_come, parts_now
+from rmt_pipeline.zookeeper.snapshot import batches_of, children_of, entries_to_come, parts_now
 
 
 class InsertState(StrEnum):
@@ -78,30 +78,24 @@ def insert_reports(replica: Replica, wanted: Sequence[str] | None = None) -> lis
     """
     keeper, table = replica.keeper, replica.table
     ids = children_of(keeper, replica.paths, table.inserts) if wanted is None else list(wanted)
-    reads = keeper.get_many([table.insert(one) for one in ids])
-    records: dict[str, InsertRecord] = {}
-    found: list[InsertReport] = []
-    for insert_id, read in zip(ids, reads, strict=True):
-        if read is None:
-            continue
-        try:
-            records[insert_id] = InsertRecord.decode(read[0])
-        except Corruption as error:
-            if wanted is not None:
-                raise
-            found.append(_unreadable(insert_id, read[1], error))
-    batches = {
-        insert_id: [table.insert_batch(insert_id, number) for number in range(one.batches)]
-        for insert_id, one in records.items()
-    }
+    paths = [table.insert(one) for one in ids]
+    reads = zip(ids, paths, keeper.get_many(paths), strict=True)
+    there = [(insert_id, path, read) for insert_id, path, read in reads if read is not None]
     waiting = sorted(read_quorums(replica).parts())
     entries = entries_to_come(keeper, table, replica.paths, replica.memory.queue)
     active = parts_now(keeper, replica.paths, replica.memory.queue).current
     coming = PartSet(part for part in parts_left(entries) if active.containing(part) is None)
-    for insert_id, record in records.items():
-        texts = keeper.get_many(batches[insert_id]) if batches[insert_id] else []
-        more = [InsertBatch.decode(text[0]).partitions for text in texts if text is not None]
-        lines = (*record.partitions, *(line for one in more for line in one))
+    found: list[InsertReport] = []
+    for insert_id, path, (text, stat) in there:
+        try:
+            record = decoded(path, text)
+            more = batches_of(keeper, table, insert_id, record).values()
+        except Corruption as error:
+            if wanted is not None:
+                raise
+            found.append(_unreadable(insert_id, stat, error))
+            continue
+        lines = (*record.partitions, *(line for one in more for line in one.partitions))
         found.append(
             _report(insert_id, record, lines, active=active, coming=coming, waiting=waiting)
         )
@@ -203,15 +197,16 @@ class Origins:
                 continue  # forgotten meanwhile
             try:
                 record = InsertRecord.decode(read[0])
+                more = batches_of(keeper, table, insert_id, record).values()
             except Corruption:
                 continue  # of that insert nothing can be told; `insert_reports` says so
-            paths = [table.insert_batch(insert_id, number) for number in range(record.batches)]
-            batches = keeper.get_many(paths)
-            more = [InsertBatch.decode(one[0]).partitions for one in batches if one is not None]
             origin = Origin(insert_id, record.run_id)
             lines = [
                 (line.partition, _OwnBlocks(line.own_first, line.own_last, origin))
-                for line in (*record.partitions, *(line for one in more for line in one))
+                for line in (
+                    *record.partitions,
+                    *(line for one in more for line in one.partitions),
+                )
                 if line.own_first >= 0
             ]
             found.append(lines)

@@ -36,7 +36,12 @@ from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.alter.history import stored_columns
 from rmt_pipeline.protocol.errors import BadValue, Conflict, MissingPart, UserError
 from rmt_pipeline.protocol.inserts.ids import REPLACEMENT, replacement_id
-from rmt_pipeline.protocol.nodes.records import UNKNOWN_BLOCK, InsertRecord, PartitionRows
+from rmt_pipeline.protocol.nodes.records import (
+    UNKNOWN_BLOCK,
+    InsertRecord,
+    PartitionRows,
+    decoded,
+)
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.settings.query import QuerySettings
@@ -534,12 +539,12 @@ class _Overwriting:
         ops: list[Op] = []
         if self.condition is not None:  # else those records go with the rows
             ids = [one for one in keeper.children(table.inserts) if one.startswith(REPLACEMENT)]
-            reads = keeper.get_many([table.insert(one) for one in ids])
-            for insert_id, read in zip(ids, reads, strict=True):
+            paths = [table.insert(one) for one in ids]
+            for path, read in zip(paths, keeper.get_many(paths), strict=True):
                 if read is not None and not numbers.keys().isdisjoint(
-                    InsertRecord.decode(read[0]).partition_ids()
+                    decoded(path, read[0]).partition_ids()
                 ):
-                    ops.append(Delete(table.insert(insert_id), read[1].version))
+                    ops.append(Delete(path, read[1].version))
         return [*ops, *self._own_record(replica, numbers)]
 
     def _unchanged(self, replica: Replica) -> list[Op]:

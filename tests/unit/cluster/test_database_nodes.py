@@ -261,6 +261,24 @@ def test_nothing_is_made_below_a_database(zookeeper, keeper, path):
     assert sorted(zookeeper.nodes) == there
 
 
+def test_nor_is_a_database_while_the_one_above_is_made(zookeeper):
+    keeper, other = zookeeper.connect(), zookeeper.connect()
+
+    def makes_what_is_above(op: Op) -> bool:
+        return isinstance(op, Create) and op.path == PATHS.root
+
+    below, made = DatabasePaths(f"{PATHS.root}/x"), list[str]()
+
+    def other_makes_it() -> None:
+        register(other, PATHS, "d", replica=ONE, server="r1")
+        made.extend(sorted(zookeeper.nodes))
+
+    refused = pytest.raises(PathInUse, match="is below /databases/d")
+    with refused, before(keeper, makes_what_is_above, other_makes_it):
+        register(keeper, below, "e", replica=ONE, server="r1")
+    assert sorted(zookeeper.nodes) == made
+
+
 def test_a_database_is_not_made_below_a_table(zookeeper, keeper):
     create_replica(keeper, definition_of("r1"), b"r1")
     there = sorted(zookeeper.nodes)

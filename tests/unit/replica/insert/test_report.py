@@ -107,6 +107,26 @@ def test_a_record_that_can_not_be_read_does_not_hide_the_others(
     assert list(of_parts.values()) == [[], [Origin(made[1].insert_id, "run 1")]]
 
 
+def test_nor_does_what_one_commit_of_it_has_in_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "INSERT_BYTES_MAX", 2800)  # two partitions in a commit
+    with Replicas(tmp_path, define=partitioned) as replicas:
+        replica, table = replicas["r1"], replicas.table("r1")
+        odd = table.insert([{"p": p, "n": p} for p in range(6)])
+        good = table.insert([{"p": 0, "n": 7}], run_id="good")
+        replica.keeper.multi([SetData(replica.table.insert_batch(odd.insert_id, 1), b"")])
+        told = {one.insert_id: one.state for one in table.inserts()}
+        assert told == {
+            odd.insert_id: InsertState.UNREADABLE,
+            good.insert_id: InsertState.DONE,
+        }
+        with pytest.raises(Corruption, match="with all below it"):
+            table.inserts([odd.insert_id])
+        of_parts = Origins().of(replica, [*odd.parts, *good.parts])
+        assert [*filter(None, of_parts.values())] == [[Origin(good.insert_id, "good")]]
+
+
 def test_system_inserts_shows_them(tmp_path: Path) -> None:
     with local_session(tmp_path) as session:
         create(

@@ -6,16 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.replica.forget import what_to_move
 from rmt_pipeline.replica.insert.record import read_record
+from rmt_pipeline.replica.life.drop import delete_tree
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.keeper import SetData
-from tests.support.local_replicas import Replicas
+from tests.support.local_replicas import Replicas, partitioned
 from tests.support.restoring import Disaster
 
 NAMED = (
-    r"/inserts/\S+ in ZooKeeper can't be read: .*remove the node: then this insert is not known"
+    r"/inserts/\S+ in ZooKeeper can't be read: .*"
+    r"remove \S+/inserts/\S+ with all below it: then this insert is not known"
 )
 
 
@@ -61,3 +64,24 @@ def test_a_restore_names_it(tmp_path: Path, token: str) -> None:
         damage(disaster["r1"])
         with pytest.raises(Corruption, match=NAMED):
             disaster.restore("r2")
+
+
+def test_a_node_of_one_commit_of_a_large_insert_names_the_record_to_remove(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without that node alone the record would seem to keep changing, and stop all for ever."""
+    monkeypatch.setattr(limits, "INSERT_BYTES_MAX", 2800)  # two partitions in a commit
+    values = [{"p": n, "n": n} for n in range(6)]
+    with Replicas(tmp_path, define=partitioned) as replicas:
+        replica, table = replicas["r1"], replicas.table("r1")
+        insert_id = table.insert(values).insert_id
+        batch = replica.table.insert_batch(insert_id, 1)
+        replica.keeper.multi([SetData(batch, b"")])
+        with pytest.raises(Corruption, match=NAMED) as raised:
+            table.drop_partitions(["2"], settings={"alter_sync": 0})
+        named = re.search(r"remove (\S+) with all below it", str(raised.value))
+        assert str(raised.value).startswith(f"{batch} in ZooKeeper")
+        assert named is not None
+        delete_tree(replica.keeper, named[1])
+        table.drop_partitions(["2"], settings={"alter_sync": 0})
+        assert read_record(replica, insert_id) is None

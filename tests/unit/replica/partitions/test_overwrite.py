@@ -10,12 +10,14 @@ import pytest
 
 from rmt_pipeline.protocol.errors import (
     Conflict,
+    Corruption,
     OutcomeUnknown,
     Unavailable,
     UserError,
     ViolatedConstraint,
     ZooKeeperUnreachable,
 )
+from rmt_pipeline.protocol.inserts.ids import REPLACEMENT
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.assign.merges import optimize_partition
@@ -31,7 +33,7 @@ from rmt_pipeline.replica.partitions.swap import PartitionChanged
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.keeper import Check, Create
+from rmt_pipeline.zookeeper.keeper import Check, Create, SetData
 from tests.support.local_replicas import Replicas, definition_of
 from tests.support.lost_answers import allocates, before, faulty
 from tests.support.partitioned import clean_up, dicts, insert, merge, rows, swaps, work
@@ -210,6 +212,16 @@ def test_a_token_of_another_condition_is_another_one(replicas):
     put(replicas, (1, 7), where="n = 7", token="backfill")
     assert not put(replicas, (1, 8), where="n = 8", token="backfill").is_duplicate
     assert on_both(replicas) == [(1, 1), (1, 2), (1, 7), (1, 8), (2, 3), (3, 4)]
+
+
+def test_who_reads_the_record_of_an_earlier_one_and_can_not_names_it(replicas):
+    put(replicas, (1, 7), where="n = 7", token="backfill")
+    replica = replicas["r1"]
+    names = replica.session.children(replica.table.inserts)
+    [mine] = [one for one in names if one.startswith(REPLACEMENT)]
+    replica.session.multi([SetData(replica.table.insert(mine), b"")])
+    with pytest.raises(Corruption, match=rf"remove \S+/{mine} with all below it"):
+        put(replicas, (1, 8), where="n = 8")
 
 
 def test_without_a_token_rows_beside_are_replaced_again(replicas):
