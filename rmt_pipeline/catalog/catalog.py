@@ -319,7 +319,7 @@ class Catalog(CatalogContents):
 
         A removal that died halfway would also be repeated, and take the new table's parts along.
         """
-        if _used(directory).exists():
+        if _may_be_reused(directory) and _used(directory).exists():
             return True
         known = [one.definition for one in self.dropped()]
         for database in self.databases():
@@ -454,7 +454,7 @@ class Catalog(CatalogContents):
         The mark need not survive a power loss: the late workers that it is for die with the host.
         """
         directory = self.table_directory(definition)
-        if "~" not in directory.name and directory.parent.exists():
+        if _may_be_reused(directory) and directory.parent.exists():
             _used(directory).touch()
 
     def _require_ended(self, database: str, name: str) -> None:
@@ -487,6 +487,13 @@ class Catalog(CatalogContents):
             # may have the name by now.
             is_there = opened is not None and is_at(opened.fileno(), file)
             yield file if is_there and self.is_dropping(database, name) else None
+
+
+def _may_be_reused(directory: Path) -> bool:
+    """Whether it is called by a table's name alone, which others get, too: only then is it marked
+    that it was used. The name of another one may be as long as a file's can be.
+    """
+    return "~" not in directory.name
 
 
 def _used(directory: Path) -> Path:

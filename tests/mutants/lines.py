@@ -873,8 +873,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "catalog: the next table of a name has the place of the one before",
         "rmt_pipeline/catalog/catalog.py",
-        "        if _used(directory).exists():\n            return True\n",
-        "",
+        "        if _may_be_reused(directory) and _used(directory).exists():\n",
+        "        if False:\n",
         "tests/unit/test_made_anew.py",
     ),
     LineMutant(

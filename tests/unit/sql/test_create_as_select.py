@@ -120,6 +120,15 @@ def test_what_is_replaced_has_not_failed_when_the_old_one_stays(tmp_path, monkey
         assert rows(session, "SELECT n FROM t") == [(2,)]
 
 
+def test_a_table_of_the_longest_name_is_replaced(tmp_path):
+    """A directory of its own has the longest name of a file then."""
+    name = "t" * 245
+    with script_session(tmp_path) as session:
+        session.execute(f"CREATE TABLE {name} {ENGINE} AS SELECT 1 AS n")
+        session.execute(f"CREATE OR REPLACE TABLE {name} {OTHER} AS SELECT 2 AS n")
+        assert rows(session, f"SELECT n FROM {name}") == [(2,)]
+
+
 def test_a_table_is_replaced_on_one_server_alone(tmp_path):
     with script_session(tmp_path) as session, pytest.raises(NotOnCluster, match="OR REPLACE"):
         session.execute(f"CREATE OR REPLACE TABLE t ON CLUSTER c (n UInt8) {ENGINE}")
