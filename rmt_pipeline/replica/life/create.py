@@ -1,6 +1,6 @@
 """A table's nodes in ZooKeeper: the first replica makes them, the others join them (spec §11.1)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -8,6 +8,7 @@ from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.alter.history import history_of
 from rmt_pipeline.protocol.alter.texts import same_columns, without_comments
 from rmt_pipeline.protocol.errors import (
+    AccessDenied,
     Conflict,
     MetadataMismatch,
     ReplicaAlreadyExists,
@@ -98,17 +99,27 @@ def require_apart(keeper: Keeper, root: str) -> None:
     nodes above exist, what is none there does not become one.
     """
     above = ancestors(root)
-    reads = keeper.get_many([*above, *(TablePaths(path).block_numbers for path in above)])
-    for path, node, block_numbers in zip(
-        above, reads[: len(above)], reads[len(above) :], strict=True
-    ):
-        is_database = node is not None and node[0].startswith(DATABASE_MARK)
-        if is_database or block_numbers is not None:
+    tables = keeper.exists_many([TablePaths(path).block_numbers for path in above])
+    for path, text, table in zip(above, _texts(keeper, above), tables, strict=True):
+        is_database = text.startswith(DATABASE_MARK)
+        if is_database or table is not None:
             what = "Replicated database" if is_database else "table"
             raise PathInUse(
                 f"{root} is below {path}, which is the path of a {what}: their nodes would mix. "
                 "Choose a path beside that one"
             )
+
+
+def _texts(keeper: Keeper, paths: Sequence[str]) -> list[bytes]:
+    """What is in these nodes; nothing if one is not there. Nor if it is not for us to read: it may
+    be an administrator's, who has given us a node below it.
+    """
+    try:
+        return [b"" if read is None else read[0] for read in keeper.get_many(paths)]
+    except AccessDenied:
+        if len(paths) == 1:
+            return [b""]
+        return [text for path in paths for text in _texts(keeper, [path])]
 
 
 def _require_free(keeper: Keeper, table: TablePaths) -> None:

@@ -1,6 +1,7 @@
 """The nodes of a Replicated database in ZooKeeper, while several processes make and remove them."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -15,7 +16,13 @@ from rmt_pipeline.cluster.database import (
     why_not_registered,
 )
 from rmt_pipeline.cluster.queue import put_in
-from rmt_pipeline.protocol.errors import Conflict, OutcomeUnknown, ReplicaIsActive, UserError
+from rmt_pipeline.protocol.errors import (
+    AccessDenied,
+    Conflict,
+    OutcomeUnknown,
+    ReplicaIsActive,
+    UserError,
+)
 from rmt_pipeline.protocol.nodes.tasks import TableRecord, Task
 from rmt_pipeline.replica.life.create import PathInUse, create_replica
 from rmt_pipeline.sql.run.databases import _changes, _Records
@@ -277,6 +284,29 @@ def test_nor_is_a_database_while_the_one_above_is_made(zookeeper):
     with refused, before(keeper, makes_what_is_above, other_makes_it):
         register(keeper, below, "e", replica=ONE, server="r1")
     assert sorted(zookeeper.nodes) == made
+
+
+def test_a_node_above_that_is_not_for_us_to_read_keeps_nothing_from_being_made(
+    zookeeper, monkeypatch
+):
+    """An administrator has made it, and given us one below it."""
+    keeper = zookeeper.connect()
+    get_many = keeper.get_many
+
+    def refusing(paths: Sequence[str]) -> object:
+        if "/theirs" in paths:
+            raise AccessDenied("ZooKeeper refuses /theirs")
+        return get_many(paths)
+
+    monkeypatch.setattr(keeper, "get_many", refusing)
+    database = DatabasePaths("/theirs/ours/d")
+    register(keeper, database, "d", replica=ONE, server="r1")
+    for path, is_apart in ((f"{database.root}/x", False), ("/theirs/ours/t", True)):
+        table = definition_of("r1")
+        table = replace(table, engine=replace(table.engine, zookeeper_path=path))
+        refused = pytest.raises(PathInUse, match=f"is below {database.root}")
+        with nullcontext() if is_apart else refused:
+            create_replica(keeper, table, b"r1")
 
 
 def test_a_database_is_not_made_below_a_table(zookeeper, keeper):
