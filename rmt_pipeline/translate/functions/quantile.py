@@ -28,6 +28,8 @@ from rmt_pipeline.translate.functions.arithmetic import as_number
 APPROXIMATE = "exact, where the original approximates beyond thousands of values"
 _ROUNDED = "exact, where the original rounds durations above 1,024 down to even 16s"
 
+_NO_TIME = "CAST('nan' AS FLOAT)"
+
 
 def number_argument(call: AggregateCall) -> Typed:
     """Return the first argument. Raises TypeProblem if it is not a number."""
@@ -127,16 +129,20 @@ def _timing(of_numbers: AggregateBuild) -> AggregateBuild:
     def build(call: AggregateCall) -> Typed:
         number = convert(number_argument(call), FLOAT64)
         sql = f"CAST(greatest(0, least(trunc({number.sql}), 30000)) AS DOUBLE)"
+        if number.nullable:  # a NULL is left out by these functions
+            sql = f"(CASE WHEN {number.sql} IS NOT NULL THEN {sql} END)"
         found = of_numbers(
             replace(call, arguments=[Typed(sql, nullable_like(FLOAT64, number))])
         )
-        kind = array_of(FLOAT32) if found.plain.family == "Array" else FLOAT32
-        if kind is FLOAT32:
-            count = call.sql("count", number.sql)
-            missing = "NULL" if found.nullable else "CAST('nan' AS FLOAT)"
-            sql = f"(CASE WHEN {count} > 0 THEN CAST({found.sql} AS FLOAT) ELSE {missing} END)"
-            return Typed(sql, nullable_type(FLOAT32, found.nullable))
-        return convert(found, kind)
+        count = call.sql("count", number.sql)
+        if found.plain.family == "Array":
+            nothing = f"[{', '.join([_NO_TIME] * len(call.parameters))}]"
+            kind = array_of(FLOAT32)
+            sql = f"(CASE WHEN {count} > 0 THEN {convert(found, kind).sql} ELSE {nothing} END)"
+            return Typed(sql, kind)
+        missing = "NULL" if found.nullable else _NO_TIME
+        sql = f"(CASE WHEN {count} > 0 THEN CAST({found.sql} AS FLOAT) ELSE {missing} END)"
+        return Typed(sql, nullable_type(FLOAT32, found.nullable))
 
     return build
 
