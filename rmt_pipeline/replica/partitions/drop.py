@@ -26,7 +26,9 @@ from rmt_pipeline.protocol.errors import (
     Conflict,
     OutcomeUnknown,
     ReplicaRetired,
+    RmtError,
     Unavailable,
+    Unfinished,
     UserError,
 )
 from rmt_pipeline.protocol.log.codec import encode
@@ -113,7 +115,7 @@ def drop_partitions(
 
     Waits as `alter_sync` says. As many partitions as fit into a multi are dropped at one moment.
     Raises BadPartition, TableIsReadOnly, CannotAssignDrop, OutcomeUnknown; Unfinished if the
-    waiting ended first.
+    waiting ended first, or only some of so many partitions are dropped.
     """
     for one in partitions or ():
         require_partition(one, "dropped")
@@ -126,11 +128,22 @@ def drop_partitions(
     if new:
         ensure_partitions(replica, new)
     logged: list[Logged] = []
+    problem: RmtError | None = None
     for start in range(0, len(wanted), limits.DROPS_PER_MULTI_MAX):
-        logged += _drop(
-            living, wanted[start : start + limits.DROPS_PER_MULTI_MAX], detach=detach
-        )
+        some = wanted[start : start + limits.DROPS_PER_MULTI_MAX]
+        try:
+            logged += _drop(living, some, detach=detach)
+        except RmtError as error:
+            if not logged:
+                raise
+            problem = error
+            break
     forget_what_is_left(living, [one.dropped for one in logged if one.leaves_ids])
+    if problem is not None:
+        raise Unfinished(
+            f"the drop of {len(logged)} of {len(wanted)} partitions is in the log and will be "
+            f"carried out. Of the others: {problem}"
+        ) from problem
     wait_as_asked_for(living, [(one.path, one.data) for one in logged], query, new_waker())
     return tuple(one.dropped for one in logged)
 

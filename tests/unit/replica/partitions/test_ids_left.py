@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import OutcomeUnknown, Unfinished
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.insert.result import Outcome
 from rmt_pipeline.replica.life.drop import drop_dead_replica
+from rmt_pipeline.replica.partitions import drop as dropping
 from rmt_pipeline.replica.partitions import ids_left, swap
 from rmt_pipeline.zookeeper.keeper import SetData
 from tests.support.local_replicas import Replicas, partitioned
@@ -202,6 +204,32 @@ def test_who_could_not_forget_them_is_told_that_it_is_not_finished(two, command,
     work(two.s)
     assert rows(two.s, "r1") == rows(two.s, "r2") == []
     assert insert(two.s, *GONE).outcome is Outcome.INSERTED
+
+
+def test_a_drop_of_which_some_is_in_the_log_says_so(two, monkeypatch):
+    """TRUNCATE of more partitions than fit into a multi: it said that nothing was changed."""
+    insert(two.s, (1, 1), (2, 1))
+    work(two.s)
+    monkeypatch.setattr(limits, "DROPS_PER_MULTI_MAX", 1)
+    drop = dropping._drop
+    tries = iter([drop])
+
+    def one_and_no_more(living, partitions, *, detach):
+        once = next(tries, None)
+        if once is None:
+            raise dropping.others_first(living())
+        return once(living, partitions, detach=detach)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dropping, "_drop", one_and_no_more)
+        with pytest.raises(
+            Unfinished, match=r"of 1 of 2 partitions is in the log .* Of the oth"
+        ):
+            truncate(two)
+    assert insert(two.s, (1, 1)).outcome is Outcome.INSERTED, "what it took is forgotten"
+    truncate(two)
+    work(two.s)
+    assert rows(two.s, "r1") == rows(two.s, "r2") == []
 
 
 @pytest.mark.parametrize("command", [drop_partition, drop_part, move, overwrite])
