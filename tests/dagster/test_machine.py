@@ -46,7 +46,8 @@ def test_a_machine_that_dies_in_the_middle_of_a_backfill_has_every_row_once(
     tmp_path: Path,
 ) -> None:
     """ZooKeeper, both servers, Dagster's web server, daemon and code server, and the runs: SIGKILL
-    to all of them. Two runs have stored their rows, the third one is queued.
+    to all of them. Two runs have stored their rows, and the third one is queued, unless Dagster
+    began all three in its first look at a pool.
     """
     config = write_config(tmp_path)
     assert config.path is not None
@@ -73,7 +74,7 @@ def test_a_machine_that_dies_in_the_middle_of_a_backfill_has_every_row_once(
             until(lambda: _ended(dagster, made), log.read_text, limit_s=LIMIT_S)
             stays.hold()
             backfill = dagster.backfill(["stays"], DAYS, title="three days")
-            until(lambda: len(stays.stored()) == AT_ONCE, log.read_text, limit_s=LIMIT_S)
+            until(lambda: len(stays.stored()) >= AT_ONCE, log.read_text, limit_s=LIMIT_S)
             kill_all(tmp_path)
         stays.go_on()
         again = tmp_path / "again.log"

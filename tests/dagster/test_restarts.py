@@ -55,8 +55,9 @@ def world(site: Site, tmp_path: Path) -> Iterator[World]:
 
 @contextmanager
 def killed_in_the_middle(world: World, process: str) -> Iterator[tuple[RealDagster, str]]:
-    """Of a backfill of three runs: two have stored their rows, the third one is queued. Then it is
-    started again, and the backfill, whose id comes second, comes to its end.
+    """Of a backfill of three runs: two have stored their rows, and the third one is queued, unless
+    Dagster began all three in its first look at a pool. Then it is started again, and the backfill,
+    whose id comes second, comes to its end.
     """
     with (
         time_limit("a backfill", LIMIT_S),
@@ -64,7 +65,7 @@ def killed_in_the_middle(world: World, process: str) -> Iterator[tuple[RealDagst
     ):
         world.hold()
         backfill = dagster.backfill("stays", DAYS)
-        until(lambda: len(world.stored()) == AT_ONCE, dagster.logs, limit_s=LIMIT_S)
+        until(lambda: len(world.stored()) >= AT_ONCE, dagster.logs, limit_s=LIMIT_S)
         dagster.kill(process)
         world.go_on()
         dagster.start(process)
@@ -75,7 +76,7 @@ def killed_in_the_middle(world: World, process: str) -> Iterator[tuple[RealDagst
 def test_a_location_that_is_killed_in_the_middle_of_a_backfill(world: World) -> None:
     with killed_in_the_middle(world, LOCATION) as (dagster, backfill):
         said = dagster.said(backfill)
-        assert said.count("its code location was started again, and does not have") == AT_ONCE
+        assert said.count("its code location was started again, and does not have") >= AT_ONCE
         world.until_on_both(dagster, *DAYS)
 
 
