@@ -3,9 +3,14 @@
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from rmt_pipeline.cli.watch import TABLE_FAILS, opened_servers, tables_of
+from rmt_pipeline.cli.watch import opened_servers, tables_of
 from rmt_pipeline.config import Config
-from rmt_pipeline.protocol.errors import UserError, ZooKeeperUnreachable, error_words
+from rmt_pipeline.protocol.errors import (
+    TABLE_FAILS,
+    UserError,
+    ZooKeeperUnreachable,
+    error_words,
+)
 from rmt_pipeline.protocol.inserts.ids import insert_id_of_token
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.insert.report import InsertReport, InsertState, again_words

@@ -4,10 +4,10 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
-from rmt_pipeline.cli.watch import CLEAR, TABLE_FAILS, opened_servers, tables_of
+from rmt_pipeline.cli.watch import CLEAR, opened_servers, tables_of
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import ZooKeeperUnreachable, error_words
+from rmt_pipeline.protocol.errors import TABLE_FAILS, ZooKeeperUnreachable, error_words
 from rmt_pipeline.replica.work.running import RunningMerge, running_merges
 from rmt_pipeline.table import Table
 

@@ -5,10 +5,15 @@ would cost.
 import sys
 from collections.abc import Iterator, Sequence
 
-from rmt_pipeline.cli.watch import CLEAR, TABLE_FAILS, opened_servers, tables_of
+from rmt_pipeline.cli.watch import CLEAR, opened_servers, tables_of
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import UnknownTable, ZooKeeperUnreachable, error_words
+from rmt_pipeline.protocol.errors import (
+    TABLE_FAILS,
+    UnknownTable,
+    ZooKeeperUnreachable,
+    error_words,
+)
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.mutations.plan import PartitionPlan, plan_mutation
 from rmt_pipeline.replica.mutations.progress import MutationProgress, mutation_progress

@@ -2,15 +2,15 @@
 
 import sys
 
-from rmt_pipeline.cli.watch import (
-    TABLE_FAILS,
-    opened_servers,
-    tables_of,
-    typed_table,
-)
+from rmt_pipeline.cli.watch import opened_servers, tables_of, typed_table
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import UserError, ZooKeeperUnreachable, error_words
+from rmt_pipeline.protocol.errors import (
+    TABLE_FAILS,
+    UserError,
+    ZooKeeperUnreachable,
+    error_words,
+)
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.partitions.detached import DetachedDirectory, detached_directories
 from rmt_pipeline.table import Table

@@ -3,16 +3,16 @@
 from collections.abc import Iterator
 from typing import Any
 
-from rmt_pipeline.cli.watch import (
-    TABLE_FAILS,
-    opened_servers,
-    tables_of,
-    typed_table,
-)
+from rmt_pipeline.cli.watch import opened_servers, tables_of, typed_table
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.exchange import control
-from rmt_pipeline.protocol.errors import UserError, ZooKeeperUnreachable, error_words
+from rmt_pipeline.protocol.errors import (
+    TABLE_FAILS,
+    UserError,
+    ZooKeeperUnreachable,
+    error_words,
+)
 from rmt_pipeline.replica.upkeep.lag import lag_of
 from rmt_pipeline.sql.system.replication import queue_of
 from rmt_pipeline.table import Table

@@ -5,10 +5,16 @@ import sys
 from contextlib import suppress
 
 from rmt_pipeline.catalog.replicated import replicated_database
-from rmt_pipeline.cli.watch import TABLE_FAILS, full_name, typed_table
+from rmt_pipeline.cli.watch import full_name, typed_table
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import RmtError, UserError, ZooKeeperUnreachable, error_words
+from rmt_pipeline.protocol.errors import (
+    TABLE_FAILS,
+    RmtError,
+    UserError,
+    ZooKeeperUnreachable,
+    error_words,
+)
 from rmt_pipeline.protocol.retention import HYSTERESIS
 from rmt_pipeline.replica.assign.explain import ExplainedRange, explain_merges
 from rmt_pipeline.replica.life.restoring import NothingToRestore

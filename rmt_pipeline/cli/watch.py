@@ -6,17 +6,11 @@ from contextlib import ExitStack, contextmanager
 from rmt_pipeline.catalog.contents import FullName
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import RmtError, UnknownTable
+from rmt_pipeline.protocol.errors import UnknownTable
 from rmt_pipeline.table import Table
 
 CLEAR = "\x1b[H\x1b[J"
 """Clears the terminal; printed before each look of a command with `--watch`."""
-
-
-TABLE_FAILS = (RmtError, OSError)
-"""What may be wrong with one table, or with its disk, while others can still be looked at. Without
-ZooKeeper none can: ZooKeeperUnreachable is an RmtError, too, and comes first.
-"""
 
 
 @contextmanager

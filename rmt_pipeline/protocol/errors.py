@@ -28,6 +28,12 @@ class RmtError(Exception):
     code = "RMT_ERROR"
 
 
+TABLE_FAILS = (RmtError, OSError)
+"""What may be wrong with one table, or with its disk, while others can still be looked at. Without
+ZooKeeper none can: ZooKeeperUnreachable is an RmtError, too, and comes first.
+"""
+
+
 def error_words(error: RmtError | OSError) -> str:
     """An error in a line for people, with its code if it is one of ours."""
     if isinstance(error, RmtError):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import RmtError, ZooKeeperUnreachable
+from rmt_pipeline.protocol.errors import TABLE_FAILS, RmtError, ZooKeeperUnreachable
 from rmt_pipeline.replica.assign.duty import MutationDuty
 from rmt_pipeline.replica.assign.merges import Assigned, select_and_assign
 from rmt_pipeline.replica.finish import finish_entries
@@ -44,7 +44,6 @@ REASONS_SHOWN_MAX = 10
 
 Failure = RmtError | OSError
 """Of one table: its disk, too, may be one of its own."""
-FAILURES = (RmtError, OSError)
 
 Seen = TypeVar("Seen")
 
@@ -99,7 +98,7 @@ class TableLooks(Generic[Seen]):
             replica = table.replica
         except ZooKeeperUnreachable:
             raise
-        except FAILURES as error:
+        except TABLE_FAILS as error:
             return error
         if known is None or known.replica is not replica:
             known = self._known[name] = _Known(replica, self._waker)
@@ -110,7 +109,7 @@ class TableLooks(Generic[Seen]):
             known.seen, again_s = self._look(table, known.changed)
         except ZooKeeperUnreachable:
             raise
-        except FAILURES as error:
+        except TABLE_FAILS as error:
             known.seen, again_s = error, RECHECK_S
         known.next_s = now_s + again_s
         return known.seen
@@ -228,7 +227,7 @@ class QueueWatch:
             f"the {pool} worker is active, run {run[:8]}" for pool, run in active.items()
         ]
         for name, status in statuses.items():
-            if isinstance(status, FAILURES):
+            if isinstance(status, TABLE_FAILS):
                 reasons.append(f"{name}: {status}")
             else:
                 reasons += [
@@ -296,7 +295,7 @@ class MutationWatch:
                 proposed = self._duty(name, table.replica).turn(self._waker.wake, progress=True)
             except ZooKeeperUnreachable:
                 raise
-            except FAILURES:
+            except TABLE_FAILS:
                 continue  # `_unfinished` reports the error
             if proposed:
                 parts = few_of([str(one.result) for one in proposed])
@@ -320,7 +319,7 @@ class MutationWatch:
                 progress = mutation_progress(table.replica)
             except ZooKeeperUnreachable:
                 raise
-            except FAILURES as error:
+            except TABLE_FAILS as error:
                 words.append(f"{table.definition.full_name}: {error}")
                 continue
             words += [

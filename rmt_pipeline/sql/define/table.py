@@ -85,17 +85,9 @@ def define_table(
 
 
 INDEX_KINDS = (
-    *(
-        "minmax",
-        "set",
-        "bloom_filter",
-        "ngrambf_v1",
-        "tokenbf_v1",
-        "sparse_grams",
-        "hypothesis",
-    ),
-    *("text", "gin", "full_text", "inverted", "vector_similarity", "annoy", "usearch"),
-)
+    "minmax", "set", "bloom_filter", "ngrambf_v1", "tokenbf_v1", "sparse_grams", "hypothesis",
+    "text", "gin", "full_text", "inverted", "vector_similarity", "annoy", "usearch",
+)  # fmt: skip
 """The original's types of indices, of all its versions."""
 
 

@@ -1,7 +1,7 @@
 """Functions of numbers: arithmetic, bits, rounding, roots and logarithms."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from rmt_pipeline.translate.base.casts import nullable_like
 from rmt_pipeline.translate.base.casts_number import unscaled, unscaled_to_decimal
@@ -151,25 +151,23 @@ def _logarithm(sql: str) -> Build:
     )
 
 
-_AGES = (1, 17), (18, 18), (25, 25), (35, 35), (45, 45), (55, 55)
-_DURATIONS = tuple(
-    (step, step)
-    for step in (
-        *(1, 10, 30, 60, 120, 180, 240, 300, 600, 1200, 1800, 3600, 7200, 18000, 36000),
-    )
-)
+_AGES = {1: 17, 18: 18, 25: 25, 35: 35, 45: 45, 55: 55}
+_SECONDS = (1, 10, 30, 60, 120, 180, 240, 300, 600, 1200, 1800, 3600, 7200, 18000, 36000)
+_DURATIONS = dict(zip(_SECONDS, _SECONDS, strict=True))
 
 
-def _step(steps: Sequence[tuple[int, int]], result: DataType) -> Build:
+def _step(steps: Mapping[int, int], result: DataType) -> Build:
     """Return the builder of a function that is 0 below the first of the steps, and from each one on
-    the number beside it.
+    its number.
     """
 
     def build(arguments: list[Typed]) -> Typed:
         value = as_number(arguments[0])
         if not (value.type.is_integer or value.type.is_float):
             raise TypeProblem(f"a number is needed, not {value.type.text}")
-        whens = " ".join(f"WHEN {value.sql} >= {a} THEN {b}" for a, b in reversed(steps))
+        whens = " ".join(
+            f"WHEN {value.sql} >= {a} THEN {b}" for a, b in sorted(steps.items(), reverse=True)
+        )
         null = f"WHEN {value.sql} IS NULL THEN NULL"
         sql = f"CAST((CASE {null} {whens} ELSE 0 END) AS {result.duckdb})"
         return Typed(sql, nullable_like(result, value))
