@@ -77,18 +77,6 @@ def what_to_forget_at_once(
     return found if _size(found) <= bytes_max else None
 
 
-def sees_to_ids(replica: Replica, source: str) -> bool:
-    """Whether this replica, when it carries out an entry of `source`, sees to the ids that did not
-    fit beside it: the same replica; or any, if that one is not active, for it may be gone for good;
-    or is lost, for a clone takes over what others have carried out already.
-    """
-    if source == replica.name:
-        return True
-    paths = replica.table.replica(source)
-    active, lost = replica.keeper.get_many([paths.is_active, paths.is_lost])
-    return active is None or lost is None or lost[0] == b"1"
-
-
 def take_out(
     replica: Replica,
     insert_id: str,

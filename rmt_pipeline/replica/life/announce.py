@@ -19,9 +19,10 @@ giving `T/restoring/<replica>` a new version, and each of its multis asserts tha
 operation (the `guard`): whoever begins last is alone, and nothing of the others lands any more.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate, repeat
 
 from rmt_pipeline.protocol.alter.history import AlterRecord
@@ -39,6 +40,7 @@ from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.life.disk_parts import DiskParts
 from rmt_pipeline.replica.life.known_inserts import names_earlier, remember_inserts
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store.part_store import HELD_TOGETHER_MAX
 from rmt_pipeline.zookeeper import restore_transactions, transactions
 from rmt_pipeline.zookeeper.batches import repeat_guarded
 from rmt_pipeline.zookeeper.keeper import (
@@ -60,7 +62,8 @@ _SKIPPED, _SKIPS_TOGETHER = 100, 20  # numbers in one request: the fastest, when
 def announce(replica: Replica, creator: bytes, disk: DiskParts) -> int:
     """Make the replica's nodes what its disk says. Return how many inserts with a token are known
     again. Nothing is done if the replica has announced its parts already. Raises Conflict if
-    another process was faster, or the replica was dropped.
+    another process was faster, or the replica was dropped; MissingPart if a part has left the disk
+    since it was looked at: look again.
     """
     keeper, table = replica.session, replica.table
     path = table.restoring_replica(replica.name)
@@ -76,7 +79,7 @@ def announce(replica: Replica, creator: bytes, disk: DiskParts) -> int:
         keeper.multi([SetData(path, b"", read[1].version)])
         _ensure_replica(replica, creator, guard, log)
         repeat_guarded(keeper, guard, lambda: _queue_ops(replica))
-        repeat_guarded(keeper, guard, lambda: _part_ops(replica, disk))
+        _promise_parts(replica, guard, disk)
         for partition, number in sorted(disk.numbers.items()):
             _skip_numbers(replica, guard, partition, number)
         _skip(keeper, guard, table.mutations, f"{table.mutations}/", disk.mutations)
@@ -204,20 +207,41 @@ def _queue_ops(replica: Replica) -> list[Op]:
     ]
 
 
-def _part_ops(replica: Replica, disk: DiskParts) -> list[Op]:
-    paths = replica.paths
-    [names] = replica.session.children_many([paths.parts])
-    there = sorted(names or ())
-    reads = replica.session.get_many([paths.part(name) for name in there])
-    wanted = {str(part): manifest.header().encode() for part, manifest in disk.promised.items()}
-    ops: list[Op] = []
-    for name, read in zip(there, reads, strict=True):
-        if name not in wanted:
-            ops.append(Delete(paths.part(name)))
-        elif read is not None and read[0] != wanted[name]:
-            ops.append(SetData(paths.part(name), wanted[name]))
-    missing = wanted.keys() - set(there)
-    return [*ops, *(Create(paths.part(name), wanted[name]) for name in sorted(missing))]
+def _promise_parts(replica: Replica, guard: Op, disk: DiskParts) -> None:
+    """Make the promises those of the parts on the disk. Each part is pinned while it is promised:
+
+    1. A clean-up finds A covered, and stops promising it. Its process stands still.
+    2. ZooKeeper loses the table. This process finds A on the disk.
+    3. The clean-up goes on: A is not promised, so it removes A.
+    4. This process promises A.
+
+    Whoever removes a part locks it before he looks at what is promised. So either A can't be pinned
+    here, or he finds its promise. Raises MissingPart for a part that is gone, or goes just now.
+    """
+    keeper, paths, wanted = replica.session, replica.paths, disk.promised
+
+    def wrong() -> list[Op]:
+        [names] = keeper.children_many([paths.parts])
+        known = {name: PartName.try_parse(name) for name in sorted(names or ())}
+        return [Delete(paths.part(name)) for name, part in known.items() if part not in wanted]
+
+    def missing(some: Sequence[PartName]) -> list[Op]:
+        ops: list[Op] = []
+        reads = keeper.get_many([paths.part(part) for part in some])
+        for part, read in zip(some, reads, strict=True):
+            path, header = paths.part(part), wanted[part].header().encode()
+            if read is None:
+                ops.append(Create(path, header))
+            elif read[0] != header:
+                ops.append(SetData(path, header))
+        return ops
+
+    repeat_guarded(keeper, guard, wrong)
+    todo = sorted(wanted)
+    for start in range(0, len(todo), HELD_TOGETHER_MAX):
+        some = todo[start : start + HELD_TOGETHER_MAX]
+        with replica.store.pin(some):
+            repeat_guarded(keeper, guard, partial(missing, some))
 
 
 def _skip_numbers(replica: Replica, guard: Op, partition: str, number: int) -> None:

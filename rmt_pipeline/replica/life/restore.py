@@ -44,9 +44,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import Conflict, UserError
+from rmt_pipeline.protocol.errors import Conflict, MissingPart, UserError
 from rmt_pipeline.replica.life.announce import announce, texts_of
-from rmt_pipeline.replica.life.disk_parts import parts_of_disk
+from rmt_pipeline.replica.life.disk_parts import DiskParts, parts_of_disk
 from rmt_pipeline.replica.life.drop import remove_leftovers
 from rmt_pipeline.replica.life.known_inserts import unbound
 from rmt_pipeline.replica.life.latecomer import join_late
@@ -91,7 +91,7 @@ def restore(replica: Replica, creator: bytes) -> Restored:
     if not is_begun:
         return join_late(replica, creator, disk)
     for _ in range(_OPENINGS_MAX):
-        inserts = announce(replica, creator, disk)
+        disk, inserts = _announced(replica, creator, disk)
         waits_for = awaited(keeper, table)
         united = None if waits_for else open_restored(replica)
         if not waits_for and united is None:
@@ -106,6 +106,21 @@ def restore(replica: Replica, creator: bytes) -> Restored:
         given_up=() if united is None else tuple(given_up_words(united)),
         waits_for=waits_for,
         opened=united is not None,
+    )
+
+
+def _announced(replica: Replica, creator: bytes, disk: DiskParts) -> tuple[DiskParts, int]:
+    """Announce what is on the disk, and return that, and the number of inserts that are known
+    again.
+    """
+    for _ in range(limits.LOOK_ROUNDS_MAX):
+        try:
+            return disk, announce(replica, creator, disk)
+        except MissingPart as missing:
+            gone = missing
+            disk = parts_of_disk(replica)
+    raise Conflict(
+        f"{replica}: a clean-up, which began before, is removing parts: {gone}. Say it again"
     )
 
 

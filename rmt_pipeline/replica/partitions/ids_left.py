@@ -7,9 +7,9 @@ do not fit into it: that is done right after it, before the command is answered.
 Their ids name what is dropped: the insert is answered as a duplicate. 3. The drop is carried out,
 and rows of which both were told that they are in the table are in no part.
 
-If the process dies in between, nobody was told that the rows are gone. The replica that carries the
-entry out sees to it (`work.drop`, `work.replace`): the one that wrote it, or another one, if that
-one is away.
+If the process dies in between, nobody was told that the rows are gone. Each replica that carries
+the entry out sees to it, before its own parts go (`work.drop`, `work.replace`): whoever wrote the
+entry may be gone or lost, or live on without that process.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence

@@ -37,6 +37,7 @@ from rmt_pipeline.replica.upkeep.outdated_ids import OutdatedIds, find_outdated,
 from rmt_pipeline.replica.upkeep.rewound import (
     ZooKeeperIsOlder,
     require_log_as_seen,
+    require_not_restored,
     require_numbers_given_out,
 )
 from rmt_pipeline.store.part_log import PartEvent
@@ -143,9 +144,13 @@ class CleanedUp:
 def plan_clean_up(replica: Replica, *, hysteresis: float = 1.0) -> CleanUpPlan:
     """Look at what a clean-up would remove. `hysteresis` is drawn by the caller from
     retention.HYSTERESIS.
+
+    Raises BeingRestored: what covers a part may be given up when the table is opened. A plan that
+    was made before the restore began does no harm: it was for another creation of the replica.
     """
     keeper, settings = replica.keeper, replica.settings
     lost, is_lost = keeper.get(replica.paths.is_lost)
+    require_not_restored(replica)
     names, replicas = keeper.children_stat(replica.table.replicas)
     entries = [sequence_number(name) for name in keeper.children(replica.table.log)]
     facts = [facts for name in names if (facts := _log_facts(replica, name)) is not None]

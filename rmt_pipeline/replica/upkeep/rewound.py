@@ -82,6 +82,15 @@ def require_promises(replica: Replica) -> None:
         require_log_as_seen(replica)
 
 
+def require_not_restored(replica: Replica) -> None:
+    """Raise BeingRestored if the table is being made again from the disks of its replicas."""
+    if replica.keeper.exists(replica.table.restoring) is not None:
+        raise BeingRestored(
+            f"{replica} is being restored from the disks of its replicas, and nothing is cleaned "
+            "up until SYSTEM RESTORE REPLICA has been said on all of them"
+        )
+
+
 def require_log_as_seen(replica: Replica, remedy: str = "") -> None:
     """Raise ZooKeeperIsOlder if the log is shorter than this disk has seen it."""
     seen = replica.store.marks.log_seen()

@@ -30,7 +30,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.answered import answered
-from rmt_pipeline.replica.forget import forget, sees_to_ids
+from rmt_pipeline.replica.forget import forget
 from rmt_pipeline.replica.partitions.inside import (
     parts_inside,
     remove_unpromised,
@@ -139,8 +139,7 @@ def _prepare(replica: Replica, drop: DropHere, found: _Found) -> None:
     if found.parts or are_on_disk(replica, [drop.part]):
         store.drops.note(drop.part)
     forget_dropped_quorums(replica, drop.part)
-    if sees_to_ids(replica, drop.entry.source_replica):
-        forget(replica, [drop.part])
+    forget(replica, [drop.part])
 
 
 def _counted(replica: Replica, gone: tuple[PartName, ...]) -> Swept:

@@ -41,7 +41,7 @@ from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.answered import answered
 from rmt_pipeline.replica.fetch import PartSource, difference_from_promise, find_sources
-from rmt_pipeline.replica.forget import forget, renumber, sees_to_ids
+from rmt_pipeline.replica.forget import forget, renumber
 from rmt_pipeline.replica.missing import why_missing
 from rmt_pipeline.replica.partitions.inside import (
     parts_inside,
@@ -330,7 +330,7 @@ class _Work:
         """Publish the new parts and remove the old ones. Raises Refused when the caller must look
         again; then nothing was promised.
         """
-        replica, entry, dropped = self.replica, self.entry, drop_range_of(self.entry)
+        replica, dropped = self.replica, drop_range_of(self.entry)
         arrivals = [
             (part, self.staged[part])
             for part in PartSet(self.staged)
@@ -341,8 +341,7 @@ class _Work:
             if found.inside or are_on_disk(replica, [dropped]):
                 replica.store.drops.note(dropped)
             forget_dropped_quorums(replica, dropped)
-            if sees_to_ids(replica, entry.source_replica):
-                self._see_to_ids(dropped)
+            self._see_to_ids(dropped)
         for part, _ in arrivals:
             settle_notes(replica, part)
         headers = [(part, staged.manifest.header().encode()) for part, staged in arrivals]

@@ -29,7 +29,7 @@ from rmt_pipeline.replica.life.restoring import NothingToRestore
 from rmt_pipeline.replica.life.start import start
 from rmt_pipeline.replica.partitions.detached import why_kept
 from rmt_pipeline.replica.replica import Memory, Replica
-from rmt_pipeline.replica.upkeep.clean_up import plan_clean_up
+from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.upkeep.rewound import (
     BeingRestored,
     ZooKeeperIsOlder,
@@ -396,12 +396,46 @@ def test_a_replica_that_works_is_not_restored(two):
         two.restore("r1")
 
 
-def test_a_clean_up_meanwhile_leaves_the_parts_alone(two):
+def test_nothing_is_cleaned_up_meanwhile(two):
+    """By a schedule, or by hand: what covers a part may yet be given up."""
     two.insert("r1", 1)
+    two.insert("r1", 2)
+    two.step("r2", "fetch")
+    merged(two, "r1")
     two.wipe()
-    two.clock.passed_s += 10_000
     two.restore("r1")
-    assert plan_clean_up(two["r1"]).unexpected == ()
+    two.clock.passed_s += 10_000
+    before = set(two.parts("r1"))
+    with pytest.raises(BeingRestored, match="nothing is cleaned up until SYSTEM RESTORE"):
+        plan_clean_up(two["r1"])
+    two.restore("r2")
+    two.live_on()
+    carry_out(two["r1"], plan_clean_up(two["r1"]))
+    assert set(two.parts("r1")) < before
+    assert two.values("r1") == two.values("r2") == Counter([1, 2])
+
+
+def test_no_part_is_promised_that_a_clean_up_of_before_removes(two):
+    """It stopped promising the part, and then ZooKeeper lost the table (seed 96000343)."""
+    first = two.insert("r1", 1)
+    two.insert("r1", 2)
+    merged(two, "r1")
+    two.wipe()
+    said = []
+
+    def sure(held):
+        with pytest.raises(Conflict, match=f"a clean-up.* is removing parts: .*{first}"):
+            two.restore("r1")
+        said.append(first)
+        return held
+
+    assert two["r1"].store.remove_all([first], sure) == []
+    assert said
+    two.restore("r1")
+    assert str(first) not in two.parts("r1")
+    two.restore("r2")
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter([1, 2])
 
 
 def test_an_older_copy_of_zookeeper_is_made_what_the_disks_say(two):

@@ -129,16 +129,38 @@ def test_rows_that_stay_are_known_by_their_new_names_when_it_is_answered(two, at
     assert rows(two.s, "r1") == rows(two.s, "r2") == [(1, 1)]
 
 
+def goes(two):
+    """For good."""
+    two.s.stop("r1")
+    drop_dead_replica(two.s.zookeeper.connect(), two.s["r2"].table, "r1")
+
+
+def is_lost(two):
+    """Its clone takes over that the entry is carried out, and has no such entry."""
+    two.s.zookeeper.connect().multi([SetData(two.s["r1"].paths.is_lost, b"1")])
+
+
+def comes_back(two):
+    two.s.stop("r1")
+    two.s.come_back("r1")
+
+
+def stays(two):
+    """It has not carried the entry out; another thread of it asked."""
+
+
 @pytest.mark.parametrize("command", COMMANDS)
-def test_if_who_asked_dies_it_can_be_inserted_when_it_is_carried_out(two, command, monkeypatch):
-    """By r2, for r1 is never back."""
+@pytest.mark.parametrize("then", [goes, is_lost, comes_back, stays])
+def test_if_who_asked_dies_it_can_be_inserted_when_it_is_carried_out(
+    two, command, then, monkeypatch
+):
+    """By r2, whatever becomes of r1 (seeds 90001899 and 96000513)."""
     insert(two.s, *GONE, settings=BY_ROW)
     work(two.s)
     if command is drop_part:
         merge(two.s)
     dies_before_ids(monkeypatch, two, command)
-    two.s.stop("r1")
-    drop_dead_replica(two.s.zookeeper.connect(), two.s["r2"].table, "r1")
+    then(two)
     work(two.s, "r2")
     assert rows(two.s, "r2") == []
     assert insert(two.s, *GONE, at="r2", settings=BY_ROW).outcome is Outcome.INSERTED
@@ -158,34 +180,18 @@ def dies_before_ids(monkeypatch, two, command):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_who_asked_sees_to_it_when_he_comes_back(two, command, monkeypatch):
+def test_who_asked_and_died_sees_to_it_when_he_comes_back(two, command, monkeypatch):
     insert(two.s, *GONE, settings=BY_ROW)
     work(two.s)
     if command is drop_part:
         merge(two.s)
     dies_before_ids(monkeypatch, two, command)
-    work(two.s, "r2")
     assert insert(two.s, *GONE, settings=BY_ROW).outcome is Outcome.DUPLICATE, "not answered"
-    two.s.stop("r1")
-    two.s.come_back("r1")
-    work(two.s)
+    comes_back(two)
+    work(two.s, "r1")
     assert insert(two.s, *GONE, settings=BY_ROW).outcome is Outcome.INSERTED
     work(two.s)
     assert rows(two.s, "r1") == rows(two.s, "r2") == list(GONE)
-
-
-@pytest.mark.parametrize("command", [drop_partition, detach, overwrite])
-def test_if_who_asked_is_lost_it_can_be_inserted_when_it_is_carried_out(
-    two, command, monkeypatch
-):
-    """By r2: the clone of r1 takes over that it was, and has no such entry."""
-    insert(two.s, *GONE, settings=BY_ROW)
-    work(two.s)
-    dies_before_ids(monkeypatch, two, command)
-    keeper = two.s.zookeeper.connect()
-    keeper.multi([SetData(two.s["r1"].paths.is_lost, b"1")])
-    work(two.s, "r2")
-    assert insert(two.s, *GONE, at="r2", settings=BY_ROW).outcome is Outcome.INSERTED
 
 
 @pytest.mark.parametrize("command", [drop_partition, overwrite])
