@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError
+from rmt_pipeline.protocol.errors import TABLE_FAILS, Corruption, MissingPart, RmtError
 from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.readable import note_active
@@ -113,7 +113,7 @@ class PartChecks:
             known = self._listings.get(root)
             try:
                 listings[root] = self._look(replica, known)
-            except (RmtError, OSError) as error:
+            except TABLE_FAILS as error:
                 log.debug("directory not looked at", replica=root, error=str(error))
             except Exception:
                 log.exception("directory not looked at", replica=root)

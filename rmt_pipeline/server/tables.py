@@ -17,6 +17,7 @@ from rmt_pipeline.catalog.entries import DroppedTable
 from rmt_pipeline.config import Address
 from rmt_pipeline.protocol.background import Background, first_stopped
 from rmt_pipeline.protocol.errors import (
+    TABLE_FAILS,
     Conflict,
     Corruption,
     ReplicaIsAlreadyActive,
@@ -301,7 +302,7 @@ class Tables:
                         log.info("drop finished", table=full_name)
                 except Conflict:  # another process is finishing it, or will die
                     again_s = self.clock.monotonic_s() + RETRY_SOON_S
-                except (RmtError, OSError) as error:
+                except TABLE_FAILS as error:
                     log.warning("drop not finished", table=full_name, reason=str(error))
                     again_s = again_s or self.clock.monotonic_s() + RETRY_LATER_S
         return again_s
@@ -327,7 +328,7 @@ class Tables:
             try:
                 if remove_dropped(self.catalog, keeper, one, self._store):
                     log.info("dropped table removed", table=one.definition.full_name)
-            except (RmtError, OSError) as error:
+            except TABLE_FAILS as error:
                 name = one.definition.full_name
                 log.warning("dropped table not removed", table=name, reason=str(error))
                 waits.append(RETRY_LATER_S)

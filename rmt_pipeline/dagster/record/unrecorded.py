@@ -23,7 +23,7 @@ import dagster as dg
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.record.ledger import AssetEvent, Recorder
-from rmt_pipeline.protocol.errors import RmtError, ZooKeeperUnreachable
+from rmt_pipeline.protocol.errors import TABLE_FAILS, ZooKeeperUnreachable
 from rmt_pipeline.protocol.log.entry import account_in
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import TableDefinition
@@ -103,7 +103,7 @@ class Unrecorded:
                 recorder.parts([*_inserted(found), *_damaged(found)])
             except ZooKeeperUnreachable:
                 raise
-            except (RmtError, OSError) as error:
+            except TABLE_FAILS as error:
                 self._say_not_yet(found.table, error)
                 continue
             events += log.tagged({BEGIN_TAG: found.begin, END_TAG: found.end})

@@ -12,7 +12,7 @@ from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.dagster.replicas import DELAY_MAX_S, replica_version
 from rmt_pipeline.dagster.work.runs import OVER
 from rmt_pipeline.protocol.background import Background, stopped_words
-from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.protocol.errors import TABLE_FAILS
 from rmt_pipeline.protocol.retention import HYSTERESIS
 from rmt_pipeline.replica.upkeep.clean_up import CleanedUp, carry_out, plan_clean_up
 from rmt_pipeline.replica.upkeep.lag import lag_of
@@ -66,7 +66,7 @@ def clean_up_job(server: str) -> dg.JobDefinition:
                     if not config.dry_run:
                         _note_lag(context, table, server)
                 # an error in one table, or on its disk, does not stop the others
-                except (RmtError, OSError) as error:
+                except TABLE_FAILS as error:
                     failed.append(f"{table.definition.full_name}: {error}")
             now_s = opened.clock.now_s()
         if not config.dry_run:

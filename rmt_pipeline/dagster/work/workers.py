@@ -25,8 +25,8 @@ from rmt_pipeline.dagster.work.presence import Presence
 from rmt_pipeline.dagster.work.runs import ended_badly
 from rmt_pipeline.dagster.work.watching import QueueWatch
 from rmt_pipeline.protocol.errors import (
+    TABLE_FAILS,
     ReplicaRetired,
-    RmtError,
     UnknownTable,
     ZooKeeperUnreachable,
 )
@@ -235,7 +235,7 @@ class Team:
             except ZooKeeperUnreachable:
                 raise
             # If this run fails too, the next one tries again.
-            except (RmtError, OSError) as error:
+            except TABLE_FAILS as error:
                 name = table.definition.full_name
                 self._context.log.warning("%s: its last worker's parts: %s", name, error)
                 continue
@@ -343,7 +343,7 @@ def explain(context: dg.OpExecutionContext, tables: Sequence[Table]) -> None:
         try:
             explained = explained_metadata(explain_merges(table.replica))
         # The work is done, whether it can be explained or not.
-        except (RmtError, OSError) as error:
+        except TABLE_FAILS as error:
             context.log.warning("%s: merges could not be explained: %s", name, error)
             continue
         metadata |= {f"{name}: {key}": value for key, value in explained.items()}

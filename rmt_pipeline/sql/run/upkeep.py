@@ -6,6 +6,7 @@ from typing import assert_never
 
 from rmt_pipeline.protocol.background import Background, first_stopped
 from rmt_pipeline.protocol.errors import (
+    TABLE_FAILS,
     NoSuchColumn,
     RmtError,
     UnknownDatabase,
@@ -256,7 +257,7 @@ def switch(session: SessionContext, statement: SystemSwitch) -> Done:
                 table.store.marks.go_on(what)
             else:
                 _stop(table, what)
-        except (RmtError, OSError) as error:
+        except TABLE_FAILS as error:
             problem = problem or error
     if problem is not None:
         raise problem

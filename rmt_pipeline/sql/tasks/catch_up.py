@@ -17,11 +17,11 @@ from rmt_pipeline.cluster.worker import BegunTask
 from rmt_pipeline.protocol.alter.commands import AddColumn, AlterCommand
 from rmt_pipeline.protocol.alter.texts import definition_of_texts
 from rmt_pipeline.protocol.errors import (
+    TABLE_FAILS,
     Conflict,
     MetadataMismatch,
     ReplicaAlreadyExists,
     ReplicaRetired,
-    RmtError,
     TableDetached,
     Unavailable,
     Unfinished,
@@ -181,7 +181,7 @@ class DatabaseCarrier(StatementCarrier):
         problems = []
         try:
             self._take_names(picture)
-        except (RmtError, OSError) as error:
+        except TABLE_FAILS as error:
             if isinstance(error, ReplicaRetired | Unavailable):
                 raise
             problems.append(f"database {self._database}: {error}")
@@ -196,7 +196,7 @@ class DatabaseCarrier(StatementCarrier):
                     self._let_go(name)
             except (ReplicaRetired, Unavailable):
                 raise
-            except (RmtError, OSError) as error:
+            except TABLE_FAILS as error:
                 self.is_behind |= isinstance(error, MetadataMismatch) and not is_settled
                 problems.append(f"table {self._database}.{name}: {error}")
         return problems
