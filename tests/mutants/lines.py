@@ -3267,13 +3267,6 @@ MUTANTS: tuple[LineMutant, ...] = (
         "tests/unit/compute/rows/test_write.py",
     ),
     LineMutant(
-        "drop: who asked does not see to ids",
-        f"{REPLICA}/work/drop.py",
-        "        forget(replica, [drop.part])",
-        "        pass",
-        f"{DROPS}::test_ids_that_do_not_fit_beside_the_drop_are_forgotten_by_who_asked",
-    ),
-    LineMutant(
         "drop: ids that do not fit are left when it is answered",
         f"{REPLICA}/partitions/drop.py",
         "    forget_what_is_left(living, [one.dropped for one in logged if one.leaves_ids])\n",

@@ -565,17 +565,6 @@ def forgets_parts(op):
     return isinstance(op, Delete) and "/parts/" in op.path
 
 
-def test_ids_that_do_not_fit_beside_the_drop_are_forgotten_by_who_asked(replicas, monkeypatch):
-    monkeypatch.setattr(dropping, "with_forgetting", lambda replica, ops, dropped: (ops, True))
-    insert(replicas, (1, 1), token="a token")
-    drop(replicas, "1")
-    assert insert(replicas, (1, 1), token="a token").outcome is Outcome.DUPLICATE
-    work(replicas, "r2")
-    assert insert(replicas, (1, 1), token="a token").outcome is Outcome.DUPLICATE
-    work(replicas, "r1")
-    assert insert(replicas, (1, 1), token="a token").outcome is Outcome.INSERTED
-
-
 def forgets(op):
     return isinstance(op, Delete) and "/blocks/" in op.path
 
