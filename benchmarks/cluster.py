@@ -1,4 +1,4 @@
-"""Two servers over one ZooKeeper, as processes, in a temporary directory."""
+"""Two servers over one ZooKeeper, or an ensemble of three, as processes, in a temporary directory."""
 
 import os
 import re
@@ -19,11 +19,15 @@ from examples.flights.ports import free_port
 from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
+from tests.support.ensemble import Ensemble
 
+_ALONE = """
+port = {port}
+data = "zookeeper"
+"""
 _CONFIG = """
 [zookeeper]
-port = {zookeeper}
-data = "zookeeper"
+{zookeeper}
 [servers.r1]
 data = "r1"
 listen = "127.0.0.1:{r1}"
@@ -37,28 +41,42 @@ macros = {{shard = "01", replica = "r2"}}
 
 class Cluster:
     """`rmt serve --server r1` and `rmt serve --server r2`, with `--work` when wanted; a context
-    manager. With `relayed`, what the servers ask of ZooKeeper is in `asked`; with `traced`, they note
-    what they do in `trace`.
+    manager. With `ensemble`, ZooKeeper is three servers. With `relayed`, what the servers ask of the
+    one ZooKeeper is in `asked`; with `traced`, they note what they do in `trace`.
     """
 
-    def __init__(self, *, work: bool, relayed: bool = False, traced: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        work: bool,
+        ensemble: bool = False,
+        relayed: bool = False,
+        traced: bool = False,
+    ) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="rmt-bench-"))
-        self.zookeeper_port = free_port()
+        port = free_port()
+        self._zookeeper: EmbeddedZooKeeper | Ensemble
+        if ensemble:
+            self._zookeeper = Ensemble(self.directory)
+            self._members = self._zookeeper.members
+            section = f'hosts = "{self._zookeeper.hosts}"'
+        else:
+            self._zookeeper = EmbeddedZooKeeper(self.directory / "zookeeper", port)
+            self._members = [self._zookeeper]
+            section = _ALONE.format(port=port)
         ports = {"r1": free_port(), "r2": free_port()}
-        (self.directory / "rmt.toml").write_text(
-            _CONFIG.format(zookeeper=self.zookeeper_port, **ports)
-        )
+        (self.directory / "rmt.toml").write_text(_CONFIG.format(zookeeper=section, **ports))
         self.config = load_config(self.directory / "rmt.toml")
         self._work = work
         self._traced = traced
         self._questions = 0
-        self.asked = {name: Relay(self.zookeeper_port) for name in ports if relayed}
+        self.asked = {name: Relay(port) for name in ports if relayed}
         for name in ports:
-            port = self.asked[name].port if relayed else self.zookeeper_port
+            if relayed:
+                section = _ALONE.format(port=self.asked[name].port)
             file = self.directory / f"{name}.toml"
-            file.write_text(_CONFIG.format(zookeeper=port, **ports))
+            file.write_text(_CONFIG.format(zookeeper=section, **ports))
         self._ports = ports
-        self._zookeeper = EmbeddedZooKeeper(self.directory / "zookeeper", self.zookeeper_port)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:
@@ -104,25 +122,34 @@ class Cluster:
     def trace(self, name: str) -> Path:
         return self.directory / f"{name}.trace"
 
+    @property
+    def zookeeper_port(self) -> int:
+        """Of the one ZooKeeper, or of the first of the ensemble."""
+        return self._members[0].port
+
     def requests(self) -> int:
         """How many packets ZooKeeper has received so far, from anybody but this method; pings of
         idle sessions are among them.
         """
         self._questions += 1
-        with socket.create_connection(("127.0.0.1", self.zookeeper_port), 5) as connection:
-            connection.sendall(b"srvr")
-            answer = b"".join(iter(lambda: connection.recv(65536), b""))
-        match = re.search(rb"Received: (\d+)", answer)
-        assert match is not None, answer
-        return int(match[1]) - self._questions
+        return sum(_received(one.port) - self._questions for one in self._members)
 
     def pid(self, name: str) -> int:
         return self._processes[name].pid
 
     def zookeeper_pid(self) -> int:
-        pid = self._zookeeper.pid
+        pid = self._members[0].pid
         assert pid is not None
         return pid
 
     def context(self, name: str) -> ServerContext:
         return ServerContext.open(self.config, name, purpose="benchmark")
+
+
+def _received(port: int) -> int:
+    with socket.create_connection(("127.0.0.1", port), 5) as connection:
+        connection.sendall(b"srvr")
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    match = re.search(rb"Received: (\d+)", answer)
+    assert match is not None, answer
+    return int(match[1])

@@ -1,9 +1,9 @@
 """Inserts: small ones, of one and of many clients, one into many partitions, duplicates; ZooKeeper
 requests.
 
-    python -m benchmarks.insert [--clients 8] [--rounds 5] [--profile]
+    python -m benchmarks.insert [--clients 8] [--rounds 5] [--ensemble] [--profile]
 
-Many clients are threads of one process, unpaced. With `--profile`: where one client's time goes.
+Many clients are threads of one process, unpaced. With `--ensemble`, ZooKeeper is three servers. With `--profile`: where one client's time goes.
 
 Beside ClickHouse's server of Debian's package, when it is installed, over the same ZooKeeper and in
 the same run; else beside the figures of 2 cores that the design was made with.
@@ -87,8 +87,8 @@ def profile() -> None:
     pstats.Stats(profiled).sort_stats("tottime").print_stats(40)
 
 
-def ours(clients: int, rounds: int) -> dict[str, float]:
-    with Cluster(work=False) as cluster, cluster.context("r1") as server:
+def ours(clients: int, rounds: int, ensemble: bool) -> dict[str, float]:
+    with Cluster(work=False, ensemble=ensemble) as cluster, cluster.context("r1") as server:
         server.create_table(definition("small"))
         server.create_table(definition("parted", ("p",)))
         small_table, parted = server.table("small"), server.table("parted")
@@ -131,11 +131,11 @@ def wait_active(*tables: Table) -> None:
 
 @contextmanager
 def worked_pair(
-    name: str, *, traced: bool = False
+    name: str, *, ensemble: bool = False, traced: bool = False
 ) -> Iterator[tuple[Cluster, ServerContext, Table]]:
     """Two servers that work, with a table of that name on both: r1, and its table."""
     with (
-        Cluster(work=True, traced=traced) as cluster,
+        Cluster(work=True, ensemble=ensemble, traced=traced) as cluster,
         cluster.context("r1") as r1,
         cluster.context("r2") as r2,
     ):
@@ -146,11 +146,11 @@ def worked_pair(
         yield cluster, r1, table
 
 
-def theirs(clients: int, rounds: int) -> dict[str, float]:
+def theirs(clients: int, rounds: int, ensemble: bool) -> dict[str, float]:
     if executable() is None:
         return {"small p50": CLICKHOUSE_SMALL_S, "100 partitions": CLICKHOUSE_PARTITIONS_S}
     with (
-        Cluster(work=False) as cluster,
+        Cluster(work=False, ensemble=ensemble) as cluster,
         clickhouse_directory() as directory,
         ClickHouse("r1", directory, cluster.zookeeper_port) as server,
     ):
@@ -191,13 +191,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ensemble", action="store_true")
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
     if options.profile:
         profile()
         return
-    mine = ours(options.clients, options.rounds)
-    peer = theirs(options.clients, options.rounds)
+    mine = ours(options.clients, options.rounds, options.ensemble)
+    peer = theirs(options.clients, options.rounds, options.ensemble)
     print(f"{'':32} {'ours':>10} {'ClickHouse':>10} {'ratio':>6}")
     for name, value in mine.items():
         other = peer.get(name)

@@ -30,7 +30,7 @@ INSERT_REQUESTS, FOLLOW_REQUESTS = (
     5.0,
 )  # tests/unit/replica/test_requests.py has them exact
 LOOK_REQUESTS, LOOK_EVERY_S = 11, 5.0  # for merges, while there is something new
-CLEAN_UP_REQUESTS, CLEAN_UP_EVERY_S = 24, 30.0
+CLEAN_UP_REQUESTS, CLEAN_UP_EVERY_S = 25, 30.0
 NO_MERGES = ("max_bytes_to_merge_at_max_space_in_pool", "1")
 
 

@@ -1,8 +1,8 @@
 """How soon a peer has what was inserted, and how many ZooKeeper requests it takes.
 
-    python -m benchmarks.replication [--inserts 1000] [--rate 50] [--slowest 0]
+    python -m benchmarks.replication [--inserts 1000] [--rate 50] [--slowest 0] [--ensemble]
 
-Two `rmt serve --work` over one ZooKeeper; the delay of a part is from its node among the inserter's
+Two `rmt serve --work` over one ZooKeeper, or three of them (`--ensemble`); the delay of a part is from its node among the inserter's
 parts to its node among the follower's, by ZooKeeper's own clock. ClickHouse's server of Debian's
 package, when it is installed, is measured in the same way in the same run.
 
@@ -96,8 +96,8 @@ def show_times(name: str, times: Times, rate: float, requests: float) -> None:
     show("  without merged parts", _delays_ms(inserted), rate, None)
 
 
-def ours(count: int, rate: float, shown: int) -> None:
-    with worked_pair("busy", traced=bool(shown)) as (cluster, r1, table):
+def ours(count: int, rate: float, shown: int, ensemble: bool) -> None:
+    with worked_pair("busy", ensemble=ensemble, traced=bool(shown)) as (cluster, r1, table):
         for number in range(50):
             table.insert(small(number))
         keeper = r1.keeper()
@@ -143,9 +143,9 @@ def ours(count: int, rate: float, shown: int) -> None:
         show_times("ours, four clients", times, reached, requests)
 
 
-def theirs(count: int, rate: float) -> None:
+def theirs(count: int, rate: float, ensemble: bool) -> None:
     with (
-        Cluster(work=False) as cluster,
+        Cluster(work=False, ensemble=ensemble) as cluster,
         cluster.context("r1") as context,
         busy_pair(cluster.zookeeper_port, "ORDER BY k") as (one, _),
     ):
@@ -165,12 +165,13 @@ def main() -> None:
     parser.add_argument("--inserts", type=int, default=1000)
     parser.add_argument("--rate", type=float, default=50)
     parser.add_argument("--slowest", type=int, default=0)
+    parser.add_argument("--ensemble", action="store_true")
     options = parser.parse_args()
     columns = ("inserts/s", "p50 ms", "p99 ms", "parts", "requests")
     print(f"{'':24} " + " ".join(f"{name:>8}" for name in columns))
-    ours(options.inserts, options.rate, options.slowest)
+    ours(options.inserts, options.rate, options.slowest, options.ensemble)
     if executable() is not None and not options.slowest:
-        theirs(options.inserts, options.rate)
+        theirs(options.inserts, options.rate, options.ensemble)
 
 
 if __name__ == "__main__":

@@ -253,7 +253,9 @@ class Table(Partitions):
         run_id: str = "",
     ) -> InsertResult:
         """Insert the rows of a Spark DataFrame as one insert. Its tasks write parts on this host,
-        and this process commits them all together. Otherwise as `insert`.
+        and this process commits them all together. A DataFrame that reads Parquet files and leaves
+        them as they are is as fast as `insert_parquet`, if the table has no partitions. Otherwise
+        as `insert`.
         """
         from rmt_pipeline.compute.insert.spark import stage_dataframe  # noqa: PLC0415  start-up
 
@@ -272,9 +274,9 @@ class Table(Partitions):
         run_id: str = "",
     ) -> InsertResult:
         """Insert the rows of Parquet files as one insert. The tasks of this Spark session read the
-        files themselves, so they must be able to open them. It is three times as fast as
-        `insert_spark` with a DataFrame of the same files. Raises IncorrectData for a file that is
-        not Parquet.
+        files themselves, so they must be able to open them. It is twice to three times as fast as
+        `insert_spark` with a DataFrame whose rows Spark has to compute. Raises IncorrectData for a
+        file that is not Parquet.
         """
         from rmt_pipeline.compute.insert.spark import stage_parquet  # noqa: PLC0415  start-up
 

@@ -3309,6 +3309,13 @@ MUTANTS: tuple[LineMutant, ...] = (
         f"{LEFT}::test_rows_that_stay_are_known_by_their_new_names_when_it_is_answered",
     ),
     LineMutant(
+        "insert: a frame with other rows is taken for its files",
+        "rmt_pipeline/compute/insert/scanned.py",
+        "    return paths if _only_reads(frame, paths) else []\n",
+        "    return paths\n",
+        "tests/unit/compute/insert/test_scanned.py::test_who_computes_other_rows_is_not_taken_for_its_files",
+    ),
+    LineMutant(
         "restore: a part is promised while somebody removes it",
         f"{REPLICA}/life/announce.py",
         "        with replica.store.pin(some):\n",

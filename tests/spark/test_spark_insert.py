@@ -8,6 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rmt_pipeline.compute.insert import scanned as scanned_module
+from rmt_pipeline.compute.insert.scanned import scanned_files
 from rmt_pipeline.compute.insert.spark import stage_dataframe, stage_parquet
 from rmt_pipeline.compute.insert.stage import StagePlan
 from rmt_pipeline.protocol.errors import BadValue, IncorrectData, UnknownColumn
@@ -133,6 +135,88 @@ def test_a_file_that_is_no_parquet_is_named(tmp_path, connect) -> None:
     path.write_text("day,time,n")
     with pytest.raises(IncorrectData, match=r"input\.parquet"):
         stage_parquet(connect.get(), [str(path)], plan(tmp_path))
+
+
+@pytest.fixture
+def scanned(tmp_path, connect, monkeypatch):
+    """A directory with three files that Spark reads, however small they are."""
+    monkeypatch.setattr(scanned_module, "SCANNED_BYTES_MIN", 0)
+    directory = tmp_path / "input"
+    directory.mkdir()
+    for number in range(3):
+        data = rows(300).slice(100 * number, 100)
+        pq.write_table(data, directory / f"{number}.parquet", row_group_size=30)
+    return directory
+
+
+UNCHANGED = {
+    "the files": lambda spark, path: spark.read.parquet(*map(str, sorted(path.iterdir()))),
+    "their directory": lambda spark, path: spark.read.parquet(str(path)),
+    "all columns": lambda spark, path: spark.read.parquet(str(path)).select("n", "day", "time"),
+    "SQL": lambda spark, path: spark.sql("SELECT * FROM {t}", t=spark.read.parquet(str(path))),
+}
+CHANGED = {
+    "a condition": lambda frame: frame.where("n > 5"),
+    "a column less": lambda frame: frame.drop("day"),
+    "a column more": lambda frame: frame.selectExpr("*", "n + 1 AS m"),
+    "other names": lambda frame: frame.selectExpr("n", "time AS day", "day AS time"),
+    "another type": lambda frame: frame.selectExpr("CAST(n AS INT) AS n", "day", "time"),
+    "some rows": lambda frame: frame.limit(7),
+    "rows twice": lambda frame: frame.union(frame),
+    "another frame": lambda frame: frame.join(frame.select("n"), "n"),
+    "distinct rows": lambda frame: frame.distinct(),
+    "a file twice": lambda frame: frame.sparkSession.read.parquet(
+        *frame.inputFiles(), frame.inputFiles()[0]
+    ),
+}
+
+
+@pytest.mark.parametrize("how", UNCHANGED)
+def test_files_that_a_frame_reads_and_leaves_as_they_are_are_found(how, scanned, connect):
+    frame = UNCHANGED[how](connect.get(), scanned)
+    assert scanned_files(frame) == sorted(map(str, scanned.iterdir()))
+
+
+@pytest.mark.parametrize("how", CHANGED)
+def test_a_frame_with_other_rows_than_its_files_is_not_taken_for_them(how, scanned, connect):
+    assert scanned_files(CHANGED[how](connect.get().read.parquet(str(scanned)))) == []
+
+
+def test_files_of_which_spark_may_read_other_values_are_left_to_it(scanned, connect):
+    """Times without a zone, times of the Julian calendar, partitions in names, small files."""
+    session, data = connect.get(), rows(10)
+    frame = session.read.parquet(str(scanned))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scanned_module, "SCANNED_BYTES_MIN", 1 << 20)
+        assert scanned_files(frame) == []
+    local = data.set_column(2, "time", data["time"].cast(pa.timestamp("us")))
+    old = data.replace_schema_metadata({"org.apache.spark.version": "2.4.8"})
+    for name, table in (("local", local), ("old", old), ("named/p=1", data)):
+        path = scanned.parent / name
+        path.mkdir(parents=True)
+        pq.write_table(table, path / "0.parquet")
+    for name in ("local", "old", "named"):
+        assert scanned_files(session.read.parquet(str(scanned.parent / name))) == [], name
+
+
+def test_a_frame_of_files_is_read_by_the_tasks_themselves(scanned, connect):
+    """An error names the file. NULL is no default, as in any other frame."""
+    table = dataclasses.replace(TABLE, partition_by=())
+    store = scanned.parent / "store"
+    store.mkdir()
+    frame = connect.get().read.parquet(str(scanned))
+    staged = stage_dataframe(frame, plan(store, table))
+    assert (
+        sum(part.manifest.row_hash for part in staged) % 2**128
+        == hash_table(rows(300).select(["day", "time", "n"])).row_hash
+    )
+    wrong = rows(50).set_column(0, "n", pa.array([None if n == 33 else n for n in range(50)]))
+    pq.write_table(wrong, scanned / "1.parquet")
+    formatted = QuerySettings(input_format_null_as_default=True)
+    with pytest.raises(BadValue, match=r"1\.parquet row 34"):
+        stage_dataframe(
+            connect.get().read.parquet(str(scanned)), plan(store, table, settings=formatted)
+        )
 
 
 def test_a_frame_without_rows_stages_nothing(tmp_path, connect) -> None:

@@ -77,14 +77,20 @@ def stage_batches(
 
 
 def stage_files(
-    plan: StagePlan, tasks: Sequence[Sequence[FilePiece]], batches: Iterator[pa.RecordBatch]
+    plan: StagePlan,
+    tasks: Sequence[Sequence[FilePiece]],
+    batches: Iterator[pa.RecordBatch],
+    *,
+    nulls_become_defaults: bool,
 ) -> Iterator[pa.RecordBatch]:
     """As `stage_batches`, for rows that the task reads from files itself, so that no row goes
-    through the JVM. `batches` have the numbers of tasks in their first column.
+    through the JVM. `batches` have the numbers of tasks in their first column. A NULL may stand for
+    a column's default in a file, as in any format, but not in a DataFrame.
     """
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            yield from _packed(_results(plan, _tables_of_files(plan, tasks[number])))
+            tables = _tables_of_files(plan, tasks[number], nulls_become_defaults)
+            yield from _packed(_results(plan, tables))
 
 
 def stage_task(plan: StagePlan, batches: Iterator[pa.RecordBatch]) -> list[StageResult]:
@@ -148,7 +154,9 @@ def _tables(plan: StagePlan, rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
     )
 
 
-def _tables_of_files(plan: StagePlan, pieces: Sequence[FilePiece]) -> Iterator[pa.Table]:
+def _tables_of_files(
+    plan: StagePlan, pieces: Sequence[FilePiece], nulls_become_defaults: bool
+) -> Iterator[pa.Table]:
     columns = InsertColumns(
         plan.definition.columns,
         plan.columns_given,
@@ -158,7 +166,7 @@ def _tables_of_files(plan: StagePlan, pieces: Sequence[FilePiece]) -> Iterator[p
     )
     for piece in pieces:
         for rows in _rows_of(piece):
-            yield columns.table(rows, nulls_become_defaults=True)
+            yield columns.table(rows, nulls_become_defaults=nulls_become_defaults)
 
 
 def _rows_of(piece: FilePiece) -> Iterator[InputRows]:
