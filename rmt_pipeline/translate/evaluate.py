@@ -9,6 +9,7 @@ from rmt_pipeline.translate.base.temporal import UTC_NAMES
 from rmt_pipeline.translate.connection import duckdb, thread_connection, user_error
 from rmt_pipeline.translate.expression import Expression
 from rmt_pipeline.types.data_type import DataType
+from rmt_pipeline.types.escapes import told_apart
 
 _RELATION = "rmt_rows"
 
@@ -56,7 +57,8 @@ def _by_duckdb(expressions: Sequence[Expression], table: pa.Table) -> list[pa.Ar
         f"{each.duckdb_sql} AS c{place}" for place, each in enumerate(expressions)
     )
     no_columns = {"rmt_row": pa.nulls(table.num_rows, pa.int8())}
-    rows = table.select(used) if used else pa.table(no_columns)
+    rows = table.select(used).rename_columns([told_apart(name) for name in used])
+    rows = rows if used else pa.table(no_columns)
     connection = thread_connection()
     connection.register(_RELATION, rows)
     try:

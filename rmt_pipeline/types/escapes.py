@@ -67,6 +67,23 @@ def duckdb_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def told_apart(name: str) -> str:
+    """Return the name of a column in DuckDB. The original tells `a` from `A`, and DuckDB, which
+    does not, would read the one for the other: a name with capital letters says at its end which
+    of its letters these are.
+    """
+    capitals = sum(1 << at for at, each in enumerate(name) if "A" <= each <= "Z")
+    return f"{name}{_MARK}{capitals:x}" if capitals or _MARK in name else name
+
+
+_MARK = "\u00b7"
+
+
+def duckdb_column(name: str) -> str:
+    """Return the name of a column in DuckDB, in double quotes; see `told_apart`."""
+    return duckdb_name(told_apart(name))
+
+
 def duckdb_text(text: str) -> str:
     """Return a string literal of DuckDB, whose only escape is the doubled quote."""
     return "'" + text.replace("'", "''") + "'"

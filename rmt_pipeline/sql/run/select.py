@@ -39,6 +39,7 @@ from rmt_pipeline.translate.evaluate import in_stored_form
 from rmt_pipeline.translate.select.query import translate_query
 from rmt_pipeline.translate.select.sources import Relation
 from rmt_pipeline.types.data_type import DataType
+from rmt_pipeline.types.escapes import told_apart
 
 if TYPE_CHECKING:
     from rmt_pipeline.table import Snapshot, Table
@@ -278,7 +279,10 @@ class _Sources:
         scope = SystemScope(self.session.server, settings, self.query, SYSTEM_TABLES, self._ask)
         rows = rows_of(table.columns, table.rows(scope))
         registered = f"{database}_{name}"
-        self.tables[registered] = pa.Table.from_batches(rows.batches)
+        found = pa.Table.from_batches(rows.batches)
+        self.tables[registered] = found.rename_columns(
+            [told_apart(column) for column, _ in table.columns]
+        )
         return Relation(f'"{registered}"', table.definitions())
 
     def _ask(self, query: Query) -> list[tuple[object, ...]]:

@@ -26,11 +26,12 @@ from rmt_pipeline.translate.expression import compile_node
 from rmt_pipeline.translate.functions.array import stored_default
 from rmt_pipeline.translate.select.sources import Relation
 from rmt_pipeline.types.data_type import INTEGER_BITS
-from rmt_pipeline.types.escapes import duckdb_name, duckdb_text
+from rmt_pipeline.types.escapes import duckdb_column, duckdb_name, duckdb_text
 
+_FILE = "\u00b7file"
 _VIRTUAL = {
-    "_part": "regexp_extract(filename, '([^/]+)/[^/]+$', 1)",
-    "_partition_id": "regexp_extract(filename, '([^/_]+)_[^/]+/[^/]+$', 1)",
+    "_part": f"regexp_extract(\"{_FILE}\", '([^/]+)/[^/]+$', 1)",
+    "_partition_id": f"regexp_extract(\"{_FILE}\", '([^/_]+)_[^/]+/[^/]+$', 1)",
 }
 """Computed from the names of files, whose directory is the part. Not in `*`, as in the original."""
 
@@ -75,11 +76,12 @@ def relation_over(
     for found, some in _runs(files, definition):
         paths = [path for one in some for path in one.files]
         has_nan = any(one.hides_nan for one in some) and _may_have_nan(found, definition)
-        options = ", filename = true" * bool(virtual) + ", can_have_nan = true" * has_nan
         if paths:
-            selects.append(
-                _select(found, paths, stored, virtual, unread=unread, options=options)
-            )
+            there = some[0].columns
+            source = _files(paths, there, with_names=bool(virtual), has_nan=has_nan)
+            name = duckdb_name if _are_told_apart(there) else duckdb_column
+            read = {one.column: name(one.name) for one in found}
+            selects.append(_select(found, read, source, stored, virtual, unread=unread))
     sql = " UNION ALL ".join(selects) if selects else _empty(stored, virtual)
     columns = [column for column in definition.columns if column.default_kind != "EPHEMERAL"]
     hidden = [Column(name, "String", default_kind="MATERIALIZED") for name in virtual]
@@ -138,16 +140,42 @@ def virtual_columns_in(query: Query) -> list[str]:
 def _runs(
     files: Sequence[TableFiles], definition: TableDefinition
 ) -> Iterator[tuple[tuple[StoredColumn, ...], list[TableFiles]]]:
-    """Neighbouring files that store the table's columns in the same way, grouped: how they store
-    them, and the files.
+    """Neighbouring files that store the table's columns in the same way, and have names that DuckDB
+    takes for one in the same order, grouped: how they store them, and the files.
     """
     known: dict[tuple[tuple[PartColumn, ...], int], tuple[StoredColumn, ...]] = {}
     for one in files:
         if (one.columns, one.version) not in known:
             found = stored_as(definition, one.columns, one.version)
             known[one.columns, one.version] = found
-    for stored, same in groupby(files, lambda one: known[one.columns, one.version]):
+
+    def way(one: TableFiles) -> tuple[tuple[StoredColumn, ...], Sequence[PartColumn]]:
+        in_order = () if _are_told_apart(one.columns) else one.columns
+        return known[one.columns, one.version], in_order
+
+    for (stored, _), same in groupby(files, way):
         yield stored, list(same)
+
+
+def _are_told_apart(columns: Sequence[PartColumn]) -> bool:
+    """Whether DuckDB tells the names of a file's columns from each other."""
+    return len({name.lower() for name, _ in columns}) == len(columns)
+
+
+def _files(
+    paths: Sequence[str], columns: Sequence[PartColumn], *, with_names: bool, has_nan: bool
+) -> str:
+    """Files with these columns, in DuckDB's FROM, each column under its own name, in the form of
+    `told_apart`. What directories above them are called (`/site=eu/`) says nothing about columns.
+    """
+    listed = ", ".join(duckdb_text(str(PurePath(path))) for path in paths)
+    options = ", hive_partitioning = false"
+    options += f", filename = {duckdb_text(_FILE)}" * with_names
+    options += ", can_have_nan = true" * has_nan
+    by_place = ""
+    if not _are_told_apart(columns):
+        by_place = f" AS files({', '.join(duckdb_column(name) for name, _ in columns)})"
+    return f"read_parquet([{listed}]{options}){by_place}"
 
 
 def _may_have_nan(columns: Sequence[StoredColumn], definition: TableDefinition) -> bool:
@@ -157,25 +185,24 @@ def _may_have_nan(columns: Sequence[StoredColumn], definition: TableDefinition) 
 
 def _select(
     present: Sequence[StoredColumn],
-    files: Sequence[str],
+    read: Mapping[str, str],
+    source: str,
     stored: Sequence[Column],
     virtual: Sequence[str],
     *,
     unread: Collection[str],
-    options: str,
 ) -> str:
-    """The rows of the files with the table's current stored columns. It is built in steps, each
-    around the one before: the files' columns under their current names; with their current types;
-    the columns that the files lack.
+    """The rows of files with the table's current stored columns. It is built in steps, each around
+    the one before: the files' columns under their current names (`read` says what they are called
+    in `source`); with their current types; the columns that the files lack.
     """
     found = {one.column: one for one in present}
     names = [*(column.name for column in stored), *virtual]
     unread = frozenset(unread)
     have = [column for column in stored if column.name in found and column.name not in unread]
-    items = [_read(found[column.name]) for column in have]
-    items += [f"{_VIRTUAL[name]} AS {duckdb_name(name)}" for name in virtual]
-    paths = ", ".join(duckdb_text(str(PurePath(file))) for file in files)
-    sql = f"SELECT {', '.join(items) or '1 AS none'} FROM read_parquet([{paths}]{options})"  # noqa: S608
+    items = [_read(read[column.name], column.name) for column in have]
+    items += [f"{_VIRTUAL[name]} AS {duckdb_column(name)}" for name in virtual]
+    sql = f"SELECT {', '.join(items) or '1 AS none'} FROM {source}"  # noqa: S608
     if len(have) == len(stored) and all(found[one.name].type == one.type for one in have):
         return sql
     items = [_converted(column, found[column.name]) for column in have]
@@ -184,13 +211,13 @@ def _select(
     computed = [one for one in lacking if one.name in defaults and one.name not in unread]
     items += [_null(column) for column in stored if column.name in unread]
     items += [
-        f"{_default(column, have, found, stored)} AS {duckdb_name(column.name)}"
+        f"{_default(column, have, found, stored)} AS {duckdb_column(column.name)}"
         for column in lacking
         if column not in computed and column.name not in unread
     ]
-    items += [duckdb_name(name) for name in virtual]
+    items += [duckdb_column(name) for name in virtual]
     sql = f"SELECT {', '.join(items)} FROM ({sql})"  # noqa: S608
-    return f"SELECT {', '.join(map(duckdb_name, names))} FROM ({_with_computed(sql, computed, stored)})"  # noqa: S608, E501
+    return f"SELECT {', '.join(map(duckdb_column, names))} FROM ({_with_computed(sql, computed, stored)})"  # noqa: S608, E501
 
 
 def _default(
@@ -210,18 +237,16 @@ def _default(
     if sibling is None:
         return stored_default(kind)
     default = stored_default(kind.plain.elements[0])
-    return f"list_transform({duckdb_name(sibling)}, lambda {ELEMENT}: {default})"
+    return f"list_transform({duckdb_column(sibling)}, lambda {ELEMENT}: {default})"
 
 
-def _read(column: StoredColumn) -> str:
-    if column.name == column.column:
-        return duckdb_name(column.name)
-    return f"{duckdb_name(column.name)} AS {duckdb_name(column.column)}"
+def _read(name: str, column: str) -> str:
+    return name if name == duckdb_column(column) else f"{name} AS {duckdb_column(column)}"
 
 
 def _converted(column: Column, found: StoredColumn) -> str:
     """The column cast to its current type, if that was changed after the part was written."""
-    name = duckdb_name(column.name)
+    name = duckdb_column(column.name)
     if found.type == column.type:
         return name
     node = cast_node(Name((column.name,)), parse_type(column.type))
@@ -239,16 +264,16 @@ def _with_computed(sql: str, computed: Sequence[Column], stored: Sequence[Column
         known = [each for each in stored if each.name not in waiting and each != column]
         node = cast_node(parse_expression(column.default), parse_type(column.type))
         expression = compile_node(node, known, allow_nondeterministic=True)
-        sql = f"SELECT *, {expression.duckdb_sql} AS {duckdb_name(name)} FROM ({sql})"  # noqa: S608
+        sql = f"SELECT *, {expression.duckdb_sql} AS {duckdb_column(name)} FROM ({sql})"  # noqa: S608
     return sql
 
 
 def _null(column: Column) -> str:
     kind = parse_type(column.type).duckdb
-    return f"CAST(NULL AS {kind}) AS {duckdb_name(column.name)}"
+    return f"CAST(NULL AS {kind}) AS {duckdb_column(column.name)}"
 
 
 def _empty(stored: Sequence[Column], virtual: Sequence[str]) -> str:
     items = [_null(column) for column in stored]
-    items += [f"CAST(NULL AS VARCHAR) AS {duckdb_name(name)}" for name in virtual]
+    items += [f"CAST(NULL AS VARCHAR) AS {duckdb_column(name)}" for name in virtual]
     return f"SELECT {', '.join(items)} WHERE false"

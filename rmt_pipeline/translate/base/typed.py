@@ -17,7 +17,7 @@ from decimal import Decimal
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.types.data_type import EPOCH, DataType
-from rmt_pipeline.types.escapes import duckdb_name, duckdb_text
+from rmt_pipeline.types.escapes import duckdb_column, duckdb_text
 
 SQL_CHARACTERS_MAX = 500_000  # SQL repeats arguments, so nesting could multiply it
 
@@ -276,8 +276,8 @@ _HALF = "CAST('0x' || substr(hex({0}), {1}, 16) AS UBIGINT)"
 
 
 def column(name: str, data_type: DataType, sql: str = "") -> Typed:
-    """Return a column as a value. `sql` is its SQL, "" if that is its name."""
-    stored = sql or duckdb_name(name)
+    """Return a column as a value. `sql` is its SQL, "" if that is its name in DuckDB."""
+    stored = sql or duckdb_column(name)
     return from_stored(stored, data_type)
 
 

@@ -49,16 +49,17 @@ from rmt_pipeline.translate.functions.array import of_one_length, stored_default
 from rmt_pipeline.translate.functions.comparison import compare
 from rmt_pipeline.translate.select.titles import title
 from rmt_pipeline.types.data_type import NESTED_NAMES, DataType
-from rmt_pipeline.types.escapes import duckdb_name
+from rmt_pipeline.types.escapes import duckdb_column
 
 MATCHED = "rmt_matched"
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A table of a query in DuckDB. `sql` can be used in FROM (a quoted name,
-    `read_parquet([...])`, a query in parentheses) and gives the stored forms of `columns` by name.
-    It need not have the columns of kind ALIAS; MATERIALIZED and ALIAS columns are not in `*`.
+    """A table of a query in DuckDB. `sql` can be used in FROM (a quoted name, a query in
+    parentheses) and gives the stored forms of `columns` by their names in DuckDB
+    (`escapes.told_apart`). It need not have the columns of kind ALIAS; MATERIALIZED and ALIAS
+    columns are not in `*`.
     """
 
     sql: str
@@ -141,7 +142,7 @@ def _table(source: NamedTable, scope: QueryScope) -> From:
     fields = [
         Field(
             each.name,
-            column(each.name, parse_type(each.type), f"{name}.{duckdb_name(each.name)}"),
+            column(each.name, parse_type(each.type), f"{name}.{duckdb_column(each.name)}"),
             qualifiers,
             in_star=each.default_kind != "MATERIALIZED",
         )
