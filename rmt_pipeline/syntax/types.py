@@ -446,9 +446,7 @@ def _unknown_type(word: str, text: str) -> str:
         return f"columns of type {word} are not supported{whole}: {_WITHOUT_REASON[word]}"
     known = {name.lower(): name for name in (*EXACT, *_ANY_CASE, *SPELLINGS)}
     close = difflib.get_close_matches(word.lower(), known, n=3, cutoff=0.5)
-    hint = (
-        ", ".join(known[name] for name in close) or "see the list of types in the documentation"
-    )
+    hint = ", ".join(known[name] for name in close) or "see Types and engines in docs/sql.md"
     return f"unknown type {word!r}{whole}; known ones close to it: {hint}"
 
 

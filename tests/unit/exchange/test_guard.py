@@ -226,6 +226,14 @@ def test_a_server_that_strangers_could_ask_does_not_start(tmp_path, listen):
         load_config(written(tmp_path, remedy, listen)).require_guarded("r1")
 
 
+def test_the_servers_of_the_example_for_several_hosts_start():
+    """With other addresses, as its own test runs it, nothing would be open to other hosts."""
+    config = load_config(Path(__file__).parents[3] / "examples" / "production" / "rmt.toml")
+    assert not config.server("r1").listen_address.is_local
+    for name in config.servers:
+        config.require_guarded(name)
+
+
 @pytest.mark.parametrize("listen", ["127.0.0.1:1", "127.0.0.2:1", "[::1]:1", "localhost:1"])
 def test_a_server_for_its_own_host_needs_nothing(tmp_path, listen):
     load_config(written(tmp_path, "", listen)).require_guarded("r1")
