@@ -734,7 +734,7 @@ class Table(Partitions):
         parsed = parse_commands(commands) if isinstance(commands, str) else commands
         mutation_id = request.request_mutation(self._replica, parsed, query)
         request.wait_as_asked(
-            self.replica, mutation_id, query, query.mutations_sync, self.new_waker()
+            self._replica, mutation_id, query, query.mutations_sync, self.new_waker()
         )
         return mutation_id
 

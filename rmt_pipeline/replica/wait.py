@@ -1,22 +1,36 @@
 """Waiting until queues have carried out something (spec §4.12, §4.13)."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
-from rmt_pipeline.protocol.errors import TableIsReadOnly, Timeout, Unfinished
+from rmt_pipeline.protocol.errors import (
+    ReplicaDropped,
+    ReplicaRetired,
+    RmtError,
+    TableIsReadOnly,
+    Timeout,
+    Unavailable,
+    Unfinished,
+)
 from rmt_pipeline.protocol.log.codec import decode
 from rmt_pipeline.protocol.log.entry import kind_name
 from rmt_pipeline.protocol.nodes.formats import number_of
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.system import Waker
+from rmt_pipeline.system import Clock, Waker
 from rmt_pipeline.zookeeper.keeper import Keeper, RefusalKind, Refused
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, last_name, sequence_number
 from rmt_pipeline.zookeeper.snapshot import gone, staying_replicas
 
 WAIT_SLICE_S = 3.0  # an event that was missed costs at most this
 POLL_S = 0.1  # between two looks at what no watch tells of
+NAMED_MAX = 3  # entries, in an error
+ANSWER_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 5.0, 5.0)  # while ZooKeeper does not answer
+
+T = TypeVar("T")
 
 
 class SyncMode(StrEnum):
@@ -142,6 +156,51 @@ def _waited_for(
     return found
 
 
+@dataclass(slots=True)
+class Waited:
+    """How long something has been waited for, over as many sessions as it takes."""
+
+    _began_s: float | None = None
+
+    def seconds(self, clock: Clock) -> float:
+        """Since this was called first."""
+        now_s = clock.monotonic_s()
+        if self._began_s is None:
+            self._began_s = now_s
+        return now_s - self._began_s
+
+
+def after_the_commit(
+    living: Callable[[], Replica], look: Callable[[Replica], T], waker: Waker, done: str
+) -> T:
+    """What `look` returns for a Replica with a living session; asked again, also in the next
+    session, while there is no answer from ZooKeeper.
+
+    For what follows a command that was carried out. Without this:
+
+    1. An UPDATE adds 1 to a column. Its mutation is created, and waited for.
+    2. The connection breaks. The error of a read says that nothing was changed, and to try again.
+    3. It is tried again: 2 is added. (A second DROP takes what was inserted since.)
+
+    Raises Unfinished, with `done`, if there is no answer after all of ANSWER_PAUSES_S; and what
+    `look` raises for other reasons.
+    """
+    problem: RmtError | None = None
+    for pause_s in (0.0, *ANSWER_PAUSES_S):
+        if problem is not None:
+            waker.wait_s(pause_s)
+        try:
+            return look(living())
+        except (Unfinished, ReplicaDropped):
+            raise
+        except (ReplicaRetired, Unavailable) as error:
+            problem = error
+    raise Unfinished(
+        f"{done}; but whether that is over is not known, since there is no answer from ZooKeeper: "
+        f"{problem}"
+    ) from problem
+
+
 def wait_as_asked_for(
     living: Callable[[], Replica],
     entries: Iterable[tuple[str, bytes]],
@@ -156,27 +215,42 @@ def wait_as_asked_for(
     `living` returns a Replica with a living session. With `is_done_here`, this replica itself is
     left out if all or all active ones are waited for. Raises Unfinished.
     """
-    if query.alter_sync == 0:
+    waits = [(log_entry, data, Waited()) for log_entry, data in entries]
+    if query.alter_sync == 0 or not waits:
         return
-    replica = living()
-    names = [replica.name]
-    if query.alter_sync >= 2:
-        found = staying_replicas(replica.keeper, replica.table)
-        names = sorted(
-            name
-            for name, active in found.items()
-            if (active or query.alter_sync == 2) and not (is_done_here and name == replica.name)
-        )
-    for log_entry, data in entries:
-        wait_for_entry(
-            replica,
-            names,
-            log_entry,
-            data,
-            timeout_s=query.receive_timeout,
-            inactive_timeout_s=query.replication_wait_for_inactive_replica_timeout,
-            waker=waker,
-        )
+
+    def wait(replica: Replica) -> None:
+        names = _asked_for(replica, query.alter_sync, is_done_here=is_done_here)
+        for log_entry, data, waited in waits:
+            wait_for_entry(
+                replica,
+                names,
+                log_entry,
+                data,
+                timeout_s=query.receive_timeout,
+                inactive_timeout_s=query.replication_wait_for_inactive_replica_timeout,
+                waker=waker,
+                waited=waited,
+            )
+
+    names = ", ".join(last_name(log_entry) for log_entry, _, _ in waits[:NAMED_MAX])
+    after_the_commit(
+        living,
+        wait,
+        waker,
+        f"it is in the log ({names}) and will be carried out, see system.replication_queue",
+    )
+
+
+def _asked_for(replica: Replica, sync: int, *, is_done_here: bool) -> list[str]:
+    if sync < 2:
+        return [replica.name]
+    found = staying_replicas(replica.keeper, replica.table)
+    return sorted(
+        name
+        for name, active in found.items()
+        if (active or sync == 2) and not (is_done_here and name == replica.name)
+    )
 
 
 def wait_for_entry(
@@ -188,23 +262,26 @@ def wait_for_entry(
     timeout_s: float,
     inactive_timeout_s: float,
     waker: Waker,
+    waited: Waited | None = None,
 ) -> None:
     """Wait until the replicas `names` have carried out the entry at the path `log_entry`.
 
-    An inactive replica is waited for at most `inactive_timeout_s` (0: not at all). Raises
-    Unfinished with the replicas that have not done it.
+    An inactive replica is waited for at most `inactive_timeout_s` (0: not at all). `waited`: what
+    of these times is over already. Raises Unfinished with the replicas that have not done it.
     """
-    start, number = replica.clock.monotonic_s(), sequence_number(log_entry)
+    waited = waited or Waited()
+    waited.seconds(replica.clock)
+    number = sequence_number(log_entry)
     unfinished = []
     for name in names:
         paths = replica.table.replica(name)
 
         def give_up(paths: ReplicaPaths = paths) -> bool:
-            waited = replica.clock.monotonic_s() - start
-            if waited >= timeout_s:
+            waited_s = waited.seconds(replica.clock)
+            if waited_s >= timeout_s:
                 return True
             inactive = replica.keeper.exists(paths.is_active) is None
-            return inactive and waited >= inactive_timeout_s
+            return inactive and waited_s >= inactive_timeout_s
 
         if not _wait_one(
             replica, paths, number, lambda text: text == data, give_up=give_up, waker=waker

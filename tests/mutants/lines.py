@@ -67,6 +67,7 @@ QUEUE = "tests/unit/protocol/queue"
 TRIES = "tests/unit/replica/work/test_merge_failures.py"
 SCENARIOS = "tests/simulation/test_scenarios.py"
 UNANSWERED = "tests/unit/replica/test_unanswered_changes.py"
+COMMITTED = "tests/unit/replica/test_after_the_commit.py"
 
 PUBLISH = """\
         Delete(replica.queue_entry(node)),
@@ -3349,5 +3350,26 @@ MUTANTS: tuple[LineMutant, ...] = (
         "    except RmtError as error:\n",
         "    except Unfinished as error:\n",
         f"{LEFT}::test_who_could_not_forget_them_is_told_that_it_is_not_finished",
+    ),
+    LineMutant(
+        "waiting: who gets no answer when the command is in the log is told to try again",
+        f"{REPLICA}/wait.py",
+        "        except (ReplicaRetired, Unavailable) as error:\n            problem",
+        "        except ReplicaRetired as error:\n            problem",
+        COMMITTED,
+    ),
+    LineMutant(
+        "waiting: whose session ends when the command is in the log is told to try again",
+        f"{REPLICA}/wait.py",
+        "        except (ReplicaRetired, Unavailable) as error:\n            problem",
+        "        except Unavailable as error:\n            problem",
+        COMMITTED,
+    ),
+    LineMutant(
+        "alter: who can't note his own part of it is told that nothing was changed",
+        f"{REPLICA}/alter/request.py",
+        "    except (RmtError, OSError) as error:\n",
+        "    except OSError as error:\n",
+        "tests/unit/replica/alter/test_alter.py",
     ),
 )

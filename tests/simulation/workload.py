@@ -598,7 +598,7 @@ class Workload:
             mutation = create_mutation(context.replica(), command, partitions)
             if waits and at.is_created:
                 query = QuerySettings(receive_timeout=WAITS_FOR_MUTATION_S)
-                wait_as_asked(context.replica(), mutation, query, 1, SimWaker(self._world))
+                wait_as_asked(context.replica, mutation, query, 1, SimWaker(self._world))
                 self._ledger.mutations_answered.add(mutation)
 
         self._cluster.spawn(at, "mutate", run)

@@ -121,7 +121,7 @@ def waits_for(sync: int) -> Did:
         query = QuerySettings(
             receive_timeout=30, replication_wait_for_inactive_replica_timeout=5
         )
-        return wait_as_asked(replicas["r1"], MUTATION, query, sync, noting(replicas))
+        return wait_as_asked(lambda: replicas["r1"], MUTATION, query, sync, noting(replicas))
 
     return act
 

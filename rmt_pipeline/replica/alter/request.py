@@ -24,7 +24,9 @@ from rmt_pipeline.protocol.alter.history import AlterRecord
 from rmt_pipeline.protocol.errors import (
     OutcomeUnknown,
     ReplicaRetired,
+    RmtError,
     Unavailable,
+    Unfinished,
     UserError,
 )
 from rmt_pipeline.protocol.log.codec import encode
@@ -130,7 +132,7 @@ def request_alter(
         if submitted is not None:
             own = [one for one in commands(before) if isinstance(one, _OWN)]
             if own:
-                _change_here(replica, own)
+                _change_own(replica, own)
             _wait(living, submitted, query, new_waker())
             return submitted
     raise CannotAssignAlter(
@@ -146,6 +148,20 @@ def _change_here(replica: Replica, commands: Sequence[AlterCommand]) -> None:
             apply_alter(now, commands, columns_used, with_renamed, keeps_rows).definition
         )
     )
+
+
+def _change_own(replica: Replica, commands: Sequence[AlterCommand]) -> None:
+    """Carry out those commands of an ALTER that is in the log which concern only this replica.
+    Raises Unfinished.
+    """
+    try:
+        _change_here(replica, commands)
+    except (RmtError, OSError) as error:
+        raise Unfinished(
+            f"{replica}: the ALTER is in the log and will be carried out on every replica; but "
+            f"{alter_text(tuple(commands))}, which is this replica's own, was not done: {error}. "
+            "ALTER that once more, by itself"
+        ) from error
 
 
 # --- before it is in the log ------------------------------------------------------------------
@@ -350,4 +366,4 @@ def _wait(
 ) -> None:
     wait_as_asked_for(living, [(submitted.log_entry, submitted.data)], query, waker)
     if submitted.mutation_id and query.alter_sync:
-        wait_as_asked(living(), submitted.mutation_id, query, query.alter_sync, waker)
+        wait_as_asked(living, submitted.mutation_id, query, query.alter_sync, waker)

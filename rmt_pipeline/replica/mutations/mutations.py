@@ -24,6 +24,7 @@ from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.retention import finished_mutations
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica, asserting_active
+from rmt_pipeline.replica.wait import Waited
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.batches import batches
@@ -463,13 +464,16 @@ def wait_for_mutation(
     inactive_timeout_s: float,
     waker: Waker,
     why_stuck: Callable[[], str] = lambda: "",
+    waited: Waited | None = None,
 ) -> None:
     """Wait until the replicas `names` have finished it (spec §7.7), whether or not they have
-    finished those before it. Raises Unfinished, also if `why_stuck` returns a reason why waiting is
-    useless, or UnknownMutation if the mutation was killed meanwhile; ReplicaDropped if the table
-    was: another one of its name may have a mutation of this id.
+    finished those before it; `waited`: what of these times is over already. Raises Unfinished, also
+    if `why_stuck` returns a reason why waiting is useless, or UnknownMutation if the mutation was
+    killed meanwhile; ReplicaDropped if the table was: another one of its name may have a mutation
+    of this id.
     """
-    keeper, start = replica.keeper, replica.clock.monotonic_s()
+    keeper, waited = replica.keeper, waited or Waited()
+    waited.seconds(replica.clock)
     behind: list[str] = []
     for name in names:
         paths = replica.table.replica(name)
@@ -486,7 +490,7 @@ def wait_for_mutation(
                 break
             is_active = keeper.exists(paths.is_active) is not None
             limit_s = timeout_s if is_active else min(timeout_s, inactive_timeout_s)
-            if replica.clock.monotonic_s() - start >= limit_s:
+            if waited.seconds(replica.clock) >= limit_s:
                 behind.append(name)
                 break
             if reason := why_stuck():

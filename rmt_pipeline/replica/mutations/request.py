@@ -38,6 +38,7 @@ from rmt_pipeline.replica.mutations.mutations import (
 )
 from rmt_pipeline.replica.replica import Replica, not_active
 from rmt_pipeline.replica.tries import Tries
+from rmt_pipeline.replica.wait import Waited, after_the_commit
 from rmt_pipeline.syntax.mutation import Command, affected_partitions, commands_text
 from rmt_pipeline.system import Waker
 from rmt_pipeline.translate.mutation_rules import check_commands
@@ -202,30 +203,45 @@ def _try(
 
 
 def wait_as_asked(
-    replica: Replica, mutation_id: str, query: QuerySettings, sync: int, waker: Waker
+    living: Callable[[], Replica],
+    mutation_id: str,
+    query: QuerySettings,
+    sync: int,
+    waker: Waker,
 ) -> None:
     """Wait as `mutations_sync` says: 0 not at all, 1 for this replica, 2 for all, 3 for the active
-    ones.
+    ones. `living` returns a Replica with a living session.
 
     Raises Unfinished with the reason if a part fails here again and again, or if it takes longer
     than `receive_timeout`; UnknownMutation if the mutation is killed meanwhile.
     """
     if sync == 0:
         return
-    living = staying_replicas(replica.keeper, replica.table)
-    others = [
-        name
-        for name, active in sorted(living.items())
-        if name != replica.name and (sync == 2 or (sync > 2 and active))
-    ]
-    wait_for_mutation(
-        replica,
-        mutation_id,
-        [replica.name, *others],
-        timeout_s=query.receive_timeout,
-        inactive_timeout_s=query.replication_wait_for_inactive_replica_timeout,
-        waker=waker,
-        why_stuck=lambda: _why_stuck(replica, mutation_id),
+    waited = Waited()
+
+    def wait(replica: Replica) -> None:
+        staying = staying_replicas(replica.keeper, replica.table)
+        others = [
+            name
+            for name, active in sorted(staying.items())
+            if name != replica.name and (sync == 2 or (sync > 2 and active))
+        ]
+        wait_for_mutation(
+            replica,
+            mutation_id,
+            [replica.name, *others],
+            timeout_s=query.receive_timeout,
+            inactive_timeout_s=query.replication_wait_for_inactive_replica_timeout,
+            waker=waker,
+            why_stuck=lambda: _why_stuck(replica, mutation_id),
+            waited=waited,
+        )
+
+    after_the_commit(
+        living,
+        wait,
+        waker,
+        f"mutation {mutation_id} was created and is carried out, see system.mutations",
     )
 
 

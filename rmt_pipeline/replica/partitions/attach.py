@@ -26,7 +26,7 @@ from rmt_pipeline.replica.insert.result import InsertResult
 from rmt_pipeline.replica.partitions.drop import Living
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.attached import attached_as
-from rmt_pipeline.replica.wait import wait_as_asked_for
+from rmt_pipeline.replica.wait import after_the_commit, wait_as_asked_for
 from rmt_pipeline.store.disk import Lock
 from rmt_pipeline.store.fetching import finish_fetches
 from rmt_pipeline.store.layout import DetachedName
@@ -172,14 +172,18 @@ def wait_until_attached(
     """
     if query.alter_sync < 2 or not attached.parts:
         return
-    replica, new = living(), frozenset(attached.parts)
-    names = replica.keeper.children(replica.table.log)[-LOOK_BACK - len(new) :]
-    paths = [replica.table.log_entry(name) for name in names]
-    entries = [
-        (path, read[0])
-        for path, read in zip(paths, replica.keeper.get_many(paths), strict=True)
-        if read is not None and not new.isdisjoint(parts_brought(decode(read[0])))
-    ]
+    new = frozenset(attached.parts)
+
+    def entries_of(replica: Replica) -> list[tuple[str, bytes]]:
+        names = replica.keeper.children(replica.table.log)[-LOOK_BACK - len(new) :]
+        paths = [replica.table.log_entry(name) for name in names]
+        return [
+            (path, read[0])
+            for path, read in zip(paths, replica.keeper.get_many(paths), strict=True)
+            if read is not None and not new.isdisjoint(parts_brought(decode(read[0])))
+        ]
+
+    entries = after_the_commit(living, entries_of, new_waker(), "the parts are in the table")
     wait_as_asked_for(living, entries, query, new_waker(), is_done_here=True)
 
 

@@ -14,7 +14,9 @@ from rmt_pipeline.protocol.errors import (
     BadValue,
     CannotKill,
     IncorrectQuery,
+    RmtError,
     SyntaxProblem,
+    Unfinished,
     UnknownDatabase,
     UnknownTable,
     UserError,
@@ -135,8 +137,10 @@ def _materialize_ttl(
             commands_for(commands, now),
             settings=replace(query, mutations_sync=query.alter_sync),
         )
-    except UserError as refused:
-        return f"what has expired is left to merges: {refused}"
+    except Unfinished:
+        raise
+    except RmtError as error:
+        return f"what has expired is left to merges: {error}"
     return ""
 
 

@@ -240,7 +240,7 @@ def test_a_mutation_does_not_wait_for_it(three: Replicas, when: str) -> None:
         steps.append(lambda: begin_drop(three, "r3"))
     mutation = three.table("r1").mutate("DELETE WHERE n = 1")
     waker = Meanwhile(three.clock, steps)
-    wait_as_asked(three["r1"], mutation, lasting(), 2, waker)
+    wait_as_asked(lambda: three["r1"], mutation, lasting(), 2, waker)
     assert three.clock.passed_s < 10
 
 

@@ -585,7 +585,7 @@ def test_a_mutation_is_waited_for_where_it_was_said(replicas, sync, worked, is_a
         replicas.stop("r2")
     query = QuerySettings(receive_timeout=1, replication_wait_for_inactive_replica_timeout=1)
     with pytest.raises(Unfinished) if waits else nullcontext():
-        wait_as_asked(replicas["r1"], mutation, query, sync, ClockWaker(replicas.clock))
+        wait_as_asked(lambda: replicas["r1"], mutation, query, sync, ClockWaker(replicas.clock))
 
 
 def noted(replica: Replica, mutation: str) -> bool:

@@ -1,9 +1,12 @@
 """MATERIALIZE, ADD and DROP INDEX and PROJECTION: what is not there, and what is not built."""
 
+from unittest.mock import Mock
+
 import pytest
 
-from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.protocol.errors import Unavailable, UserError
 from rmt_pipeline.sql.formats.rows import Done
+from rmt_pipeline.table import Table
 from tests.support.local_session import create, local_session, rows
 from tests.support.local_work import working
 from tests.support.scripts import script_session
@@ -124,3 +127,16 @@ def test_an_expired_default_is_computed_from_what_the_row_becomes(tmp_path):
         with working(server, server.table("t").definition):
             session.execute("ALTER TABLE t MATERIALIZE TTL SETTINGS mutations_sync = 1")
         assert rows(session, "SELECT b, a FROM t") == [(8, 7)]
+
+
+def test_nor_is_one_of_which_zookeeper_does_not_answer_in_time(tmp_path, monkeypatch):
+    with local_session(tmp_path) as session:
+        create(session, f"CREATE TABLE t {next(iter(REFUSED))}")
+        silent = Unavailable("no answer; try again")
+        monkeypatch.setattr(Table, "mutate", Mock(side_effect=silent))
+        alter = "ALTER TABLE t MODIFY TTL d + INTERVAL 1 DAY SETTINGS alter_sync = 1"
+        server = session.context.server
+        with working(server, server.table("t").definition, select=False):
+            said = session.execute(alter)
+        assert isinstance(said, Done)
+        assert said.note == "what has expired is left to merges: no answer; try again"

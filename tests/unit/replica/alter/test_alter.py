@@ -26,6 +26,7 @@ from rmt_pipeline.protocol.errors import (
     MetadataMismatch,
     TableIsReadOnly,
     TooManyColumns,
+    Unfinished,
     UnknownColumn,
     UserError,
 )
@@ -483,6 +484,25 @@ def test_what_is_a_replicas_own_may_stand_beside_what_is_not(replicas):
     assert replicas["r2"].definition.settings == ()
     for name in ("r1", "r2"):
         assert replicas[name].definition.metadata_version == 1
+
+
+def test_who_can_not_note_what_is_his_own_is_told_that_the_rest_is_in_the_log(replicas):
+    """Told that nothing was changed, he would say it again, and there is such a column already."""
+    one = replicas["r1"]
+    right = one.update_definition
+
+    def fails(change: Callable[[TableDefinition], TableDefinition]) -> TableDefinition:
+        raise DiskFull("no space")
+
+    one.update_definition = fails
+    own = ModifySettings((("old_parts_lifetime", "7"),))
+    with pytest.raises(Unfinished, match=r"is in the log .*; but MODIFY SETTING .*: no space"):
+        alter(replicas, "r1", own, ADDED)
+    one.update_definition = right
+    take_up(replicas, "r1")
+    assert one.definition.metadata_version == 1
+    alter(replicas, "r1", own)
+    assert one.definition.settings == (("old_parts_lifetime", "7"),)
 
 
 def test_a_table_of_before_there_was_alter_gets_a_place_for_its_records(replicas):
