@@ -229,7 +229,7 @@ class Workload:
                     self._require_in_part(insert)
                 raise
             if removed == ledger.removed:
-                self._require_on_enough(insert, result, dropped)
+                self._require_on_enough(insert, result, gone)
             if (age, restored) == (ledger.age, ledger.restored):
                 for partition, rows in insert.rows.items():
                     # A record keeps its insert out until its last block in a partition is dropped.
@@ -274,12 +274,13 @@ class Workload:
         assert gone, f"{insert} is refused for how it is cut, and none of its blocks was lost"
 
     def _require_on_enough(
-        self, insert: ClientInsert, result: InsertResult, dropped: Collection[PartName]
+        self, insert: ClientInsert, result: InsertResult, before: Collection[PartName]
     ) -> None:
         """P41. What is acknowledged with a quorum of n is on n replicas, unless it was dropped, or
         the replica that alone had it, or a disk broke, or a replica came too late and clones
         another. Since the answered parts were dropped another try may have inserted the rows again:
-        that one has its own answer. `dropped` were so when this try began.
+        that one has its own answer. What was dropped `before` this try began it did not find; but
+        it may have found what a drop that was not answered had taken.
         """
         ledger, nodes = self._ledger, self._world.zookeeper.nodes
         replicas = [TABLE.replica(site.replica) for site in self._cluster.sites.values()]
@@ -288,7 +289,7 @@ class Workload:
             return
         gone = ledger.dropped_by.keys() | ledger.alone
         for row in insert.all_rows():
-            blocks = answered_of(result, ledger.blocks[row], dropped)
+            blocks = answered_of(result, ledger.blocks[row], before)
             if any(block in gone for block in blocks):
                 continue
             last = blocks[-1]
