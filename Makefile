@@ -39,10 +39,12 @@ $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "$(PYTHON) is missing or older than 3.11: install Python 3.11 or newer, or say make PYTHON=/path/to/it" >&2; exit 1; }
 	@if command -v uv >/dev/null && uv --version >/dev/null 2>&1; then \
+	  echo "making $(VENV) with uv: half a minute, if the packages come quickly" >&2; \
 	  { test -x $(BIN)/python || uv venv --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(VENV); } && \
 	  uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock && \
 	  uv pip install --quiet --python $(BIN)/python --no-deps -e . ; \
 	else \
+	  echo "making $(VENV) with pip: some minutes (PySpark alone is 450 MB); with uv it takes half a minute" >&2; \
 	  { test -x $(BIN)/pip || $(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
 	    echo "$(PYTHON) cannot make virtual environments: install its venv module (Debian: apt install python3-venv) or uv" >&2; exit 1; }; } && \
 	  { test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV); } && \

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from rmt_pipeline.cli.watch import opened_servers, tables_of
+from rmt_pipeline.cli.watch import opened_servers, tables_of, tables_to_tell_of
 from rmt_pipeline.config import Config
 from rmt_pipeline.protocol.errors import (
     TABLE_FAILS,
@@ -32,7 +32,7 @@ def run_inserts(
     told: list[InsertReport] = []
     is_read = True
     with opened_servers(config, server, "inserts") as contexts:
-        for opened, found in tables_of(contexts, table):
+        for opened, found in tables_to_tell_of(contexts, table):
             try:
                 reports = found.inserts([wanted] if wanted else None)
             except ZooKeeperUnreachable:

@@ -2,7 +2,7 @@
 
 import sys
 
-from rmt_pipeline.cli.watch import opened_servers, tables_of, typed_table
+from rmt_pipeline.cli.watch import opened_servers, tables_to_tell_of, typed_table
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import (
@@ -73,9 +73,10 @@ def run_detached(config: Config, server: str | None, name: str | None) -> int:
     configuration. The exit status is 1 when a table can't be looked at. Raises
     ZooKeeperUnreachable, UnknownTable.
     """
-    status = 0
+    status = told = 0
     with opened_servers(config, server, "detached") as contexts:
-        for context, table in tables_of(contexts, name):
+        tables = tables_to_tell_of(contexts, name)
+        for context, table in tables:
             title = f"{table.definition.full_name} on {context.server.name}"
             try:
                 is_any = table.store.detached_parts.directories()
@@ -83,16 +84,19 @@ def run_detached(config: Config, server: str | None, name: str | None) -> int:
             except ZooKeeperUnreachable:
                 raise  # the other tables can't be looked at either
             except TABLE_FAILS as error:
-                status = 1
+                status = told = 1
                 print(f"{title}: {error_words(error)}")
                 continue
             if not found and name is None:
                 continue
+            told = 1
             count = f"{len(found)} detached" if found else "nothing is detached"
             print(f"{title}: {count}")
             now_s = context.clock.now_s()
             for one in found:
                 print(f"  {_line(one, now_s)}")
+        if tables and not told:
+            print("nothing is detached")
     return status
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from rmt_pipeline.cli.watch import opened_servers, tables_of, typed_table
+from rmt_pipeline.cli.watch import opened_servers, tables_to_tell_of, typed_table
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.exchange import control
@@ -31,7 +31,7 @@ def run_queue(config: Config, server: str | None, name: str | None) -> int:
     is_read = True
     with opened_servers(config, server, "queue") as contexts:
         told = {one.server.name: control.how_it_is(config, one.server) for one in contexts}
-        for context, table in tables_of(contexts, name):
+        for context, table in tables_to_tell_of(contexts, name):
             if name is None and table.definition.engine.is_private:
                 continue
             try:

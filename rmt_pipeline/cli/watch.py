@@ -55,3 +55,13 @@ def tables_of(
         names = ", ".join(opened.server.name for opened in contexts)
         raise UnknownTable(f"there is no table {wanted} on {names}")
     return found
+
+
+def tables_to_tell_of(
+    contexts: Sequence[ServerContext], table: str | None
+) -> list[tuple[ServerContext, Table]]:
+    """The same, for a command that prints lines about each: it prints that there is none."""
+    found = tables_of(contexts, table)
+    if not found:
+        print("no tables")
+    return found

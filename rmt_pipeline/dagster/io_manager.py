@@ -28,7 +28,9 @@ from dagster._core.definitions.data_version import DATA_VERSION_TAG
 from pydantic import Field, PrivateAttr
 
 from rmt_pipeline.context import ServerContext
+from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import CONFIG_PATH_HELP, EngineResource, table_named
+from rmt_pipeline.dagster.failures import WrongAsset, log_failure, try_no_more
 from rmt_pipeline.dagster.partition_rows import PARTITION_METADATA, rows_of_partitions
 from rmt_pipeline.dagster.reader import Content, ReadFile
 from rmt_pipeline.dagster.record.ledger import EventMetadata, Recorder, first_of, inserted
@@ -36,7 +38,10 @@ from rmt_pipeline.protocol.errors import (
     BadValue,
     IncorrectData,
     RmtError,
+    TableDetached,
     UnknownColumn,
+    UnknownDatabase,
+    UnknownTable,
     UnknownType,
     UserError,
     ViolatedConstraint,
@@ -62,8 +67,11 @@ PLAIN = "MergeTree"
 
 WRONG_ROWS = (BadValue, IncorrectData, UnknownColumn, ViolatedConstraint)
 """Errors that come again however often the same rows are stored."""
-RETRY_TAG = "dagster/retry_on_asset_or_op_failure"
 FAILED_SHOWN_MAX = 10
+
+
+class NoTable(UnknownTable):
+    """The table that an asset is stored in does not exist."""
 
 
 class _HeldSnapshots:
@@ -141,15 +149,12 @@ class RmtIOManager(dg.ConfigurableIOManager):
         try:
             self._store(context, obj)
         except RmtError as error:
-            _log_error(context, error)
-            if isinstance(error, WRONG_ROWS) and not _is_of_the_system(error.__cause__):
-                step = context.step_context
-                step.instance.add_run_tags(step.run_id, {RETRY_TAG: "false"})
+            _failed(context, _table_name(context), error)
             raise
 
     def _store(self, context: dg.OutputContext, obj: Any) -> None:
         with self._opened() as server:
-            table = table_named(server, _table_name(context))
+            table = _table_of(context, server)
             self._held.let_go(table)
             quorum = str((context.definition_metadata or {}).get(QUORUM_METADATA, self.quorum))
             write = _WRITERS[_way_of_writing(context, table, quorum)]
@@ -197,14 +202,21 @@ class RmtIOManager(dg.ConfigurableIOManager):
         """
         upstream = context.upstream_output
         assert upstream is not None, "an asset's input has the output that it is of"
+        try:
+            return self._load(context, upstream)
+        except RmtError as error:
+            _failed(context, _table_name(upstream), error)
+            raise
+
+    def _load(self, context: dg.InputContext, upstream: dg.OutputContext) -> Any:
         wanted = _type_name(context.dagster_type.typing_type)
         if wanted not in _LOADERS:
-            raise UserError(
+            raise WrongAsset(
                 f"input {context.name} is annotated as {wanted}; what is read from a table is one "
                 f"of {', '.join(_LOADERS)}"
             )
         with self._opened() as server:
-            table = table_named(server, _table_name(upstream))
+            table = _table_of(upstream, server)
             rows = _arrow_of(
                 _select(server, table, _conditions(context, table), self._held.of(table))
             )
@@ -243,12 +255,33 @@ class _Log:
         self.context.log_event(event)
 
 
-def _log_error(context: dg.OutputContext, error: RmtError) -> None:
-    """Say what is wrong in a line of the run's log: in its page the failure's own message is below
-    Dagster's stack traces, and cut off.
-    """
-    notes: Sequence[str] = getattr(error, "__notes__", ())
-    context.log.error("%s: %s", _table_name(context), "\n".join([str(error), *notes]))
+def _failed(context: dg.OutputContext | dg.InputContext, table: str, error: RmtError) -> None:
+    """Say what is wrong. A run is not tried again for what would come again."""
+    log_failure(context.log, table, error)
+    comes_again = isinstance(error, (*WRONG_ROWS, WrongAsset, NoTable))
+    if comes_again and not _is_of_the_system(error.__cause__):
+        step = context.step_context
+        try_no_more(step.instance, step.run_id)
+
+
+def _table_of(asset: dg.OutputContext, server: ServerContext) -> Table:
+    """The table of an asset. Raises NoTable with what may have been meant, and TableDetached."""
+    name = _table_name(asset)
+    try:
+        return table_named(server, name)
+    except TableDetached:
+        raise
+    except (UnknownTable, UnknownDatabase) as error:
+        at = server.server.name
+        replica = names.replica_key(name, at).to_user_string()
+        why = str(error)
+        raise NoTable(
+            f"{why}{'' if why.endswith('?') else '.'} Asset {asset.asset_key.to_user_string()} is "
+            f"stored in it on {at}: materialize {replica}, which rmt_table declares, or CREATE "
+            f"TABLE. If another table is meant, the asset's metadata {TABLE_METADATA} names it. If "
+            "none is, give the asset an io_manager_key of its own, or let it return a "
+            "MaterializeResult in place of a value"
+        ) from None
 
 
 def _written(rows: Any, write: Callable[[Any], _Stored]) -> _Stored | UserError:
@@ -299,24 +332,24 @@ def _way_of_writing(context: dg.OutputContext, table: Table, quorum: str) -> str
     asset = context.asset_key.to_user_string()
     write = str(metadata.get(WRITE_METADATA, "append"))
     if write not in WRITES:
-        raise UserError(
+        raise WrongAsset(
             f"{WRITE_METADATA} of {asset} is one of {', '.join(WRITES)}, not {write}"
         )
     kind = table.definition.engine.kind
     if write == "upsert" and kind != UPSERTS:
-        raise UserError(
+        raise WrongAsset(
             f"{asset} has {WRITE_METADATA} = upsert, but {table.definition.full_name} is a {kind}, "
             f"which keeps every row: use Replicated{UPSERTS}, or replace for whole partitions"
         )
     if write != "replace":
         return write
     if context.has_asset_partitions and not metadata.get(PARTITION_METADATA):
-        raise UserError(
+        raise WrongAsset(
             f"{asset} replaces the rows of its partitions, but which these are is not known: its "
             f"metadata needs {PARTITION_METADATA}, the table's column or expression of the key"
         )
     if quorum != "0":
-        raise UserError(
+        raise WrongAsset(
             f"{asset} has {WRITE_METADATA} = replace, which knows no quorum ({quorum}): set "
             f"{QUORUM_METADATA} to 0 for it"
         )
@@ -333,7 +366,7 @@ def _by_partition(context: dg.OutputContext, obj: Any) -> Sequence[tuple[list[st
         return [(keys, obj)]
     strangers = obj.keys() - set(keys)
     if strangers:
-        raise UserError(
+        raise WrongAsset(
             f"{context.asset_key.to_user_string()} returned rows of partition {min(strangers)}, "
             f"which this run is not for: {', '.join(keys) or 'it has no partitions'}"
         )
@@ -470,7 +503,7 @@ def _replace(
     rows has to replace those.
     """
     if _is_spark(rows):
-        raise UserError(
+        raise WrongAsset(
             f"{context.asset_key.to_user_string()} returned a Spark DataFrame; with "
             f"{WRITE_METADATA} = replace return its toArrow()"
         )
@@ -527,7 +560,7 @@ def _arrow(rows: Any) -> pa.Table:
     for method in ("to_arrow_table", "to_arrow"):  # DuckDB's, Polars'
         if hasattr(rows, method):
             return getattr(rows, method)()
-    raise UserError(
+    raise WrongAsset(
         f"an asset returned {type(rows).__name__}; what a table stores is a pyarrow Table or "
         "RecordBatchReader, a pandas or Polars DataFrame, a DuckDB relation, a Spark DataFrame, "
         "a list of dicts, or a file of a ReaderConfig"
@@ -660,7 +693,7 @@ def _type_name(wanted: Any) -> str:
     class.
     """
     wanted = get_origin(wanted) or wanted
-    if not isinstance(wanted, type):  # Any, or no annotation
+    if wanted is Any or not isinstance(wanted, type):  # Dagster says Any of no annotation, too
         return "pyarrow.Table"
     return f"{wanted.__module__.partition('.')[0]}.{wanted.__name__}"
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import dagster as dg
 
 from rmt_pipeline.compute.rows.computed import compiled
-from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.dagster.failures import WrongAsset
 from rmt_pipeline.table import Table
 from rmt_pipeline.types.escapes import quote_text
 
@@ -40,7 +40,7 @@ def rows_of_partitions(
 ) -> list[str]:
     """Conditions for the rows of these partitions, which need not be consecutive; none when that is
     all rows. There are several of them when one would be too large for a statement, and no row
-    fulfils two. Raises UserError for a `partition_expr` that is no expression of the table's
+    fulfils two. Raises WrongAsset for a `partition_expr` that is no expression of the table's
     columns, or that lacks one for a dimension of the partitions.
     """
     expression = metadata.get(PARTITION_METADATA)
@@ -51,7 +51,7 @@ def rows_of_partitions(
         return _together(_within(partitions, keys, str(expression), table))
     names = partitions.partition_dimension_names
     if not isinstance(expression, Mapping) or expression.keys() != set(names):
-        raise UserError(
+        raise WrongAsset(
             f"{PARTITION_METADATA} of partitions with the dimensions {' and '.join(names)} is "
             f"a dict with an expression for each of them, not {expression!r}"
         )

@@ -6,17 +6,25 @@ has the checks.
 """
 
 import datetime as dt
+import shlex
 from collections.abc import Sequence
 
 import dagster as dg
 
+from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource
+from rmt_pipeline.dagster.failures import log_failure, try_no_more
+from rmt_pipeline.protocol.errors import UnknownDatabase, UserError
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.partitions.from_table import table_difference
+from rmt_pipeline.types.escapes import quote_name
 
 DELAY_MAX_S = 300.0
 """A replica that is this far behind the others, or further, is not up to date."""
 
+DIFFERENCE = "differs from its declaration"
+"""A key in the metadata of a replica that was there before, with other columns or keys."""
 _FRESHNESS = dg.FreshnessPolicy.time_window(
     fail_window=dt.timedelta(minutes=30), warn_window=dt.timedelta(minutes=15)
 )
@@ -41,21 +49,49 @@ def replica_asset(table: TableDefinition, server: str) -> dg.AssetsDefinition:
             "asset means a replica that is behind."
         ),
     )
-    def replica(engine: EngineResource) -> dg.MaterializeResult[None]:
-        with engine.server(server) as context:
-            created = context.create_table(table, if_not_exists=True)
-            definition = context.table(table.name, table.database).definition
+    def replica(
+        context: dg.AssetExecutionContext, engine: EngineResource
+    ) -> dg.MaterializeResult[None]:
+        with engine.server(server) as opened:
+            created = _create(context, opened, table)
+            definition = opened.table(table.name, table.database).definition
+            metadata: dict[str, str | bool] = {
+                "created": created,
+                "zookeeper path": definition.engine.zookeeper_path,
+                "replica": definition.engine.replica,
+                "directory": str(opened.catalog.table_directory(definition)),
+            }
+            if difference := table_difference(table, definition):
+                metadata[DIFFERENCE] = difference
+                context.log.warning(
+                    "the first is declared, the second is there, and stays as it is: %s. ALTER "
+                    "TABLE changes the table, on all replicas; or correct the declaration",
+                    difference,
+                )
             return dg.MaterializeResult(
-                data_version=replica_version(definition),
-                metadata={
-                    "created": created,
-                    "zookeeper path": definition.engine.zookeeper_path,
-                    "replica": definition.engine.replica,
-                    "directory": str(context.catalog.table_directory(definition)),
-                },
+                data_version=replica_version(definition), metadata=metadata
             )
 
     return replica
+
+
+def _create(
+    context: dg.AssetExecutionContext, server: ServerContext, table: TableDefinition
+) -> bool:
+    """Create the table unless it is there; whether it was created. Raises UserError, for which
+    Dagster does not try again.
+    """
+    try:
+        return server.create_table(table, if_not_exists=True)
+    except UserError as error:
+        if isinstance(error, UnknownDatabase):
+            error.add_note(
+                f"It is made by: rmt sql --server {server.server.name} "
+                f"{shlex.quote(f'CREATE DATABASE {quote_name(table.database)}')}"
+            )
+        log_failure(context.log, table.full_name, error)
+        try_no_more(context.instance, context.run.run_id)
+        raise
 
 
 def replica_version(definition: TableDefinition) -> dg.DataVersion:

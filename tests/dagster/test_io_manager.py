@@ -689,6 +689,27 @@ def test_rows_of_a_partition_that_the_run_is_not_for_are_refused(
     assert site.r1.table("stored").dataset().count_rows() == 0
 
 
+def test_an_input_without_an_annotation_is_an_arrow_table(io_manager: RmtIOManager) -> None:
+    """Since Python 3.11 `typing.Any`, which Dagster says of it, is a class."""
+    seen = []
+
+    @dg.asset
+    def bare(stored):  # type: ignore[no-untyped-def]
+        seen.append(stored)
+
+    @dg.asset
+    def whatever(stored: Any) -> None:
+        seen.append(stored)
+
+    @dg.asset(name="stored")
+    def unpartitioned() -> pa.Table:
+        return rows_of("2026-01-05")
+
+    with dg.instance_for_test() as instance:
+        materialize(io_manager, [unpartitioned, bare, whatever], instance)
+    assert [type(one) for one in seen] == [pa.Table, pa.Table]
+
+
 def test_a_type_that_is_not_loaded_is_named(io_manager: RmtIOManager) -> None:
     @dg.asset
     def downstream(stored: dict) -> None:  # type: ignore[type-arg]

@@ -5,7 +5,10 @@ from contextlib import nullcontext
 import pytest
 
 from rmt_pipeline.cli import watch
+from rmt_pipeline.cli.inserts import run_inserts
+from rmt_pipeline.cli.mutations import run_mutations
 from rmt_pipeline.cli.parts import run_detached
+from rmt_pipeline.cli.queue import run_queue
 from rmt_pipeline.protocol.errors import UnknownTable
 from rmt_pipeline.protocol.parts.name import PartName
 from tests.support.local_session import local_session, rows, session_with_numbers
@@ -67,6 +70,28 @@ def test_each_directory_is_told_with_its_reason_and_what_to_do(session, capsys):
     assert "mine: another's, rows unknown, 5 bytes, 0 s old: keep it: no part can have" in mine
 
 
+def test_where_nothing_is_detached_it_says_so(session, capsys):
+    config = session.context.server.config
+    session.execute("CREATE TABLE other (k Int64) ENGINE = MergeTree ORDER BY k")
+    session.execute("DROP TABLE t SYNC")
+    for name, words in ((None, ""), ("other", "default.other on r1: ")):
+        assert run_detached(config, "r1", name) == 0
+        assert capsys.readouterr().out == f"{words}nothing is detached\n"
+
+
+def test_where_there_are_no_tables_each_command_says_so(session, capsys):
+    config = session.context.server.config
+    session.execute("DROP TABLE t SYNC")
+    statuses = [
+        run_detached(config, "r1", None),
+        run_queue(config, "r1", None),
+        run_inserts(config, "r1", None, "", ""),
+        run_mutations(config, "r1", None, watch=False),
+    ]
+    assert capsys.readouterr().out == 4 * "no tables\n"
+    assert statuses == [0, 0, 0, 0]
+
+
 def test_what_is_old_says_so(session, capsys):
     context = session.context.server
     now_s = context.clock.now_s()
@@ -85,6 +110,6 @@ def test_a_table_without_anything_aside_is_told_when_it_is_named(tmp_path, monke
         server = opened.context.server
         monkeypatch.setattr(watch.ServerContext, "open", lambda *_, **__: nullcontext(server))
         run_detached(server.config, "r1", None)
-        assert capsys.readouterr().out == ""
+        assert capsys.readouterr().out == "no tables\n"
         with pytest.raises(UnknownTable, match=r"no table default\.nosuch on r1"):
             run_detached(server.config, "r1", "nosuch")
