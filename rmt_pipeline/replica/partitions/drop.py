@@ -138,12 +138,15 @@ def drop_partitions(
                 raise
             problem = error
             break
-    forget_what_is_left(living, [one.dropped for one in logged if one.leaves_ids])
+    left = [one.dropped for one in logged if one.leaves_ids]
     if problem is not None:
-        raise Unfinished(
+        written = (
             f"the drop of {len(logged)} of {len(wanted)} partitions is in the log and will be "
             f"carried out. Of the others: {problem}"
-        ) from problem
+        )
+        forget_what_is_left(living, left, written)
+        raise Unfinished(written) from problem
+    forget_what_is_left(living, left)
     wait_as_asked_for(living, [(one.path, one.data) for one in logged], query, new_waker())
     return tuple(one.dropped for one in logged)
 

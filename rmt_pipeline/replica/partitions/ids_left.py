@@ -24,6 +24,8 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.batches import fit_together, op_bytes
 from rmt_pipeline.zookeeper.keeper import Op
 
+WRITTEN = "it is in the log and will be carried out"
+
 
 def with_forgetting(
     replica: Replica, ops: Sequence[Op], dropped: Collection[PartName]
@@ -44,22 +46,24 @@ def with_renumbering(
     return (together, True) if fit_together(together) else (list(ops), False)
 
 
-def forget_what_is_left(living: Callable[[], Replica], dropped: Collection[PartName]) -> None:
+def forget_what_is_left(
+    living: Callable[[], Replica], dropped: Collection[PartName], written: str = WRITTEN
+) -> None:
     """Forget what was left of these dropped rows. Raises Unfinished."""
     if dropped:
-        with before_it_is_answered():
+        with before_it_is_answered(written):
             forget(living(), dropped)
 
 
 @contextmanager
-def before_it_is_answered() -> Iterator[None]:
-    """For what is done about ids when the command is in the log: raises Unfinished in place of any
-    error.
+def before_it_is_answered(written: str = WRITTEN) -> Iterator[None]:
+    """For what is done about ids when the command, or what is `written` of it, is in the log:
+    raises Unfinished in place of any error.
     """
     try:
         yield
     except RmtError as error:
         raise Unfinished(
-            "it is in the log and will be carried out. Until then an insert of rows that it takes "
-            f"may be answered as a duplicate of them: {error}"
+            f"{written}. Until it is carried out, an insert of rows that it takes may be answered "
+            f"as a duplicate of them: {error}"
         ) from error

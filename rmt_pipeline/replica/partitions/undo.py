@@ -23,14 +23,14 @@ go, once:
    takes a partition of which some is in for whole.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import Corruption, UserError
+from rmt_pipeline.protocol.errors import Corruption, RmtError, UserError
 from rmt_pipeline.protocol.inserts.ids import REPLACEMENT
 from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import DropPart
@@ -46,7 +46,7 @@ from rmt_pipeline.replica.assign.merges import MergeView, merge_view
 from rmt_pipeline.replica.forget import forget_lost, take_out, what_to_forget
 from rmt_pipeline.replica.insert.record import Known, read_record
 from rmt_pipeline.replica.partitions.drop import Living, PartIsLocked, others_first, submit
-from rmt_pipeline.replica.partitions.ids_left import before_it_is_answered
+from rmt_pipeline.replica.partitions.ids_left import WRITTEN, before_it_is_answered
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.wait import wait_as_asked_for
 from rmt_pipeline.system import Waker
@@ -153,25 +153,64 @@ def undo_insert(
     it is in the log, and not all of it is done, or other replicas are late. OutcomeUnknown: repeat
     it to find out.
     """
-    undone: list[_Looked] = []
+    undone: list[_Some] = []
     logged: list[tuple[str, bytes]] = []
+    try:
+        for some, paths in _rounds(living, insert_id, undone):
+            undone.append(some)
+            logged += zip(paths, some.entries, strict=True)
+    except RmtError as error:
+        if _parts_of(undone):
+            words = _in_part(insert_id, undone, error)
+            _forget_what_is_left(living, undone, words)
+            error.args = (words,)
+        raise
+    _forget_what_is_left(living, undone, WRITTEN)
+    wait_as_asked_for(living, logged, query, new_waker())
+    return _sum([some.looked for some in undone])
+
+
+def _rounds(
+    living: Living, insert_id: str, undone: Sequence["_Some"]
+) -> Iterator[tuple["_Some", list[str]]]:
+    """Undo some partitions at a time, and yield them with the paths of their entries in the log,
+    until none is left. `undone` are those that were yielded.
+    """
     for _ in range(limits.DROP_ROUNDS_MAX):
         replica = living()
         found = _look(replica, insert_id)
-        _require(replica, found.plan, [part for one in undone for part in one.plan.parts])
+        _require(replica, found.plan, _parts_of(undone))
         some = _fitting(replica, found)
         paths = submit(living, replica, some.ops, some.entries, "")
-        if paths is None:
-            continue
-        undone.append(some.looked)
-        logged += zip(paths, some.entries, strict=True)
-        if some.leaves_ids:
-            with before_it_is_answered():
-                forget_lost(living(), some.looked.plan.parts)
-        if len(some.looked.lines) == len(found.lines):
-            wait_as_asked_for(living, logged, query, new_waker())
-            return _sum(undone)
+        if paths is not None:
+            yield some, paths
+            if len(some.looked.lines) == len(found.lines):
+                return
     raise others_first(living())
+
+
+def _forget_what_is_left(living: Living, undone: Iterable["_Some"], written: str) -> None:
+    left = _parts_of(some for some in undone if some.leaves_ids)
+    if left:
+        with before_it_is_answered(written):
+            forget_lost(living(), left)
+
+
+def _in_part(insert_id: str, undone: Iterable["_Some"], error: RmtError) -> str:
+    """The words of an error that came when some of the insert was undone. Those of `_require` say
+    so already.
+    """
+    if isinstance(error, PartIsLocked | CannotUndo):
+        return str(error)
+    return (
+        f"{few(_parts_of(undone))} of insert {insert_id} are dropped, and their rows can be "
+        f"inserted again. To the rest of it this happened: {error}. Undo it once more: that goes "
+        "on with the rest"
+    )
+
+
+def _parts_of(undone: Iterable["_Some"]) -> list[PartName]:
+    return [part for some in undone for part in some.looked.plan.parts]
 
 
 # --- looked at --------------------------------------------------------------------------------

@@ -212,7 +212,8 @@ def test_who_could_not_forget_them_is_told_that_it_is_not_finished(two, command,
     assert insert(two.s, *GONE).outcome is Outcome.INSERTED
 
 
-def test_a_drop_of_which_some_is_in_the_log_says_so(two, monkeypatch):
+@pytest.mark.parametrize("forgets", [True, False])
+def test_a_drop_of_which_some_is_in_the_log_says_so(two, monkeypatch, forgets):
     """TRUNCATE of more partitions than fit into a multi: it said that nothing was changed."""
     insert(two.s, (1, 1), (2, 1))
     work(two.s)
@@ -226,12 +227,21 @@ def test_a_drop_of_which_some_is_in_the_log_says_so(two, monkeypatch):
             raise dropping.others_first(living())
         return once(living, partitions, detach=detach)
 
+    def fails(*_):
+        raise OutcomeUnknown("nobody there")
+
     with monkeypatch.context() as patch:
         patch.setattr(dropping, "_drop", one_and_no_more)
+        if not forgets:
+            patch.setattr(ids_left, "what_to_forget_at_once", lambda *_: None)
+            patch.setattr(ids_left, "forget", fails)
         with pytest.raises(
             Unfinished, match=r"of 1 of 2 partitions is in the log .* Of the oth"
-        ):
+        ) as told:
             truncate(two)
+    assert ("a duplicate of them: nobody there" in str(told.value)) is not forgets
+    if not forgets:
+        work(two.s)
     assert insert(two.s, (1, 1)).outcome is Outcome.INSERTED, "what it took is forgotten"
     truncate(two)
     work(two.s)

@@ -3,13 +3,14 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from rmt_pipeline.cli import inserts as cli
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import OutcomeUnknown, Unfinished, UserError
+from rmt_pipeline.protocol.errors import OutcomeUnknown, Unavailable, Unfinished, UserError
 from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import MergeParts
 from rmt_pipeline.protocol.nodes.records import NO_BLOCK, InsertRecord
@@ -428,6 +429,41 @@ def test_dying_between_two_commits_leaves_what_can_be_undone_or_inserted(replica
     undo(replicas, wrong, at="r2")
     work(replicas)
     assert rows(replicas, "r1") == []
+
+
+@pytest.mark.parametrize("forgets", [True, False])
+def test_what_went_before_an_error_is_said(replicas, monkeypatch, forgets):
+    """Whichever: it read that nothing was changed, or nothing of what was."""
+    wrong = insert(replicas, *((p, p) for p in range(12)), token="t")
+    work(replicas)
+    monkeypatch.setattr(limits, "MULTI_BYTES_MAX", 6000)
+    left, fitting = [], undo_module._fitting
+
+    def ids_do_not_fit(*given):
+        left.append(replace(fitting(*given), leaves_ids=True))
+        return left[-1]
+
+    def fails(*_):
+        raise OutcomeUnknown("nobody there")
+
+    error = Unavailable("no answer. Nothing was changed")
+    with monkeypatch.context() as patch:
+        if not forgets:
+            patch.setattr(undo_module, "_fitting", ids_do_not_fit)
+            patch.setattr(undo_module, "forget_lost", fails)
+        with (
+            faulty(replicas["r1"].keeper, drops, landed=False, error=error, after=1),
+            pytest.raises(
+                Unavailable, match=r"parts \(.* are dropped, .* rest .* no answer"
+            ) as told,
+        ):
+            undo(replicas, wrong)
+    assert ("a duplicate of them: nobody there" in str(told.value)) is not forgets
+    work(replicas)
+    assert 0 < len(rows(replicas, "r2")) < 12
+    undo(replicas, wrong)
+    work(replicas)
+    assert rows(replicas, "r2") == []
 
 
 def test_what_went_before_it_was_refused_is_said(replicas, monkeypatch):
