@@ -29,10 +29,13 @@ class FetchIsRunning(Conflict):
 
 
 class SettledFetch(NamedTuple):
-    """The parts that a FETCH has brought, and the ZooKeeper path of the table they come from."""
+    """The parts that a FETCH has brought, and the ZooKeeper path of the table they come from. With
+    `is_one` one part was asked for, else all of the partition.
+    """
 
     path: str
     parts: tuple[PartName, ...]
+    is_one: bool = False
 
 
 class Fetching:
@@ -79,7 +82,7 @@ class Fetching:
             if name.part == part:
                 self._store.detached_parts.remove(name)
 
-    def settle(self, path: str) -> SettledFetch:
+    def settle(self, path: str, *, is_one: bool) -> SettledFetch:
         """End the FETCH: write the note, and give all parts that are kept their own names. Raises
         Conflict if some of them are gone.
         """
@@ -90,7 +93,8 @@ class Fetching:
                 f"{gone} was removed from {layout.DETACHED}/ while the FETCH ran (DROP DETACHED?). "
                 "What else has arrived is kept: repeat the FETCH"
             )
-        text = seal_json({"path": path, "parts": [str(part) for part in parts]})
+        names = [str(part) for part in parts]
+        text = seal_json({"path": path, "parts": names, "is_one": is_one})
         self._store.disk.write(self._note, [text])
         self._store.sync_file(self._note)
         settled = self.finish()
@@ -118,7 +122,7 @@ class Fetching:
         try:
             raw = unseal_json(data, self._note)
             parts = tuple(PartName.parse(str(name)) for name in raw["parts"])
-            return SettledFetch(str(raw["path"]), parts)
+            return SettledFetch(str(raw["path"]), parts, bool(raw.get("is_one")))
         except (Corruption, ValueError, KeyError, TypeError):
             return None  # torn: the process that wrote it died before it was synced
 

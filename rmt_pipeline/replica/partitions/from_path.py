@@ -53,7 +53,7 @@ from rmt_pipeline.replica.partitions.from_table import (
     why_behind,
 )
 from rmt_pipeline.replica.wait import WAIT_SLICE_S
-from rmt_pipeline.store.fetching import Fetching, fetching
+from rmt_pipeline.store.fetching import Fetching, SettledFetch, fetching
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.alter_transactions import read_at_once
@@ -155,28 +155,39 @@ class FromPath:
         require_partition(self.partition, "fetched")
         with fetching(self.living().store, self.partition) as held:
             settled = held.finish()
-            if settled is not None and self._is_meant(settled.parts, settled.path):
+            if settled is not None and self._is_meant(settled):
                 return FetchedInto(settled.parts, settled.parts)
             self._require_free()
             kept = frozenset(held.begun())
             with self.new_peers() as peers:
                 _Work(self, source, held, peers).done()
-            parts = held.settle(source.root).parts
+            parts = held.settle(source.root, is_one=self.part is not None).parts
             return FetchedInto(parts, tuple(part for part in parts if part in kept))
 
-    def _is_meant(self, parts: Sequence[PartName], path: str) -> bool:
-        return path == checked_path(self.path) and self.part in (None, *parts)
+    def _is_meant(self, settled: SettledFetch) -> bool:
+        """Whether an earlier FETCH, of which only the end was cut off, has brought what this one is
+        for, and all of that is still there: a DROP DETACHED may have removed it since.
+        """
+        if settled.path != checked_path(self.path) or not self._plain().issuperset(
+            settled.parts
+        ):
+            return False
+        return not settled.is_one if self.part is None else self.part in settled.parts
+
+    def _plain(self) -> frozenset[PartName]:
+        """The parts that ATTACH takes."""
+        names = self.living().store.detached_parts.names()
+        return frozenset(one.part for one in names if one.reason == "")
 
     def _require_free(self) -> None:
-        replica = self.living()
-        plain = [one for one in replica.store.detached_parts.names() if one.reason == ""]
+        replica, plain = self.living(), self._plain()
         if self.part is not None:
-            if any(one.part == self.part for one in plain):
+            if self.part in plain:
                 raise DetachedPartExists(
                     f"Detached part {self.part} already exists. ATTACH PART takes it, DROP "
                     "DETACHED PART removes it"
                 )
-        elif any(one.part.partition == self.partition for one in plain):
+        elif any(part.partition == self.partition for part in plain):
             raise DetachedPartitionExists(
                 f"Detached partition {self.partition} already exists. ATTACH PARTITION takes what "
                 f"{replica} has of it, DROP DETACHED PARTITION removes it"

@@ -318,6 +318,43 @@ def test_who_dies_while_parts_get_their_names_has_fetched(replicas, monkeypatch,
         assert len(replicas.table("r1").attach("1").parts) == 2
 
 
+def dies_at_the_end(replicas, monkeypatch, **wanted):
+    """What was fetched is noted, and has no names yet."""
+    with monkeypatch.context() as dying:
+        dying.setattr(Fetching, "finish", lambda _: None)
+        with pytest.raises(AssertionError):
+            replicas.table("r1").fetch_partition(PATH, **wanted)
+
+
+def test_what_was_removed_since_is_fetched_again(replicas, monkeypatch):
+    """It was answered that it is there."""
+    dies_at_the_end(replicas, monkeypatch, partition="1")
+    assert len(replicas.table("r1").drop_detached("1")) == 2
+    fetched = replicas.table("r1").fetch_partition(PATH, "1")
+    assert fetched.kept == ()
+    assert [str(part) for part in fetched.parts] == detached(replicas) == ["1_0_0_0", "1_1_1_0"]
+
+
+def test_one_part_that_an_earlier_fetch_has_brought_is_not_the_whole_partition(
+    replicas, monkeypatch
+):
+    """FETCH PARTITION was answered with that part alone."""
+    part = PartName.parse("1_0_0_0")
+    dies_at_the_end(replicas, monkeypatch, part=part)
+    with pytest.raises(RmtError, match=r"Detached partition 1 already exists"):
+        replicas.table("r1").fetch_partition(PATH, "1")
+    assert detached(replicas) == ["1_0_0_0"]
+
+
+def test_a_part_that_an_earlier_fetch_of_its_partition_has_brought_is_there(
+    replicas, monkeypatch
+):
+    dies_at_the_end(replicas, monkeypatch, partition="1")
+    part = PartName.parse("1_0_0_0")
+    assert part in replicas.table("r1").fetch_partition(PATH, part=part).kept
+    assert detached(replicas) == ["1_0_0_0", "1_1_1_0"]
+
+
 def test_a_merge_of_the_source_meanwhile_is_followed(replicas, source, monkeypatch):
     def merged() -> None:
         merge(source)
@@ -635,9 +672,9 @@ def test_what_is_dropped_from_detached_meanwhile_is_fetched_again(
 def test_what_is_dropped_from_detached_at_the_end_is_told(replicas, source, monkeypatch):
     table, settle = replicas.table("r1"), Fetching.settle
 
-    def after_a_drop(held: Fetching, path: str) -> Any:
+    def after_a_drop(held: Fetching, path: str, **how: bool) -> Any:
         table.drop_detached(name="tmp-fetch_1_1_1_0")
-        return settle(held, path)
+        return settle(held, path, **how)
 
     with monkeypatch.context() as patched:
         patched.setattr(Fetching, "settle", after_a_drop)
