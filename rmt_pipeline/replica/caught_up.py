@@ -1,7 +1,6 @@
 """A replica's parts and queue, read after everything in the log has been copied to its queue."""
 
 from collections.abc import Callable, Collection
-from contextlib import suppress
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import Conflict, ReplicaRetired, YetToDrop
@@ -56,19 +55,24 @@ def wait_until_dropped(
 ) -> None:
     """Wait until this replica has no part of these partitions (None: of any) that a drop in the log
     takes: readers would see it beside what comes then (P14). A drop may still be decided after
-    this, so who brings parts looks again, under a version (`nothing_to_drop`). Raises YetToDrop.
+    this, so who brings parts looks again, under a version (`nothing_to_drop`). If the session ends,
+    the next one is asked. Raises YetToDrop.
     """
     clock = living().clock
     deadline_s = clock.monotonic_s() + timeout_s
     while True:
-        with suppress(ReplicaRetired):  # its session has just ended: the next one is asked
+        replica = living()
+        try:
             try:
-                return require_dropped(living(), partitions)
+                return require_dropped(replica, partitions)
             except YetToDrop as error:
                 left_s = deadline_s - clock.monotonic_s()
                 if left_s <= 0:
                     raise
-                await_node(living(), error.node, waker, left_s)
+                await_node(replica, error.node, waker, left_s)
+        except ReplicaRetired:
+            if living().session is replica.session:
+                raise  # there is no next session that could be asked
 
 
 def await_node(replica: Replica, node: str, waker: Waker, timeout_s: float) -> None:

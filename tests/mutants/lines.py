@@ -8,6 +8,7 @@ from tests.mutants.planting import LineMutant
 PROTOCOL = "rmt_pipeline/protocol"
 REPLICA = "rmt_pipeline/replica"
 UNDO = "tests/unit/replica/partitions/test_undo.py"
+ATTACHES = "tests/unit/replica/partitions/test_attach.py"
 DROPS = "tests/unit/replica/partitions/test_drop.py"
 LEFT = "tests/unit/replica/partitions/test_ids_left.py"
 FETCHES = "tests/unit/replica/partitions/test_from_path.py"
@@ -3371,5 +3372,34 @@ MUTANTS: tuple[LineMutant, ...] = (
         "    except (RmtError, OSError) as error:\n",
         "    except OSError as error:\n",
         "tests/unit/replica/alter/test_alter.py",
+    ),
+    LineMutant(
+        "attach: a session that is over is asked for ever",
+        f"{REPLICA}/caught_up.py",
+        "            if living().session is replica.session:\n"
+        "                raise  # there is no next session that could be asked\n",
+        "            pass\n",
+        f"{ATTACHES}::test_who_can_not_look_for_drops_any_more_is_told_that",
+    ),
+    LineMutant(
+        "fetch: what an earlier one has brought is taken to be there still",
+        f"{REPLICA}/partitions/from_path.py",
+        "            return False\n        return not settled",
+        "            pass\n        return not settled",
+        f"{FETCHES}::test_what_was_removed_since_is_fetched_again",
+    ),
+    LineMutant(
+        "fetch: one part that an earlier one has brought passes for its partition",
+        f"{REPLICA}/partitions/from_path.py",
+        "        return not settled.is_one if self.part is None else",
+        "        return True if self.part is None else",
+        f"{FETCHES}::test_one_part_that_an_earlier_fetch_has_brought_is_not_the_whole_partition",
+    ),
+    LineMutant(
+        "undo: what went before an error is not told",
+        f"{REPLICA}/partitions/undo.py",
+        "            error.args = (words,)\n",
+        "            pass\n",
+        f"{UNDO}::test_what_went_before_an_error_is_said",
     ),
 )

@@ -14,6 +14,7 @@ from rmt_pipeline.protocol.errors import (
     Corruption,
     OutcomeUnknown,
     ReplicaDropped,
+    ReplicaRetired,
     Unfinished,
     YetToDrop,
 )
@@ -30,8 +31,9 @@ from rmt_pipeline.store.detached import DetachedParts
 from rmt_pipeline.store.dropped import DroppedRanges
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.keeper import Delete, Refused
+from rmt_pipeline.zookeeper.paths import TablePaths
 from tests.support.hosts import Died
-from tests.support.local_replicas import Replicas, partitioned
+from tests.support.local_replicas import ROOT, Replicas, partitioned
 from tests.support.lost_answers import allocates, before, faulty, logs
 from tests.support.partitioned import clean_up, merge, rows
 
@@ -585,3 +587,36 @@ def test_what_others_have_yet_to_do_besides_is_not_waited_for(replicas):
     assert len(replicas.table("r1").attach("1", settings=query).parts) == 2
     assert set(replicas.parts("r2")) >= {"1_3_3_0", "1_4_4_0"}
     assert str(part) not in replicas.parts("r2")
+
+
+@pytest.mark.parametrize("what", ["the replica is dropped", "the session is over"])
+def test_who_can_not_look_for_drops_any_more_is_told_that(replicas, what):
+    """It looked for ever, as fast as it could."""
+    if what == "the replica is dropped":
+        drop_replica(replicas.zookeeper.connect(), TablePaths(ROOT), "r1")
+    else:
+        replicas.stop("r1")
+    session, asked = replicas["r1"].session, [0]
+    get_many = session.get_many
+
+    def counted(paths):
+        asked[0] += 1
+        assert asked[0] < 50, "it never ends"
+        return get_many(paths)
+
+    session.get_many = counted
+    with pytest.raises(ReplicaRetired):
+        replicas.table("r1").attach("1")
+
+
+def test_who_loses_his_session_while_he_waits_for_a_drop_waits_on_in_the_next_one(replicas):
+    replicas.table("r1").insert([{"p": 1, "n": 9}])
+    replicas.table("r1").drop_partitions(["1"], detach=True, settings=NOW)
+
+    def another():
+        replicas.stop("r1")
+        replicas.come_back("r1")
+
+    replicas.meanwhile = [another, lambda: replicas.work_off("r1")]
+    assert len(replicas.table("r1").attach("1", settings=NOW).parts) == 3
+    assert not replicas.meanwhile
