@@ -24,6 +24,8 @@ SCRATCH  = $(shell df -Pk /dev/shm 2>/dev/null | cat - /proc/meminfo /proc/mount
   END {if (room > 4e6 && free > 8e6 && runs) print "/dev/shm"}')
 
 export DAGSTER_DISABLE_TELEMETRY := yes
+# What one process compiles, the others need not.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo dev test classes lint format crash simulate mutants machine-mutants fuzz soak soak-jvm soak-partitions quickstart coverage bench lock clean $(LANES:%=test-%)
@@ -34,7 +36,9 @@ help: ## list these targets
 
 venv: $(READY) ## create .venv from requirements.lock
 
-# uv when the machine has it (half a minute), else pip (a few minutes); both insist on the hashes.
+# uv when the machine has it (half a minute), else pip (two minutes); both insist on the hashes. PySpark comes as
+# source, and its wheel is not compressed: that would take a quarter of a minute, for jars that are. pip would compile
+# on one core, the packages' own tests, too, and uv leaves it to whoever imports first: here all cores do it.
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "$(PYTHON) is missing or older than 3.11: install Python 3.11 or newer, or say make PYTHON=/path/to/it" >&2; exit 1; }
@@ -48,9 +52,12 @@ $(READY): requirements.lock pyproject.toml
 	  { test -x $(BIN)/pip || $(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
 	    echo "$(PYTHON) cannot make virtual environments: install its venv module (Debian: apt install python3-venv) or uv" >&2; exit 1; }; } && \
 	  { test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV); } && \
-	  $(BIN)/pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes -r requirements.lock && \
+	  printf '[bdist_wheel]\ncompression = stored\n' >$(VENV)/stored.cfg && \
+	  DIST_EXTRA_CONFIG="$(CURDIR)/$(VENV)/stored.cfg" $(BIN)/pip install --quiet --disable-pip-version-check \
+	    --use-pep517 --no-compile --require-hashes -r requirements.lock && \
 	  $(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e . ; \
 	fi
+	@$(BIN)/python -m compileall -q -j 0 -x '/tests/' $(VENV)/lib rmt_pipeline >/dev/null 2>&1 || true
 	@touch $@
 
 demo: $(READY) ## a year of flights through Dagster onto two replicas, checked; ends what it started
@@ -71,10 +78,12 @@ test: $(READY) ## everything that must hold before a change lands
 	test $$inside = 0 || echo "Tests in $(INSIDE:%=tests/%) failed: see above" >&2; \
 	test $$inside = 0 && test $$servers = 0
 
-# Half of what a JVM of Spark costs to start is reading its classes: the first run keeps them in .venv, while the
-# linters take the other core.
+# While the linters take one core. Half of what a JVM of Spark costs to start is reading its classes: the first run
+# keeps them in .venv. And in a fresh clone the tests are compiled once, not by each of the processes that run them.
 classes: $(READY)
 	@$(BIN)/python -m tests.support.spark_classes
+	@ls tests/__pycache__/conftest.*pytest*.pyc >/dev/null 2>&1 || \
+	  $(BIN)/python -m pytest --collect-only -q tests >/dev/null 2>&1 || true
 
 $(LANES:%=test-%): test-%: $(READY)
 	$(BIN)/python -m pytest tests/$*
