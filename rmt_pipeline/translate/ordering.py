@@ -10,6 +10,7 @@ from rmt_pipeline.translate.base.typed import (
     TypeProblem,
     from_stored,
     struct_sql,
+    to_stored,
     tuple_elements,
 )
 
@@ -27,7 +28,7 @@ def order_terms(value: Typed, item: OrderItem, *, of_window: bool = False) -> li
         pieces = (order_terms(x, item, of_window=of_window) for x in tuple_elements(value))
         return [term for piece in pieces for term in piece]
     is_least = value.plain.family == "Array" and item.descending != item.nulls_first
-    own = (_with_nothing_least(value) if is_least else None) or sort_sql(value)
+    own = (with_nothing_least(value) if is_least else None) or sort_sql(value)
     if own is not None:
         return [f"{own} {direction} {nulls}"]
     value = plain_condition(value)
@@ -45,13 +46,22 @@ def order_terms(value: Typed, item: OrderItem, *, of_window: bool = False) -> li
     return terms
 
 
-def _with_nothing_least(value: Typed) -> str | None:
-    """Return SQL by which arrays are ordered if NULL and NaN in them are below all values; None if
-    they have none. To DuckDB they are above all.
+def with_nothing_least(value: Typed) -> str | None:
+    """Return SQL by which arrays and tuples are ordered if NULL and NaN in them are below all
+    values; None if they have none. To DuckDB they are above all.
     """
     if value.plain.family == "Array":
-        key = _with_nothing_least(from_stored(ELEMENT, value.plain.elements[0]))
+        key = with_nothing_least(from_stored(ELEMENT, value.plain.elements[0]))
         return key and f"list_transform({value.sql}, lambda {ELEMENT}: {key})"
+    if value.plain.family == "Tuple":
+        elements = tuple_elements(value)
+        own = [with_nothing_least(each) for each in elements]
+        if not any(own):
+            return None
+        pairs = enumerate(zip(own, elements, strict=True))
+        return struct_sql(
+            (f"c{at}", sql or sort_sql(each) or to_stored(each)) for at, (sql, each) in pairs
+        )
     if not (value.nullable or value.type.is_float):
         return None
     nan = f"WHEN isnan({value.sql}) THEN 1 " if value.type.is_float else ""

@@ -179,7 +179,8 @@ def _element(type_text: str) -> str:
 def _sum_map(names: Sequence[str], group: Sequence[Row], types: Mapping[str, str]) -> Row:
     """Arrays as maps: values added key by key, in order of the keys, keys of zero left out.
 
-    With several key columns the original leaves a single row as it is.
+    With several key columns the original leaves a single row as it is, and a value that is there
+    once; it takes a key out when one more value makes zero of it.
     """
     keys = _map_keys([(name, types[name]) for name in names])
     values = [name for name in names if name not in keys]
@@ -194,12 +195,15 @@ def _sum_map(names: Sequence[str], group: Sequence[Row], types: Mapping[str, str
         )
         for key, numbers in rows:
             before = totals.get(key)
-            totals[key] = (
-                list(numbers) if before is None else _add_each(before, numbers, values, types)
-            )
+            if before is None:
+                totals[key] = list(numbers)
+                continue
+            totals[key] = _add_each(before, numbers, values, types)
+            if len(keys) > 1 and not any(totals[key]):
+                del totals[key]
     kinds = [_element(types[name]) for name in keys]
     kept = sorted(
-        ((key, total) for key, total in totals.items() if any(total)),
+        ((key, total) for key, total in totals.items() if len(keys) > 1 or any(total)),
         key=lambda one: tuple(map(order_value, kinds, one[0])),
     )
     result: dict[str, Any] = {}

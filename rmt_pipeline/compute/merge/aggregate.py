@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from rmt_pipeline.compute.merge.maps import MapColumns, add_maps, map_columns
 from rmt_pipeline.compute.merge.sum import bitwise_sums, is_zero, sums
 from rmt_pipeline.compute.rows.groups import Groups, first_of_equal
-from rmt_pipeline.compute.rows.order import Flags, RowIndexes, ranks
+from rmt_pipeline.compute.rows.order import Flags, RowIndexes, nested_ranks, ranks
 from rmt_pipeline.compute.rows.order_values import order_values
 from rmt_pipeline.compute.rows.windows import Sorted, one_array
 from rmt_pipeline.compute.units import Shape, Summing
@@ -187,8 +187,8 @@ def _or_first(places: RowIndexes, groups: Groups) -> RowIndexes:
 
 
 def _extreme(choose: np.ufunc, kind: DataType) -> ColumnRule:
-    """The rule for min and max. NULL and NaN count only if a group has nothing else; of equal
-    values the first counts.
+    """The rule for min and max. NULL and NaN, also in arrays and tuples, count only if a group has
+    nothing else; of equal values the first counts.
     """
     best = _best(choose, kind)
     return lambda array, groups: _taken(array, best(array, groups))
@@ -205,7 +205,11 @@ def _best(choose: np.ufunc, kind: DataType) -> Callable[[pa.Array, Groups], RowI
             number = counts & ~pc.is_nan(array).fill_null(True).to_numpy(zero_copy_only=False)
             counts = number | (counts & (groups.count_where(number) == 0)[groups.number])
         order = np.zeros(len(array), dtype=np.int64)
-        rank = ranks(order_values(array.filter(pa.array(counts)), kind))
+        present = order_values(array.filter(pa.array(counts)), kind)
+        if choose is np.maximum and pa.types.is_nested(present.type):
+            rank = nested_ranks(present, nothing_least=True)
+        else:
+            rank = ranks(present)
         # Dense ranks from 0, so that the greatest integer (for min) and -1 (for max) are free for
         # values that do not count.
         _, order[counts] = np.unique(rank, return_inverse=True)

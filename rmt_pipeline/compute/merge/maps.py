@@ -6,6 +6,8 @@ They are rare and small, so their keys are looked at one by one.
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from operator import add
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -86,7 +88,8 @@ def _is_of_keys(kind: DataType) -> bool:
 def add_maps(columns: MapColumns, arrays: Sequence[pa.Array], groups: Groups) -> list[pa.Array]:
     """Add up the maps of each group. Returns for each of the map's columns its arrays, one per
     group: sorted by key, without the keys all of whose values are zero or NULL. With several keys a
-    group of one row keeps its map as it is.
+    group of one row keeps its map as it is, and so does what is there once; a key goes when one
+    more element brings its values to zero, and may come again.
     """
     values = [array.flatten() for array in arrays]
     entries = _entries(columns, arrays[0], values, groups)
@@ -133,6 +136,9 @@ def _entries(
         for array, kind in zip(values, kinds, strict=False)
     ]
     keys = [tuple(map(nested_key, key)) for key in zip(*ordered, strict=True)]
+    several = columns.keys > 1
+    amounts = _amounts(columns, values) if several else []
+    ranges = [1 << kind.bits if kind.bits else 0 for kind in columns.kinds[columns.keys :]]
     ends = np.cumsum(pc.list_value_length(lists).to_numpy())
     found: list[list[int]] = []
     owner: list[int] = []
@@ -140,13 +146,16 @@ def _entries(
     first = 0
     for group, (one, last) in enumerate(zip(groups.first, groups.last, strict=True)):
         here, first = range(first, int(ends[last])), int(ends[last])
-        is_kept = bool(one == last) and columns.keys > 1
+        is_kept = bool(one == last) and several
         by_key: dict[object, list[int]] = {}
         for at in here:
             by_key.setdefault(at if is_kept else keys[at], []).append(at)
-        found += [by_key[key] for key in sorted(by_key)]  # type: ignore[type-var]
-        owner += [group] * len(by_key)
-        as_they_are += [is_kept] * len(by_key)
+        made = [by_key[key] for key in sorted(by_key)]  # type: ignore[type-var]
+        if several and not is_kept:
+            made = [left for each in made if (left := _left(each, amounts, ranges))]
+        found += made
+        owner += [group] * len(made)
+        as_they_are += [several] * len(made)
     starts = [at == 0 for entry in found for at in range(len(entry))]
     return _Entries(
         np.array([at for entry in found for at in entry], dtype=np.intp),
@@ -154,6 +163,37 @@ def _entries(
         np.array(owner, dtype=np.intp),
         np.array(as_they_are, dtype=np.bool_),
     )
+
+
+def _amounts(columns: MapColumns, values: Sequence[pa.Array]) -> list[tuple[Any, ...]]:
+    """The numbers of each element; 0 for NULL."""
+    numbers = [
+        [
+            0 if one is None else kind.wide_from_bytes(one) if kind.wide_bytes else one
+            for one in array.to_pylist()
+        ]
+        for array, kind in zip(
+            values[columns.keys :], columns.kinds[columns.keys :], strict=True
+        )
+    ]
+    return list(zip(*numbers, strict=True))
+
+
+def _left(
+    elements: Sequence[int], amounts: Sequence[tuple[Any, ...]], ranges: Sequence[int]
+) -> list[int]:
+    """The elements of one key that make up its entry: those behind the last one with which all its
+    sums became zero. `ranges` are those of integers, modulo which they are added; 0 for others.
+    """
+    left: list[int] = []
+    totals: list[Any] = []
+    for at in elements:
+        totals = list(map(add, totals, amounts[at])) if left else list(amounts[at])
+        left.append(at)
+        pairs = zip(totals, ranges, strict=True)
+        if len(left) > 1 and not any(one % size if size else one for one, size in pairs):
+            left = []
+    return left
 
 
 def _is_nothing(array: pa.Array, kind: DataType) -> Flags:

@@ -57,7 +57,7 @@ def row_order(columns: Sequence[pa.Array]) -> RowOrder:
     """The stable order of rows by these key columns. Without columns the result is that for no
     rows.
 
-    Raises UserError for a type that has no order (Map, Tuple, Array).
+    Raises UserError for a type that has no order, such as Map.
     """
     count = len(columns[0]) if columns else 0
     if count == 0:
@@ -193,7 +193,10 @@ def _reader(column: pa.Array) -> WordReader:
     if _has_offsets(kind):
         return _StringWords(column)
     if pa.types.is_struct(kind):
-        return _Fields([column.field(at) for at in range(kind.num_fields)])
+        fields = [column.field(at) for at in range(kind.num_fields)]
+        if any(field.null_count for field in fields):
+            return _all_words([nested_ranks(column)])
+        return _Fields(fields)
     return _all_words(_words(column))
 
 
@@ -216,7 +219,7 @@ def _words(column: pa.Array) -> list[npt.NDArray[Any]]:
     if pa.types.is_integer(kind) or pa.types.is_temporal(kind):
         return [integers(column)]
     if pa.types.is_list(kind):
-        return [_list_ranks(column)]
+        return [nested_ranks(column)]
     raise UserError(
         f"a column of type {kind} cannot be part of a sorting key: its values have no order; "
         "name a number, string, date, UUID or IP column"
@@ -313,24 +316,28 @@ def _dictionary_ranks(column: pa.DictionaryArray) -> npt.NDArray[Any]:
     return found
 
 
-def _list_ranks(column: pa.ListArray) -> npt.NDArray[Any]:
-    """The ranks of lists, by their elements, and then the shorter list first. Such keys are rare,
-    so this may be slow.
+def nested_ranks(column: pa.Array, *, nothing_least: bool = False) -> npt.NDArray[Any]:
+    """The ranks of lists, by their elements, and then the shorter list first, and of structs, by
+    their fields. NULL and NaN in them are above all values, with `nothing_least` below them. Such
+    keys are rare, so this may be slow.
     """
-    keys = [nested_key(value) for value in column.to_pylist()]
+    keys = [nested_key(value, nothing_least=nothing_least) for value in column.to_pylist()]
     places = {key: place for place, key in enumerate(sorted(set(keys)))}
     return np.array([places[key] for key in keys], dtype=np.int64)
 
 
-def nested_key(value: Any) -> Any:
-    """A nested value as tuples that can be compared. NULL comes last, NaN before it."""
+def nested_key(value: Any, *, nothing_least: bool = False) -> Any:
+    """A nested value as tuples that can be compared. NULL comes last, NaN before it; with
+    `nothing_least` NULL comes first, then NaN.
+    """
     if isinstance(value, list):
-        return (0, tuple(nested_key(item) for item in value))
+        return (0, tuple(nested_key(item, nothing_least=nothing_least) for item in value))
     if isinstance(value, dict):
-        return (0, tuple(nested_key(item) for item in value.values()))
+        return nested_key(list(value.values()), nothing_least=nothing_least)
     if value is None:
-        return (2,)
-    return (1,) if value != value else (0, value)  # noqa: PLR0124  NaN
+        return (-2 if nothing_least else 2,)
+    is_nan = value != value  # noqa: PLR0124
+    return (-1 if nothing_least else 1,) if is_nan else (0, value)
 
 
 class _Fields:

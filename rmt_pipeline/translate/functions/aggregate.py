@@ -67,6 +67,7 @@ from rmt_pipeline.translate.functions.quantile import (
     quantile_aggregates,
 )
 from rmt_pipeline.translate.functions.state import build_merge, build_state
+from rmt_pipeline.translate.ordering import with_nothing_least
 from rmt_pipeline.types.data_type import DataType
 
 UP_TO_MAX = 100  # as in the original
@@ -306,7 +307,7 @@ def _extreme(function: str) -> AggregateBuild:
         value = call.first()
         if not value.type.is_comparable:
             raise TypeProblem(f"{call.name} needs values with an order, not {value.type.text}")
-        own = sort_sql(value)
+        own = _extreme_key(function, value)
         if own is not None:
             sql = call.sql(f"arg_{function}", value.sql, own)
         elif value.type.is_float:  # NaN is ignored; to DuckDB it is the largest number
@@ -317,6 +318,15 @@ def _extreme(function: str) -> AggregateBuild:
         return or_default(call, sql, value.plain, value)
 
     return build
+
+
+def _extreme_key(function: str, value: Typed) -> str | None:
+    """Return SQL of what the least or greatest value is found by; None if that is the value itself.
+    NULL and NaN in arrays and tuples are neither, if there is anything else.
+    """
+    is_nested = value.plain.family in {"Array", "Tuple"}
+    least = with_nothing_least(value) if function == "max" and is_nested else None
+    return least or sort_sql(value)
 
 
 def _any(function: str, *, nulls: bool = False) -> AggregateBuild:
@@ -343,7 +353,8 @@ def _any(function: str, *, nulls: bool = False) -> AggregateBuild:
 def _arg_extreme(function: str) -> AggregateBuild:
     def build(call: AggregateCall) -> Typed:
         wanted, by = (plain_condition(each) for each in call.arguments)
-        key, present = sort_sql(by) or by.sql, f"{wanted.sql} IS NOT NULL"
+        key = _extreme_key(function.removeprefix("arg_"), by) or by.sql
+        present = f"{wanted.sql} IS NOT NULL"
         sql = call.sql(function, wanted.sql, key, extra_filter=present)
         if by.type.is_float:  # NaN is ignored; to DuckDB it is the largest number
             number = f"{present} AND NOT isnan({by.sql})"

@@ -332,10 +332,13 @@ class SelectCompiler:
         pieces = self._from(self._where())
         if keys is not None:  # also without keys: `toTypeName(sum(x))` needs no row, and is one
             pieces.append(group_by_sql(keys, select.group_modifier))
+        left = ["count(*) > 0"] if keys and select.group_modifier else []  # no sum of no rows
         if select.having is not None:
             if keys is None:
                 raise UserError("HAVING without GROUP BY and aggregate functions; write WHERE")
-            pieces.append(f"HAVING {condition(compiler.compile(select.having))}")
+            left.append(condition(compiler.compile(select.having)))
+        if left:
+            pieces.append(f"HAVING {' AND '.join(left)}")
         tests = [condition(compiler.compile(node)) for node in present(select.qualify)]
         steps, order = has_steps(select), list[str]()
         if not steps:

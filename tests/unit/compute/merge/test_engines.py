@@ -402,3 +402,53 @@ def test_a_decimal_that_overflows_keeps_the_digits_that_its_type_has() -> None:
     parts = [sorted_table([{"k": 1, "a": most}], table) for _ in range(2)]
     found, _ = merge_tables(parts, job_of(table), batch_rows=10)
     assert rows_of(found, table) == [{"k": 1, "a": most - 1}]
+
+
+def test_nothing_in_arrays_and_tuples_is_neither_the_least_nor_the_greatest() -> None:
+    """A merge of tuples with NULL failed, and took an array with NULL for the greatest."""
+    tuples, lists = "Tuple(Nullable(Int8), String)", "Array(Nullable(Int8))"
+    columns = [("k", "UInt8")]
+    columns += [
+        (f"{function}{kind[0]}", f"SimpleAggregateFunction({function}, {kind})")
+        for function in ("min", "max")
+        for kind in (tuples, lists)
+    ]
+    table = definition(columns, ("k",), "AggregatingMergeTree")
+    values: list[tuple[Any, Any]] = [
+        ({"1": None, "2": "z"}, [None]),
+        ({"1": 1, "2": "a"}, [1, None]),
+        ({"1": 1, "2": "b"}, [1, 2]),
+        ({"1": None, "2": "a"}, [None, 5]),
+    ]
+    parts = [
+        sorted_table([{"k": 1, "minT": t, "maxT": t, "minA": a, "maxA": a}], table)
+        for t, a in values
+    ]
+    found, _ = merge_tables(parts, job_of(table), batch_rows=2)
+    assert found.to_pylist() == [
+        {
+            "k": 1,
+            "minT": {"1": 1, "2": "a"},
+            "minA": [1, 2],
+            "maxT": {"1": 1, "2": "b"},
+            "maxA": [1, 2],
+        }
+    ]
+
+
+def test_a_map_with_two_keys_keeps_what_is_there_once() -> None:
+    """Also if it is 0; and a key goes when one more value makes zero of it."""
+    names = ("aMap.k", "aMap.otherID", "aMap.v")
+    columns = [("k", "UInt8"), *((name, "Array(Int8)") for name in names)]
+    table = definition(columns, ("k",), "SummingMergeTree")
+    parts = [
+        sorted_table([{"k": 1, **dict(zip(names, arrays, strict=True))}], table)
+        for arrays in (
+            ([1, 2, 3, 4], [1, 1, 1, 1], [0, 5, 0, 6]),
+            ([2, 3, 4], [1, 1, 1], [-5, 0, 1]),
+            ([2], [1], [0]),
+        )
+    ]
+    found, _ = merge_tables(parts, job_of(table), batch_rows=1)
+    [row] = found.to_pylist()
+    assert [row[name] for name in names] == [[1, 2, 4], [1, 1, 1], [0, 0, 7]]

@@ -89,3 +89,19 @@ def test_sorted_rows_stay_where_they_are() -> None:
 def test_a_type_without_an_order_is_refused_by_name(kind) -> None:
     with pytest.raises(UserError, match="map"):
         row_order([pa.array([[]], kind)])
+
+
+def test_nothing_in_a_tuple_of_a_key_is_a_value_of_its_own() -> None:
+    """Behind all others, as in the original. NULL and '' were one key, and NULL beside a number an
+    error.
+    """
+    kind = pa.struct([("a", pa.int8()), ("b", pa.string())])
+    rows = [(1, None), (None, "x"), (1, ""), (None, None), (1, None), (1, "z"), (None, "x")]
+    column = pa.array([{"a": a, "b": b} for a, b in rows], kind)
+    found = row_order([column])
+    assert found.rows is not None
+    assert [rows[at] for at in found.rows] == [
+        *((1, ""), (1, "z"), (1, None), (1, None)),
+        *((None, "x"), (None, "x"), (None, None)),
+    ]
+    assert found.new_key.tolist() == [True, True, True, False, True, False, True]
