@@ -203,7 +203,15 @@ def _sum_map(names: Sequence[str], group: Sequence[Row], types: Mapping[str, str
                 del totals[key]
     kinds = [_element(types[name]) for name in keys]
     kept = sorted(
-        ((key, total) for key, total in totals.items() if len(keys) > 1 or any(total)),
+        (
+            (key, total)
+            for key, total in totals.items()
+            if len(keys) > 1
+            or not all(
+                _is_zero(number, _element(types[name]))
+                for name, number in zip(values, total, strict=True)
+            )
+        ),
         key=lambda one: tuple(map(order_value, kinds, one[0])),
     )
     result: dict[str, Any] = {}

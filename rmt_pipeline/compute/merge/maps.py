@@ -87,7 +87,8 @@ def _is_of_keys(kind: DataType) -> bool:
 
 def add_maps(columns: MapColumns, arrays: Sequence[pa.Array], groups: Groups) -> list[pa.Array]:
     """Add up the maps of each group. Returns for each of the map's columns its arrays, one per
-    group: sorted by key, without the keys all of whose values are zero or NULL. With several keys a
+    group: sorted by key, without the keys all of whose values are zero, or for Nullable ones NULL,
+    beside which 0 is a value. With several keys a
     group of one row keeps its map as it is, and so does what is there once; a key goes when one
     more element brings its values to zero, and may come again.
     """
@@ -103,7 +104,7 @@ def add_maps(columns: MapColumns, arrays: Sequence[pa.Array], groups: Groups) ->
             values[columns.keys :], columns.kinds[columns.keys :], strict=True
         ):
             added.append(sums(array.take(elements), kind, same))
-            kept |= ~_is_nothing(added[-1], kind)
+            kept |= ~is_zero(added[-1], kind)
         values = [*firsts, *added]
     places, edges = pa.array(np.flatnonzero(kept)), _edges(owner[kept], len(groups))
     return [
@@ -194,11 +195,6 @@ def _left(
         if len(left) > 1 and not any(one % size if size else one for one, size in pairs):
             left = []
     return left
-
-
-def _is_nothing(array: pa.Array, kind: DataType) -> Flags:
-    """Which values are zero or NULL."""
-    return np.asarray(array.is_null()) | is_zero(array, kind.plain)
 
 
 def _edges(owner: RowIndexes, groups: int) -> pa.Array:

@@ -111,14 +111,13 @@ def _decimals(plains: list[DataType]) -> DataType | None:
 
 
 def _times(plains: list[DataType]) -> DataType:
-    zones = [each.zone for each in plains if each.is_time and each.zone]
-    zone = zones[0] if zones else ""
-    digits = [each.numbers[0] for each in plains if each.family == "DateTime64"]
+    """The zone is that of the finest DateTime64, the last one of several, or else that of the first
+    DateTime, whether these name one or not.
+    """
+    fine = [each for each in plains if each.family == "DateTime64"]
+    if fine:
+        return max(reversed(fine), key=lambda each: each.numbers)
     families = {each.family for each in plains}
-    if digits:
-        return DataType("DateTime64", (max(digits),), zone)
-    if "Date32" in families and "DateTime" in families:
-        return DataType("DateTime64", (0,), zone)
-    if "DateTime" in families:
-        return DataType("DateTime", zone=zone)
-    return DataType("Date32")
+    if families >= {"Date32", "DateTime"}:
+        return DataType("DateTime64", (0,))
+    return next((each for each in plains if each.is_time), DataType("Date32"))

@@ -25,6 +25,7 @@ from rmt_pipeline.translate.base.function import (
     constant_text,
     integer,
 )
+from rmt_pipeline.translate.base.nothing_least import with_nothing_least
 from rmt_pipeline.translate.base.text_form import text_of
 from rmt_pipeline.translate.base.typed import (
     ELEMENT,
@@ -67,7 +68,6 @@ from rmt_pipeline.translate.functions.quantile import (
     quantile_aggregates,
 )
 from rmt_pipeline.translate.functions.state import build_merge, build_state
-from rmt_pipeline.translate.ordering import with_nothing_least
 from rmt_pipeline.types.data_type import DataType
 
 UP_TO_MAX = 100  # as in the original

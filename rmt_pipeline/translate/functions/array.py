@@ -367,6 +367,8 @@ def reduced(name: str, value: Typed) -> Typed:
     if name in {"arrayMin", "arrayMax"}:
         known = f"list_filter({value.sql}, lambda {ELEMENT}: {ELEMENT} IS NOT NULL)"
         sql = extreme_element(name[5:].lower(), known, element)
+        if _element_of(value).nullable:
+            return from_stored(sql, nullable_type(element))
         default = stored_default(element)
         return from_stored(f"coalesce({sql}, {default})", element)
     if not element.is_computable or element.wide_bytes:

@@ -49,7 +49,8 @@ LISTS, ENTRIES, KEY = '"\u00b7lists"', '"\u00b7entries"', '"\u00b7key"'
 
 def sum_map(call: AggregateCall) -> Typed:
     """`sumMap(keys, values, …)`: the keys in their order, and for each the sum of its values, as a
-    tuple of arrays. Keys whose sums are all 0 are left out. Raises TypeProblem; when it is
+    tuple of arrays. Keys are left out whose sums are all 0, or, of Nullable values, whose values
+    are all NULL. Raises TypeProblem; when it is
     computed, an error for a row whose arrays have different lengths.
     """
     if call.distinct:
@@ -66,21 +67,24 @@ def sum_map(call: AggregateCall) -> Typed:
     joined = [f"flatten(coalesce({each}, []))" for each in lists]
     same = f"lambda {PLACE}: {LISTS}.c0[{PLACE}] = {KEY}"
     places = f"list_filter(range(1, len({LISTS}.c0) + 1), {same})"
-    totals = []
+    totals, is_something = list[Typed](), list[str]()
     for field, column in zip(fields[1:], columns[1:], strict=True):
         values = f"list_transform({places}, lambda {PLACE}: {LISTS}.{field}[{PLACE}])"
         kind = column.plain
         totals.append(reduced("arraySum", Typed(f"CAST({values} AS {kind.duckdb})", kind)))
+        is_there = f"list_count({values}) > 0"
+        is_something.append(
+            is_there if kind.elements[0].nullable else f"{to_stored(totals[-1])} <> 0"
+        )
     sums = [(field, to_stored(one)) for field, one in zip(fields[1:], totals, strict=True)]
-    entry = struct_sql([("c0", KEY), *sums])
+    entry = struct_sql([("c0", KEY), *sums, ("some", " OR ".join(is_something))])
     entries = f"list_transform(list_sort(list_distinct({LISTS}.c0)), lambda {KEY}: {entry})"
-    some = " OR ".join(f"{ELEMENT}.{field} <> 0" for field in fields[1:])
     result = tuple_of(array_of(each) for each in (key, *(each.type for each in totals)))
     pieces = struct_sql(
         (name, f"list_transform({ENTRIES}, lambda {ELEMENT}: {ELEMENT}.{field})")
         for name, field in zip(result.element_names, fields, strict=True)
     )
-    kept = let(f"list_filter({entries}, lambda {ELEMENT}: {some})", ENTRIES, pieces)
+    kept = let(f"list_filter({entries}, lambda {ELEMENT}: {ELEMENT}.some)", ENTRIES, pieces)
     together = struct_sql(zip(fields, joined, strict=True))
     return Typed(f"CAST({let(together, LISTS, kept)} AS {result.duckdb})", result)
 

@@ -452,3 +452,15 @@ def test_a_map_with_two_keys_keeps_what_is_there_once() -> None:
     found, _ = merge_tables(parts, job_of(table), batch_rows=1)
     [row] = found.to_pylist()
     assert [row[name] for name in names] == [[1, 2, 4], [1, 1, 1], [0, 0, 7]]
+
+
+def test_a_sum_of_0_in_a_map_of_nullable_values_is_a_value() -> None:
+    """As the original has it: only where all are NULL, and all other sums 0, the key goes."""
+    columns = [("k", "UInt8"), ("aMap.k", "Array(Int8)"), ("aMap.v", "Array(Nullable(Int8))")]
+    table = definition(columns, ("k",), "SummingMergeTree")
+    parts = [
+        sorted_table([{"k": 1, "aMap.k": keys, "aMap.v": values}], table)
+        for keys, values in (([1, 2, 3], [None, 0, 5]), ([1, 2, 3], [None, None, -5]))
+    ]
+    found, _ = merge_tables(parts, job_of(table), batch_rows=1)
+    assert found.to_pylist() == [{"k": 1, "aMap.k": [2, 3], "aMap.v": [0, 0]}]
