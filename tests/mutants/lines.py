@@ -68,6 +68,7 @@ QUEUE = "tests/unit/protocol/queue"
 TRIES = "tests/unit/replica/work/test_merge_failures.py"
 SCENARIOS = "tests/simulation/test_scenarios.py"
 UNANSWERED = "tests/unit/replica/test_unanswered_changes.py"
+REPLACES = "tests/unit/replica/work/test_replace.py"
 COMMITTED = "tests/unit/replica/test_after_the_commit.py"
 
 PUBLISH = """\
@@ -3365,6 +3366,41 @@ MUTANTS: tuple[LineMutant, ...] = (
         "        except (ReplicaRetired, Unavailable) as error:\n            problem",
         "        except Unavailable as error:\n            problem",
         COMMITTED,
+    ),
+    LineMutant(
+        "mutations: who stands back does so anew for each mutation that comes",
+        f"{REPLICA}/assign/duty.py",
+        "            if self._waiting_since_s is None:\n                self",
+        "            if True:\n                self",
+        NOTED,
+    ),
+    LineMutant(
+        "merges: what differed is fetched for ever, also when nobody has it any more",
+        f"{REPLICA}/work/execute.py",
+        "        make_again(self._replica, nowhere.values())\n",
+        "",
+        TRIES,
+    ),
+    LineMutant(
+        "merges: what differed is made once more although who has the other one comes back",
+        f"{REPLICA}/work/merge.py",
+        "            part for part, by in promised.items() if set(by.values()) <= {None}\n",
+        "            promised\n",
+        TRIES,
+    ),
+    LineMutant(
+        "drop: one whose directories can't be removed at once is said to have failed",
+        f"{REPLICA}/partitions/inside.py",
+        "    with suppress(RmtError, OSError):\n",
+        "    with suppress(RmtError):\n",
+        f"{REPLACES}::test_what_can_not_leave_the_disk_now_was_dropped_all_the_same",
+    ),
+    LineMutant(
+        "alter: one that the disk refuses stops all other entries",
+        f"{REPLICA}/alter/apply.py",
+        "    except (RmtError, OSError) as error:  # of",
+        "    except RmtError as error:  # of",
+        "tests/unit/replica/alter/test_alter.py",
     ),
     LineMutant(
         "alter: who can't note his own part of it is told that nothing was changed",

@@ -59,7 +59,7 @@ def _applied(replica: Replica, node: str, entry: AlterMetadata, backoff: Backoff
         apply_alter_metadata(replica, node, entry)
     except (OutcomeUnknown, ReplicaRetired):
         raise
-    except RmtError as error:
+    except (RmtError, OSError) as error:  # of this entry alone: others go on
         tries = backoff.failed(node, replica.clock.monotonic_s())
         record_failure(replica, node, tries, str(error))
         return False

@@ -45,7 +45,8 @@ class MutationDuty:
         self._look_next_s = math.inf
         self._watch: Watch = _nobody_waits
         self._newest = ""
-        self._newest_s = 0.0
+        self._waiting_since_s: float | None = None
+        """When the first of the mutations was seen that have come since the last look for parts."""
 
     def turn(self, watch: Watch, *, progress: bool) -> list[Assigned]:
         """Look at the mutations if it is time to; returns the entries that were assigned.
@@ -99,7 +100,9 @@ class MutationDuty:
             raise
         newest = max(self._mutations.entries, default="")
         if newest > self._newest:
-            self._newest, self._newest_s = newest, now_s
+            self._newest = newest
+            if self._waiting_since_s is None:
+                self._waiting_since_s = now_s
         return True
 
     def _changed(self) -> None:
@@ -116,7 +119,8 @@ class MutationDuty:
     def _assign(self, now_s: float) -> list[Assigned]:
         """Assign mutations of parts. Any replica may do this. The active replica that comes first
         by name does it at once; each further one only after some time, when those before it seem
-        not to do it.
+        not to do it. That time runs from the first mutation, however many follow: one may come
+        every second for ever, while nobody works at the replicas before.
         """
         names = [
             name
@@ -126,8 +130,10 @@ class MutationDuty:
             if active
         ]
         before = sum(name < self._replica.name for name in names)
-        if now_s < self._newest_s + before * STAND_BACK_S:
+        since_s = self._waiting_since_s
+        if since_s is not None and now_s < since_s + before * STAND_BACK_S:
             return []
+        self._waiting_since_s = None
         outcome = assign_mutations(self._replica)
         return [] if isinstance(outcome, Nothing) else outcome
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rmt_pipeline.protocol.errors import MissingPart
+from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.log.entry import MutatePart
 from rmt_pipeline.protocol.nodes.formats import MutationEntry
 from rmt_pipeline.protocol.parts.name import PartName
@@ -119,7 +119,8 @@ def _has_seen(part: PartName, entry: MutationEntry) -> bool:
 
 
 def _rows(replica: Replica, part: PartName) -> int:
+    """How many rows the part has; 0 if that can't be read here (any more)."""
     try:
         return replica.store.manifest(part).rows
-    except MissingPart:
+    except Corruption:
         return 0

@@ -3,10 +3,11 @@ the work that is under way there.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 from rmt_pipeline.compute.stop import ask_to_stop
-from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.errors import Corruption, RmtError
 from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
@@ -36,10 +37,12 @@ def parts_inside(
 
 
 def remove_unpromised(replica: Replica, parts: Sequence[PartName]) -> None:
-    """Remove the directories of parts that were dropped. What readers still hold goes with the next
-    clean-up.
+    """Remove the directories of parts that were dropped, as far as that is possible now: what
+    readers hold, what the disk refuses to remove, or of which ZooKeeper does not say whether it may
+    go, goes with the next clean-up. The drop is carried out, so no error of this is its error.
     """
-    replica.store.remove_all(parts, partial(idle_ones, replica))
+    with suppress(RmtError, OSError):
+        replica.store.remove_all(parts, partial(idle_ones, replica))
 
 
 def stop_making(replica: Replica, dropped: PartName) -> None:

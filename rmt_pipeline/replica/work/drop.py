@@ -149,7 +149,7 @@ def _counted(replica: Replica, gone: tuple[PartName, ...]) -> Swept:
     """
     rows = size_bytes = 0
     for part in gone:
-        with suppress(Corruption, MissingPart):
+        with suppress(Corruption, MissingPart, OSError):
             counts = replica.store.counts(part)
             rows, size_bytes = rows + counts[0], size_bytes + counts[1]
     return Swept(gone, rows, size_bytes)

@@ -54,7 +54,12 @@ from rmt_pipeline.replica.replica import Replica, lost_error
 from rmt_pipeline.replica.upkeep.check import manifest_here
 from rmt_pipeline.replica.work.carry import Batch, BatchCarrier, ClaimedEntry, Tools
 from rmt_pipeline.replica.work.drop import DropHere
-from rmt_pipeline.replica.work.merge import FetchResult, MergeHere, fetch_or_merge
+from rmt_pipeline.replica.work.merge import (
+    FetchResult,
+    MergeHere,
+    fetch_or_merge,
+    make_again,
+)
 from rmt_pipeline.replica.work.mutate import MutateHere, fetch_or_mutate
 from rmt_pipeline.replica.work.pools import (
     LANES,
@@ -454,6 +459,7 @@ class Executor:
             for node, entry in wanted
             if not isinstance(sources[_result(entry)], PartSource)
         }
+        make_again(self._replica, nowhere.values())
         given_up = finish_failed(self._replica, nowhere)
         wanted = [one for one in wanted if one[0] not in given_up]
         lacking = (_result(entry) for node, entry in nowhere.items() if node not in given_up)

@@ -2,7 +2,7 @@
 that has it (spec §5.3).
 """
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,6 +20,7 @@ from rmt_pipeline.protocol.log.entry import (
     MERGE_TTL_RECOMPRESS,
     LogEntry,
     MergeParts,
+    MutatePart,
 )
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.queue.view import QueueView
@@ -30,7 +31,7 @@ from rmt_pipeline.replica.work.making import Making, make_here, require_room
 from rmt_pipeline.replica.work.single_merge import merger_elsewhere
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.staging import StagedPart, Staging
-from rmt_pipeline.zookeeper.snapshot import living_replicas
+from rmt_pipeline.zookeeper.snapshot import living_replicas, promised_elsewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,24 @@ def somebody_has(replica: Replica, part: PartName) -> bool:
     ]
     stats = keeper.exists_many([table.replica(name).part(part) for name in names])
     return any(stat is not None for stat in stats)
+
+
+def make_again(replica: Replica, nowhere: Iterable[LogEntry]) -> None:
+    """Let those merges and mutations be made here after all whose result differed from that of
+    another replica, if no replica promises theirs any more, not even one that is away: it was
+    dropped before ours could fetch it. `nowhere` are entries whose part can't be fetched now.
+    """
+    differed = [
+        entry.result
+        for entry in nowhere
+        if isinstance(entry, MergeParts | MutatePart)
+        and entry.result in replica.memory.fetch_instead
+    ]
+    if differed:
+        _, promised = promised_elsewhere(replica.keeper, replica.table, replica.name, differed)
+        replica.memory.fetch_instead.forget(
+            part for part, by in promised.items() if set(by.values()) <= {None}
+        )
 
 
 def merge_here(

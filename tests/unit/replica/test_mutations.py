@@ -506,6 +506,18 @@ def test_who_stands_back_waits_for_the_newest_mutation_alone(replicas):
     assert len(duty.turn(lambda: None, progress=False)) == 1
 
 
+def test_who_stands_back_does_not_do_so_for_ever_while_mutations_keep_coming(replicas):
+    """Nobody works at r1, which comes first."""
+    replicas.insert("r1", 1, 2)
+    replicas.step("r2", "fetch")
+    duty, assigned = MutationDuty(replicas["r2"]), []
+    for _ in range(int(3 * STAND_BACK_S)):
+        delete(replicas["r2"], 0, "n = 1")
+        assigned += duty.turn(lambda: None, progress=False)
+        replicas.clock.passed_s += STAND_BACK_S / 2
+    assert assigned
+
+
 def test_the_first_replica_assigns_at_once(replicas):
     replicas.insert("r1", 1, 2)
     duty = MutationDuty(replicas["r1"])

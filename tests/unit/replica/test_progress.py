@@ -22,6 +22,7 @@ from rmt_pipeline.replica.mutations.plan import PartitionPlan, plan_mutation
 from rmt_pipeline.replica.mutations.progress import MutationProgress, mutation_progress
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.work.carry import Batch
+from rmt_pipeline.store.layout import MANIFEST
 from rmt_pipeline.store.staging import Staging
 from rmt_pipeline.syntax.mutation import parse_commands
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
@@ -285,3 +286,14 @@ def test_who_is_dropped_meanwhile_is_not_asked_what_he_has_finished(
     monkeypatch.setattr(mutations, "noted_mutations", then_dropped)
     assert clean_mutations(replicas["r1"]) == ()
     assert clean_mutations(replicas["r1"]) == (first,)
+
+
+def test_a_part_that_can_not_be_read_hides_no_mutation(replicas):
+    """Its manifest is damaged: its rows are not counted."""
+    mutate(replicas, "DELETE WHERE n = 1")
+    [first, *_] = replicas.parts("r1")
+    store = replicas.stores["r1"]
+    Path(store.directory(PartName.parse(first)), MANIFEST).write_bytes(b"garbage")
+    store.forget_all()
+    [told] = progress(replicas)
+    assert (told.parts_to_do, told.rows_to_do) == (3, 3)

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime as dt
+import errno
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -381,7 +382,9 @@ def test_whoever_died_between_the_disk_and_zookeeper_is_repeated(replicas):
     assert read[0] == b"1"
 
 
-@pytest.mark.parametrize("error", [DiskFull("no space"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    "error", [DiskFull("no space"), OSError(errno.EIO, "it fails"), KeyboardInterrupt()]
+)
 def test_an_alter_is_not_applied_before_it_is_on_the_disk(replicas, error):
     """P34. Whoever dies or fails at the disk leaves the entry behind: without it nobody would
     take the new definition up, and every part that was written with it would wait for ever.

@@ -14,6 +14,7 @@ from rmt_pipeline.protocol.nodes.records import Attempts
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.mutations.mutations import create_mutation
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
@@ -98,6 +99,26 @@ def test_a_result_that_differs_is_thrown_away_and_theirs_is_fetched(replicas):
     assert (fetched.kind, fetched.rows, fetched.rows_in) == ("FETCH", 4, 0)
     assert replicas.stores["r2"].verify(RESULT) == replicas.stores["r1"].verify(RESULT)
     assert replicas.stores["r2"].detached() == []
+
+
+@pytest.mark.parametrize("is_dropped", [True, False])
+def test_what_differed_is_made_here_once_nobody_promises_it_any_more(replicas, is_dropped):
+    """Who had published the other one is gone for good before it was fetched. If he is only away,
+    he comes back with his.
+    """
+    replicas.step("r1")
+    executor = replicas.executor("r2", "merge", merger=OtherOrder(replicas))
+    replicas.step("r2", "fetch")
+    [failed] = executor.step(None).done
+    assert failed.differs
+    replicas.stop("r1")
+    if is_dropped:
+        drop_replica(replicas["r2"].session, replicas["r2"].table, "r1")
+    made = []
+    for _ in range(3):
+        replicas.clock.sleep_s(60)
+        made += [one for one in executor.step(None).done if not one.error]
+    assert [one.kind for one in made] == ["MERGE_PARTS"] * is_dropped
 
 
 def test_a_result_that_differs_can_be_kept_to_be_looked_at(replicas):

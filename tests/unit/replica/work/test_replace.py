@@ -1,12 +1,16 @@
 """What a replica that carries out a replacement does with what a peer sends, or does not send."""
 
+import errno
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from rmt_pipeline.protocol.errors import Unavailable
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.insert.result import Outcome
 from rmt_pipeline.replica.partitions import swap
@@ -16,7 +20,7 @@ from rmt_pipeline.store.part_store import PartStore
 from tests.support.local_replicas import Replicas, partitioned
 from tests.support.lost_answers import faulty
 from tests.support.mortal_disk import Died
-from tests.support.partitioned import insert, rows, swaps, work
+from tests.support.partitioned import clean_up, insert, on_disk, rows, swaps, work
 from tests.support.parts import CountedIds
 from tests.support.two_tables import Two, filled, source_of
 
@@ -95,3 +99,22 @@ def test_what_it_took_may_be_inserted_again_once_its_own_replica_has_carried_it_
         assert insert(both.t, (1, 1)).outcome is Outcome.INSERTED
         work(both.t)
         assert rows(both.t, "r1") == rows(both.t, "r2") == [(1, 1), (1, 10), (1, 11), (2, 2)]
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "it fails"), Unavailable("no answer")])
+@pytest.mark.parametrize("command", ["drop", "replace"])
+def test_what_can_not_leave_the_disk_now_was_dropped_all_the_same(
+    two: Two, monkeypatch: pytest.MonkeyPatch, command: str, error: Exception
+) -> None:
+    """It is told as what it is, and a clean-up removes the rest."""
+    table, gone = two.t, {"drop": "2_0_0_0", "replace": "1_0_0_0"}[command]
+    if command == "drop":
+        work(table)
+        table.table("r1").drop_partitions(["2"], settings=QuerySettings(alter_sync=0))
+    with monkeypatch.context() as patch:
+        patch.setattr(PartStore, "remove_all", Mock(side_effect=error))
+        [done] = table.step("r2", "fetch").done
+    assert (done.error, [str(one) for one in done.sources]) == ("", [gone])
+    assert gone in on_disk(table, "r2")
+    clean_up(table)
+    assert gone not in on_disk(table, "r2")
