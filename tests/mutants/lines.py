@@ -301,7 +301,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "mutations: what is queued is not waited for",
         f"{PROTOCOL}/mutations.py",
-        "        for part in [*active, *_to_come(queue)]:\n",
+        "        for part in (*active, *_to_come(queue)):\n",
         "        for part in active:\n",
         FINISHED,
     ),
@@ -3379,13 +3379,6 @@ MUTANTS: tuple[LineMutant, ...] = (
         f"{REPLICA}/work/execute.py",
         "        make_again(self._replica, nowhere.values())\n",
         "",
-        TRIES,
-    ),
-    LineMutant(
-        "merges: what differed is made once more although who has the other one comes back",
-        f"{REPLICA}/work/merge.py",
-        "            part for part, by in promised.items() if set(by.values()) <= {None}\n",
-        "            promised\n",
         TRIES,
     ),
     LineMutant(

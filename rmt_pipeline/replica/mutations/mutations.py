@@ -16,11 +16,9 @@ from rmt_pipeline.protocol.errors import (
     Unfinished,
     UserError,
 )
-from rmt_pipeline.protocol.log.entry import LogEntry
-from rmt_pipeline.protocol.mutations import Mutations
+from rmt_pipeline.protocol.mutations import Mutations, Unmutated
 from rmt_pipeline.protocol.nodes.formats import MutationEntry
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.retention import finished_mutations
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica, asserting_active
@@ -334,13 +332,27 @@ def status_of_mutations(replica: Replica, mutations: Mutations) -> list[Mutation
     Raises TableIsReadOnly if the replica can't pull its log, Conflict if it is cloned, or gives up
     parts, again and again meanwhile.
     """
-    return _look(replica, mutations)[1]
+    seen = _look(replica, mutations)
+    return [
+        _status(mutations, one, seen) if one in seen.open_ids else _finished(one, entry)
+        for one, entry in mutations.entries.items()
+    ]
 
 
-def _look(
-    replica: Replica, mutations: Mutations
-) -> tuple[NotedMutations, list[MutationStatus]]:
-    """What was noted as finished, and the status of each mutation.
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What was noted as finished, which mutations are not, and what they still have to change: the
+    parts that are here or to come, and the numbers in flight of each partition.
+    """
+
+    noted: NotedMutations
+    open_ids: frozenset[str]
+    unmutated: Unmutated
+    committing: Mapping[str, frozenset[int]]
+
+
+def _look(replica: Replica, mutations: Mutations) -> _Seen:
+    """Look at what is left to do for the mutations.
 
     The reads are in the order that makes "done" true: numbers in flight, then the log, which is
     pulled, then the queue and the parts (spec §7.6, §16.8 U2). A clone in between would reset the
@@ -351,22 +363,17 @@ def _look(
     keeper, memory = replica.keeper, replica.memory
     for _ in range(limits.LOOK_ROUNDS_MAX):
         noted = noted_mutations(keeper, replica.paths)
-        open_ids = {one for one in mutations.entries if one not in noted.finished}
+        open_ids = frozenset(one for one in mutations.entries if one not in noted.finished)
         if not open_ids:
-            return noted, [_finished(*one) for one in mutations.entries.items()]
+            return _Seen(noted, open_ids, Unmutated((), ()), {})
         committing = _in_flight(replica, mutations, open_ids)
         pulled = pull_log(replica, afresh=True)
         snapshot = queue_snapshot(keeper, replica.paths, memory.queue)
         lost = keeper.exists(replica.paths.is_lost)
         after = None if lost is None else lost.version
         if noted.is_lost_version == pulled.is_lost_version == after:
-            queue, active = [*snapshot.entries.values()], snapshot.parts.current
-            return noted, [
-                _status(mutations, one, active, queue, committing)
-                if one in open_ids
-                else _finished(one, entry)
-                for one, entry in mutations.entries.items()
-            ]
+            unmutated = Unmutated(snapshot.parts.current, snapshot.entries.values())
+            return _Seen(noted, open_ids, unmutated, committing)
     raise Conflict(
         f"{replica} was cloned or gave up parts each of {limits.LOOK_ROUNDS_MAX} times while its "
         "mutations were looked at; try again"
@@ -416,16 +423,10 @@ def _finished(mutation_id: str, entry: MutationEntry) -> MutationStatus:
     return MutationStatus(mutation_id, entry, is_done=True, parts_to_do=(), waits_for="")
 
 
-def _status(
-    mutations: Mutations,
-    mutation_id: str,
-    active: PartSet,
-    queue: Sequence[LogEntry],
-    committing: Mapping[str, frozenset[int]],
-) -> MutationStatus:
+def _status(mutations: Mutations, mutation_id: str, seen: _Seen) -> MutationStatus:
     entry = mutations.entries[mutation_id]
-    todo = tuple(mutations.parts_to_do(mutation_id, active, queue))
-    blocked = mutations.blocked_by(mutation_id, committing)
+    todo = tuple(seen.unmutated.before(entry))
+    blocked = mutations.blocked_by(mutation_id, seen.committing)
     waits_for = ""
     if todo:
         waits_for = f"{len(todo)} parts are to be mutated, for instance {todo[0]}"
@@ -441,8 +442,14 @@ def finalize_mutations(replica: Replica, mutations: Mutations) -> tuple[str, ...
     same multi asserts that the replica still is what it was when that was found out. A note that
     another process has made meanwhile is not overwritten.
     """
-    noted, statuses = _look(replica, mutations)
-    done = {one.mutation_id for one in statuses if one.is_done}
+    seen = _look(replica, mutations)
+    noted = seen.noted
+    done = {
+        one
+        for one in seen.open_ids
+        if not seen.unmutated.has_any_before(mutations.entries[one])
+        and mutations.blocked_by(one, seen.committing) is None
+    }
     finished = noted.finished.with_done(mutations.entries, done)
     if finished == noted.finished:
         return ()

@@ -1,10 +1,13 @@
 """Which part needs which mutation, and when one is done (spec §7)."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rmt_pipeline.protocol.errors import Corruption
-from rmt_pipeline.protocol.mutations import Desired, FinishedMutations, Mutations
+from rmt_pipeline.protocol.mutations import Desired, FinishedMutations, Mutations, Unmutated
 from rmt_pipeline.protocol.nodes.formats import MutationEntry
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.refusal import Refusal
 from tests.support.protocol import (
     TIME_S,
@@ -166,3 +169,25 @@ def test_what_is_no_note_of_finished_mutations_is_corrupt(
 ) -> None:
     with pytest.raises(Corruption):
         FinishedMutations.decode(pointer, beyond)
+
+
+NAMES = st.builds(
+    lambda partition, first, more, mutation: PartName(
+        partition, first, first + more, min(more, 1), mutation
+    ),
+    st.sampled_from("abc"),
+    st.integers(0, 9),
+    st.integers(0, 2),
+    st.sampled_from([0, 0, 12, 15]),
+)
+NUMBERS = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 16))
+
+
+@given(st.lists(NAMES), NUMBERS)
+def test_what_is_left_is_told_as_if_each_part_was_asked(names, numbers) -> None:
+    """P30."""
+    entry = mutation(**numbers)
+    left = {one for one in names if one.data_version < numbers.get(one.partition, 0)}
+    unmutated = Unmutated(names, [])
+    assert unmutated.before(entry) == sorted(left)
+    assert unmutated.has_any_before(entry) == bool(left)
