@@ -5,8 +5,11 @@ Pure decisions over facts that were read. Some rely on facts that may change; th
 them out assert these, and the docstrings say which they are.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import NamedTuple
 
 from rmt_pipeline.protocol.mutations import FinishedMutations
 from rmt_pipeline.protocol.parts.name import PartName
@@ -146,53 +149,60 @@ class IdRetention:
     kept_because: str
 
 
+class Written(NamedTuple):
+    """When ZooKeeper created a node, or wrote it last: the transaction, and its time in ms by the
+    clock of the server that was the leader then.
+    """
+
+    zxid: int
+    ms: int
+
+
 def outdated_ids(
-    created_ms: Mapping[str, int], *, window: int, window_seconds: int
+    created: Mapping[str, Written], *, window: int, window_seconds: int
 ) -> IdRetention:
     """Which deduplication ids to forget (spec §10.3, §16.2 I6): those outside either window.
 
-    `created_ms`: when each node was created, by ZooKeeper's clock. The age of an id is the time
-    from its creation to that of the newest one, so no local clock decides, and the newest id never
-    becomes too old.
+    Transactions say which ids are newer: the clocks of ZooKeeper's servers may differ, and a new
+    leader's may be behind. By the clock it would seem that the ids which it creates are the oldest,
+    and a retry of what was inserted a moment ago would be inserted again. The age of an id is the
+    time from its creation to that of the newest one, by a clock that stands still until a leader's
+    has caught up. So no local clock decides, and the newest id never becomes too old.
     """
-    newest_first = sorted(created_ms, key=lambda name: (created_ms[name], name), reverse=True)
-    now_ms = created_ms[newest_first[0]] if newest_first else 0
-    kept = 0
-    for name in newest_first[:window]:
-        if created_ms[name] < now_ms - window_seconds * 1000:
-            break
-        kept += 1
+    oldest_first = sorted(created, key=lambda name: (created[name].zxid, name))
+    clock_ms = [*accumulate((created[name].ms for name in oldest_first), max)]
+    too_old = bisect_left(clock_ms, clock_ms[-1] - window_seconds * 1000) if clock_ms else 0
+    outdated = max(too_old, len(oldest_first) - window)
     return IdRetention(
-        tuple(reversed(newest_first[kept:])),
-        kept,
+        tuple(oldest_first[:outdated]),
+        len(oldest_first) - outdated,
         f"among the newest {window}, and not {window_seconds} s older than the newest",
     )
 
 
 def outdated_records(
-    written_ms: Mapping[str, int],
-    ids_ms: Mapping[str, int],
+    written: Mapping[str, Written],
+    ids: Mapping[str, Written],
     *,
     window: int,
     window_seconds: int,
 ) -> IdRetention:
     """Which records of inserts to forget: those outside either window, if they were also written
-    before the oldest block id that is kept. `written_ms`: when each record was written last;
-    `ids_ms`: when each block id was created.
+    before the oldest block id that is kept. `written`: when each record was written last; `ids`:
+    when each block id was created.
 
     An insert's block ids are created with its record, and must not outlive it. Otherwise a retry
     that is cut into other blocks could find some of them among the ids of the first cut, and insert
     the others, whose rows are in the table too. So more records than the windows say are kept if
     their inserts created no block ids.
     """
-    outdated = outdated_ids(written_ms, window=window, window_seconds=window_seconds)
-    ids = outdated_ids(ids_ms, window=window, window_seconds=window_seconds)
-    oldest_ms = min((ids_ms[one] for one in ids_ms.keys() - set(ids.remove)), default=None)
+    outdated = outdated_ids(written, window=window, window_seconds=window_seconds)
+    gone = outdated_ids(ids, window=window, window_seconds=window_seconds).remove
+    oldest = min((ids[one].zxid for one in ids.keys() - set(gone)), default=None)
     remove = tuple(
-        one for one in outdated.remove if oldest_ms is None or written_ms[one] < oldest_ms
+        one for one in outdated.remove if oldest is None or written[one].zxid < oldest
     )
-    kept = len(written_ms) - len(remove)
-    return replace(outdated, remove=remove, kept=kept)
+    return replace(outdated, remove=remove, kept=len(written) - len(remove))
 
 
 @dataclass(frozen=True, slots=True)

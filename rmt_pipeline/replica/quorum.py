@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import Conflict, Corruption, MissingPart, UserError
@@ -396,12 +397,12 @@ def _failed_long_ago(replica: Replica) -> list[PartName]:
     log = keeper.children(table.log)
     [first] = keeper.get_many([table.log_entry(log[0])]) if log else [None]
     # A failure that is older than the log's oldest entry: the part's own entry, which was written
-    # before it failed, is gone.
-    before_ms = old_ms if first is None else min(old_ms, first[1].created_ms)
+    # before it failed, is gone. Clocks of ZooKeeper's servers may differ, transactions do not.
+    before = inf if first is None else first[1].created_zxid
     old = [
         PartName.parse(name)
         for name, stat in zip(names, stats, strict=True)
-        if stat is not None and stat.created_ms < before_ms
+        if stat is not None and stat.created_ms < old_ms and stat.created_zxid < before
     ]
     if log and first is None:
         return []  # the log was trimmed at this moment

@@ -217,8 +217,22 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "retention: ids stay beyond their age",
         f"{PROTOCOL}/retention.py",
-        "        if created_ms[name] < now_ms - window_seconds * 1000:\n            break\n",
-        "",
+        "    outdated = max(too_old, len(oldest_first) - window)\n",
+        "    outdated = max(0, len(oldest_first) - window)\n",
+        UPKEEP,
+    ),
+    LineMutant(
+        "retention: a leader's clock says which id is newer",
+        f"{PROTOCOL}/retention.py",
+        "key=lambda name: (created[name].zxid, name)",
+        "key=lambda name: (created[name].ms, name)",
+        UPKEEP,
+    ),
+    LineMutant(
+        "retention: a clock that is set back makes ids old",
+        f"{PROTOCOL}/retention.py",
+        "accumulate((created[name].ms for name in oldest_first), max)",
+        "accumulate((created[name].ms for name in oldest_first), min)",
         UPKEEP,
     ),
     LineMutant(

@@ -66,8 +66,8 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "quorum: what failed is forgotten while its entry is in the log",
         FATE,
-        "    before_ms = old_ms if first is None else min(old_ms, first[1].created_ms)\n",
-        "    before_ms = old_ms\n",
+        " and stat.created_zxid < before\n",
+        "\n",
         f"{TESTS}::test_a_failed_part_is_known_while_its_entry_is_in_the_log",
     ),
     LineMutant(

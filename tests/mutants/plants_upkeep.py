@@ -16,7 +16,7 @@ from rmt_pipeline.protocol.nodes.formats import HASH_BYTES, PartHeader
 from rmt_pipeline.protocol.nodes.records import InsertRecord
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
-from rmt_pipeline.protocol.retention import LogTrim
+from rmt_pipeline.protocol.retention import LogTrim, Written
 from rmt_pipeline.replica import accounting, claims, readable
 from rmt_pipeline.replica.alter import apply as alter_apply
 from rmt_pipeline.replica.insert import insert
@@ -182,8 +182,9 @@ def inserts_in_part_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     right = outdated_ids._inserts
 
     def wrong(replica: Any) -> Any:
-        whole, in_part, version = right(replica)
-        return whole | dict.fromkeys([name for name, _ in in_part], 0), (), version
+        whole, in_part, unreadable, version = right(replica)
+        old = dict.fromkeys([name for name, _ in in_part], Written(0, 0))
+        return whole | old, (), unreadable, version
 
     patch.setattr(outdated_ids, "_inserts", wrong)
     patch.setattr(InsertRecord, "is_whole", property(lambda self: True))

@@ -9,6 +9,7 @@ from rmt_pipeline.protocol import limits, retention
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.inserts.ids import REPLACEMENT
 from rmt_pipeline.protocol.nodes.records import InsertRecord
+from rmt_pipeline.protocol.retention import Written
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.batches import cut
@@ -49,14 +50,14 @@ def find_outdated(replica: Replica) -> OutdatedIds:
     )
 
 
-def _created(replica: Replica, parent: str) -> tuple[dict[str, int], int]:
-    """When each child of `parent` was created (in ms), and the version that `parent` had before
-    these were read.
+def _created(replica: Replica, parent: str) -> tuple[dict[str, Written], int]:
+    """When each child of `parent` was created, and the version that `parent` had before these were
+    read.
     """
     names, listed = replica.keeper.children_stat(parent)
     stats = replica.keeper.exists_many([f"{parent}/{name}" for name in names])
     created = {
-        name: stat.created_ms
+        name: Written(stat.created_zxid, stat.created_ms)
         for name, stat in zip(names, stats, strict=True)
         if stat is not None
     }
@@ -65,10 +66,10 @@ def _created(replica: Replica, parent: str) -> tuple[dict[str, int], int]:
 
 def _inserts(
     replica: Replica,
-) -> tuple[dict[str, int], tuple[tuple[str, InsertRecord], ...], tuple[str, ...], int]:
-    """Return when each record of a whole insert was last written (in ms), the records of inserts
-    that are in part, what is wrong with those that can't be read, and the version that their parent
-    had before they were read. Only a record with batches below it can be of an insert in part.
+) -> tuple[dict[str, Written], tuple[tuple[str, InsertRecord], ...], tuple[str, ...], int]:
+    """Return when each record of a whole insert was last written, the records of inserts that are
+    in part, what is wrong with those that can't be read, and the version that their parent had
+    before they were read. Only a record with batches below it can be of an insert in part.
 
     An insert that was in part for a week ages from the moment when it became whole: the client that
     completed it may have got no answer, and repeats it.
@@ -81,7 +82,7 @@ def _inserts(
     records, unreadable = _records(replica, large)
     in_part = {name: one for name, (one, _) in records.items() if not one.is_whole}
     whole = {
-        name: stat.modified_ms
+        name: Written(stat.modified_zxid, stat.modified_ms)
         for name, stat in found.items()
         if name not in in_part and name not in unreadable
     }
@@ -167,5 +168,7 @@ def forget_outdated_ids(replica: Replica) -> None:
     is deduplicated: so it remembers exactly as many as its window says, as the original does,
     without waiting for a clean-up.
     """
-    if len(replica.keeper.children(replica.table.blocks)) > replica.deduplication_window:
+    stats = replica.keeper.exists_many([replica.table.blocks, replica.table.inserts])
+    # Records are removed after ids, by a multi of their own, to which it may not have come.
+    if any(stat and stat.children_count > replica.deduplication_window for stat in stats):
         forget_ids(replica, find_outdated(replica))

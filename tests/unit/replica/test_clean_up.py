@@ -171,6 +171,19 @@ def test_an_old_plan_forgets_no_insert_that_was_made_again_since(replicas):
     assert len(ids()) == 2
 
 
+def test_a_retry_is_known_after_a_leader_whose_clock_is_behind(replicas):
+    """Another server of ZooKeeper leads, and dates its nodes before those that are there:
+    what was inserted just then is not the oldest, but is what is said again.
+    """
+    replicas.set(replicated_deduplication_window="2")
+    replicas.clock.passed_s -= 2000
+    replicas.insert("r1", 7)
+    carry_out(replicas["r1"], plan_clean_up(replicas["r1"]))
+    result = replicas.table("r1").insert([{"n": 7}])
+    assert (result.parts, result.rows_duplicate) == ((), 1)
+    replicas.insert("r1", 0)  # the oldest by far, and forgotten
+
+
 def test_many_ids_go_in_several_steps(replicas, monkeypatch):
     """Each asserts the version that the one before has left."""
     monkeypatch.setattr(limits, "CLEAN_UP_OPS_PER_MULTI_MAX", 3)

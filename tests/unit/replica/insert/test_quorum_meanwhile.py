@@ -14,6 +14,7 @@ from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.insert.result import QuorumNotReached
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.readable import ReplicaIsNotInQuorum
+from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.zookeeper.keeper import Create, Op, Stat
 from tests.support.between_requests import BeforeRequest
 from tests.support.local_replicas import ROOT, Replicas
@@ -146,3 +147,20 @@ def test_who_looks_whether_it_failed_is_told_that_the_table_was_dropped(tmp_path
         replica.session.exists_many = late
         with pytest.raises(ReplicaDropped):
             quorum.has_failed(replica, ONE)
+
+
+def test_a_failure_that_a_leader_has_dated_before_the_entry_is_known_while_that_is_there(
+    replicas: Replicas,
+) -> None:
+    """Its clock is behind. Transactions tell that the part's entry came before it failed."""
+    with pytest.raises(QuorumNotReached):
+        replicas.table("r1").insert([{"n": 1}], settings=BRIEFLY)
+    replicas.stop("r1")
+    replicas.clock.passed_s -= 1000
+    replicas.step("r2", "fetch")
+    replicas.come_back("r1")
+    replicas.step("r1", "fetch")
+    replicas.clock.passed_s += 200_000
+    carry_out(replicas["r1"], plan_clean_up(replicas["r1"]))
+    failed = replicas.zookeeper.nodes[f"{ROOT}/quorum/failed_parts"]
+    assert failed.children == {str(ONE)}
