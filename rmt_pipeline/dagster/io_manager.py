@@ -16,7 +16,7 @@ or by another run, are the same version.
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import chain
@@ -27,6 +27,7 @@ import pyarrow as pa
 from dagster._core.definitions.data_version import DATA_VERSION_TAG
 from pydantic import Field, PrivateAttr
 
+from rmt_pipeline.compute.inputs.memory import with_index
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import CONFIG_PATH_HELP, EngineResource, table_named
@@ -397,7 +398,7 @@ def _insert(
         run = context.step_context.dagster_run
         token = _token(context, table, keys, f"run/{run.root_run_id or run.run_id}")
         return _insert_named(table, rows, token, settings, run.run_id)
-    data = rows if isinstance(rows, Content) else _arrow(rows)
+    data = rows if isinstance(rows, Content) else _read(rows)
     token = _token(context, table, keys, *_digests(_given(data, table)))
     run_id = context.step_context.dagster_run.run_id
     return _insert_named(table, data, token, settings, run_id)
@@ -507,7 +508,7 @@ def _replace(
             f"{context.asset_key.to_user_string()} returned a Spark DataFrame; with "
             f"{WRITE_METADATA} = replace return its toArrow()"
         )
-    rows = rows if isinstance(rows, Content) else _arrow(rows)
+    rows = rows if isinstance(rows, Content) else _read(rows)
     data, settings = _data(rows, settings)
     where = " OR ".join(_stored_rows(context, table, keys))
     run_id = context.step_context.dagster_run.run_id
@@ -517,7 +518,7 @@ def _replace(
         parts=result.parts,
         words=result.words(),
         rows=result.rows_added,
-        rows_duplicate=_given(rows, table).num_rows if result.is_duplicate else 0,
+        rows_duplicate=_count(_given(rows, table)) if result.is_duplicate else 0,
         rows_replaced=result.rows_replaced,
     )
 
@@ -536,27 +537,36 @@ def _is_of_the_system(error: BaseException | None) -> bool:
     return isinstance(error, OSError) and error.errno is not None
 
 
-def _given(rows: "pa.Table | Content", table: Table) -> pa.Table:
+def _given(rows: Any, table: Table) -> Any:
     return rows.given(table) if isinstance(rows, Content) else rows
+
+
+def _count(rows: Any) -> int:
+    return rows.num_rows if isinstance(rows, pa.Table) else len(rows)
 
 
 def _data(rows: Any, settings: QuerySettings) -> tuple[Any, QuerySettings]:
     """What a table inserts, and the settings for it."""
     if isinstance(rows, Content):
         return rows.files, replace(rows.settings, insert_quorum=settings.insert_quorum)
-    return _arrow(rows), settings
+    return _read(rows), settings
 
 
-def _arrow(rows: Any) -> pa.Table:
-    if isinstance(rows, pa.Table):
+def _read(rows: Any) -> Any:
+    """The rows in a form that can be read twice, for their token and for the table: in Arrow; but a
+    pandas DataFrame, and a list of dicts of which some lack values, as they are. Of these a table
+    knows what Arrow can't tell: which values are NaN, and which rows get a column's default.
+    """
+    if isinstance(rows, pa.Table) or _is_pandas(rows):
         return rows
     if isinstance(rows, pa.RecordBatchReader):
         return rows.read_all()
     if isinstance(rows, list):
-        return pa.Table.from_pylist(rows)
-    module = type(rows).__module__.partition(".")[0]
-    if module == "pandas":
-        return pa.Table.from_pandas(rows, preserve_index=False)
+        for number, row in enumerate(rows, 1):
+            if not isinstance(row, Mapping):
+                raise UserError(f"row {number} is a {type(row).__name__}; a row is a dict")
+        found = _arrow(rows)
+        return rows if found is None else found
     for method in ("to_arrow_table", "to_arrow"):  # DuckDB's, Polars'
         if hasattr(rows, method):
             return getattr(rows, method)()
@@ -567,15 +577,37 @@ def _arrow(rows: Any) -> pa.Table:
     )
 
 
-def _digests(rows: pa.Table) -> tuple[str, str]:
+def _is_pandas(rows: Any) -> bool:
+    return type(rows).__module__.partition(".")[0] == "pandas"
+
+
+def _arrow(rows: Any) -> pa.Table | None:
+    """The rows in Arrow; None for a list or DataFrame whose rows can't be columns of Arrow's types,
+    or of which some lack values that others have.
+    """
+    try:
+        if isinstance(rows, list):
+            alike = all(row.keys() == rows[0].keys() for row in rows)
+            return pa.Table.from_pylist(rows) if alike else None
+        if _is_pandas(rows):
+            return pa.Table.from_pandas(with_index(rows), preserve_index=False)
+    except (pa.ArrowException, OverflowError):
+        return None
+    return rows
+
+
+def _digests(given: Any) -> tuple[str, ...]:
     """32 hexadecimal digits of a hash over columns and values, however they are chunked and in
     whatever order the rows and columns come: a query without ORDER BY gives the same rows in
     another one when its run is repeated. And those of earlier builds, by the order of rows.
     """
+    rows = _arrow(given)
+    if rows is None:
+        return _digests_of_texts(given)
     try:
         found = hash_table(rows)
     except UnknownType:  # a type that the table will convert, such as decimals of 256 bits
-        names, texts = rows.column_names, map(repr, rows.to_pylist())
+        names, texts = rows.column_names, list(map(repr, rows.to_pylist()))
         whole = repr((sorted(names), sorted(texts)))
         return _digits(whole), _digits(repr((names, rows.to_pylist())))
     count, names = str(found.rows), rows.column_names
@@ -583,6 +615,18 @@ def _digests(rows: pa.Table) -> tuple[str, str]:
         _digits("\n".join(["rows", *sorted(names), count, f"{found.row_hash:032x}"])),
         _digits("\n".join([*names, count, f"{found.content_hash:032x}"])),
     )
+
+
+def _digests_of_texts(rows: Any) -> tuple[str, ...]:
+    """`_digests` of rows that are no columns of Arrow's types. Earlier builds took a value that a
+    row lacks for NULL, and left out what the first row lacks.
+    """
+    dicts = with_index(rows).to_dict("records") if _is_pandas(rows) else rows
+    whole = _digits(repr(sorted(repr(sorted(row.items(), key=repr)) for row in dicts)))
+    if isinstance(rows, list) and all(row.keys() <= rows[0].keys() for row in rows):
+        with suppress(pa.ArrowException, OverflowError):
+            return whole, *_digests(pa.Table.from_pylist(rows))
+    return (whole,)
 
 
 def _digits(text: str) -> str:

@@ -1,6 +1,7 @@
 """Reads data that is in memory, or that can be streamed as Arrow, as rows."""
 
 import itertools
+import numbers
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rmt_pipeline.compute.inputs.rows import ABSENT, InputRows, InputSource, counted_rows
+from rmt_pipeline.compute.inputs.stored_value import is_null
 from rmt_pipeline.protocol.errors import IncorrectData, UserError
 
 BATCH_ROWS = 1 << 17  # Arrow and pandas
@@ -102,7 +104,17 @@ def _arrow_rows(batches: Iterable[pa.Table | pa.RecordBatch], name: str) -> Iter
         first += batch.num_rows
 
 
+def with_index(frame: Any) -> Any:
+    """A pandas DataFrame with the named levels of its index as columns, which they are for whoever
+    has grouped by them. An index without a name only counts the rows.
+    """
+    named = [name for name in frame.index.names if name is not None]
+    lacking = [name for name in named if name not in frame.columns]
+    return frame.reset_index(level=lacking) if lacking else frame
+
+
 def _pandas_rows(frame: Any) -> Iterator[InputRows]:
+    frame = with_index(frame)
     for start in range(0, max(len(frame), 1), BATCH_ROWS):
         piece = frame.iloc[start : start + BATCH_ROWS]
         columns = {}
@@ -129,7 +141,13 @@ def _pandas_column(series: Any) -> Any:
         return pa.array(series, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
         # Values of several kinds, or too large for the type that Arrow has guessed.
-        return [None if value != value else value for value in series]  # noqa: PLR0124  NaN
+        return [None if _is_missing(value) else value for value in series]
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether pandas takes it for missing. NA equals nothing, and is neither true nor false."""
+    is_number = isinstance(value, numbers.Number)
+    return is_null(value) or (is_number and value != value)  # noqa: PLR0124  NaN
 
 
 def _dict_rows(rows: Iterable[Any]) -> Iterator[InputRows]:

@@ -195,8 +195,27 @@ def test_pandas_columns_of_mixed_values_are_read_one_by_one() -> None:
     frame = pd.DataFrame({"id": [1, "x"]}, dtype=object)
     with pytest.raises(BadValue, match="row 2, column id: 'x' is not an integer"):
         rows_of(frame)
+    missing = [pd.NA, None, np.nan, np.float32("nan"), pd.NaT]
+    frame = pd.DataFrame({"id": [1, "2", *missing]}, dtype=object)
+    found = rows_of(frame, (Column("id", "Nullable(UInt8)"),))
+    assert [row["id"] for row in found] == [1, 2, *[None] * 5]
+    lists = pd.DataFrame({"id": [np.array([1, 2]), [1, "3"]]}, dtype=object)
+    assert rows_of(lists, (Column("id", "Array(UInt8)"),))[1]["id"] == [1, 3]
     huge = pd.DataFrame({"n": [2**100]}, dtype=object)
     assert len(rows_of(huge, (Column("n", "Int128"),))) == 1
+
+
+def test_what_pandas_has_grouped_by_is_a_column() -> None:
+    """It was left out, and each row got the column's default."""
+    frame = pd.DataFrame({"id": [7, 7, 8], "name": ["x", "x", "y"], "price": [1.0, 2.0, 4.0]})
+    wanted = [{"id": 7, "name": "x", "price": 3.0}, {"id": 8, "name": "y", "price": 4.0}]
+    columns = (Column("id", "UInt8"), Column("name", "String"), Column("price", "Float64"))
+    grouped = frame.groupby(["id", "name"]).sum()
+    assert rows_of(grouped, columns) == wanted
+    assert rows_of(grouped.reset_index().set_index("id", drop=False), columns) == wanted
+    assert rows_of(grouped.reset_index().iloc[::-1].sort_values("id"), columns) == wanted
+    with pytest.raises(UnknownColumn, match="no column 'day'"):
+        rows_of(frame.rename_axis("day"), columns)
 
 
 # What does not fit
