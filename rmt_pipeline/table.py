@@ -359,8 +359,6 @@ class Table(Partitions):
             replica = self._replica()
             window = self._window(replica.settings, token)
             identity = identity_of(staged, token, query, window)
-            if identity.insert_id and replica.has_own_window:
-                forget_outdated_ids(replica)
             waker = self.new_waker()
             waits = QuorumWait(Quorum.of(query), waker)
             staged = self._joined(staged, identity, query, replica, waits)
@@ -416,7 +414,10 @@ class Table(Partitions):
         tries = Tries(what, query, self._clock, self._why_read_only)
         while True:
             try:
-                return insertion.run(replica or self._replica())
+                living = replica or self._replica()
+                if insertion.identity.insert_id and living.has_own_window:
+                    forget_outdated_ids(living)
+                return insertion.run(living)
             except RmtError as error:
                 if isinstance(error, UserError) or not retryable(error):
                     raise

@@ -90,7 +90,11 @@ def insert_words(report: InsertReport) -> str:
         words += f"; in {_named(report.parts)}"
     if report.coming:
         words += f"; not here yet: {_named(report.coming)}"
-    return words if report.parts or report.coming else f"{words}; its rows were dropped since"
+    if report.parts or report.coming:
+        return words
+    if report.is_lost:
+        return f"{words}; this replica is lost, and has yet to clone which parts there are"
+    return f"{words}; its rows were dropped since"
 
 
 def _named(parts: Sequence[PartName]) -> str:

@@ -38,20 +38,18 @@ class Tries:
     clock: Clock
     why_read_only: Callable[[], ReadOnlyReason | None] = nobody_knows
     """Asks the replica's server, when the replica is found to be read-only."""
-    _pauses_s: list[float] = field(init=False)
+    _tries_left: int = field(init=False)
+    _pause_s: float = field(init=False)
     _told: str = field(default="", init=False)
     _tell_at_s: float = field(init=False)
     _was_dropped: bool = field(default=False, init=False)
     """Whether the last try found the replica dropped."""
 
     def __post_init__(self) -> None:
-        first, most = (
-            self.query.insert_keeper_retry_initial_backoff_ms / 1000,
-            self.query.insert_keeper_retry_max_backoff_ms / 1000,
-        )
-        tries = range(self.query.insert_keeper_max_retries)
         self._tell_at_s = self.clock.monotonic_s() + TELL_AFTER_S
-        self._pauses_s = [min(first * 2**n, most) for n in tries]
+        self._tries_left = self.query.insert_keeper_max_retries
+        first_s = self.query.insert_keeper_retry_initial_backoff_ms / 1000
+        self._pause_s = min(first_s, self._pause_max_s)
 
     def pause(self, error: RmtError, *, is_pending: bool = False) -> RmtError | None:
         """Wait before the next try and return None; or return the error with which to end.
@@ -64,17 +62,36 @@ class Tries:
         """
         was_dropped, self._was_dropped = self._was_dropped, isinstance(error, ReplicaDropped)
         is_gone = was_dropped and self._was_dropped
-        if not self._pauses_s or (is_gone and not is_pending):
+        if not self._tries_left or (is_gone and not is_pending):
             return self._with_reason(error)
-        pause_s = self._pauses_s.pop(0)
+        left_s, pause_s = self._left_s(), self._next_pause_s()
         if self.clock.monotonic_s() + pause_s >= self._tell_at_s:
             reason = self._reason(error)
             if reason is not None and reason.needs_somebody and not is_pending:
                 return TableIsReadOnly(f"{error}. {reason.words}")
             words = str(error) if reason is None else f"{error}. {reason.words}"
-            self._tell(words, pause_s + sum(self._pauses_s))
+            self._tell(words, left_s)
         self.clock.sleep_s(pause_s)
         return None
+
+    @property
+    def _pause_max_s(self) -> float:
+        return self.query.insert_keeper_retry_max_backoff_ms / 1000
+
+    def _next_pause_s(self) -> float:
+        pause_s = self._pause_s
+        self._tries_left -= 1
+        self._pause_s = min(2 * pause_s, self._pause_max_s)
+        return pause_s
+
+    def _left_s(self) -> float:
+        """How long the pauses that are left take together; there may be any number of them."""
+        left, pause_s, total_s = self._tries_left, self._pause_s, 0.0
+        while left and 0 < pause_s < self._pause_max_s:
+            total_s += pause_s
+            pause_s = min(2 * pause_s, self._pause_max_s)
+            left -= 1
+        return total_s + left * pause_s
 
     def _tell(self, words: str, left_s: float) -> None:
         if words == self._told:

@@ -402,9 +402,25 @@ INSERT_MUTANTS = (
         "::test_rows_that_stay_and_are_dropped_can_be_inserted_again",
     ),
     LineMutant(
+        "backfill: a quorum is passed over",
+        f"{REPLICA}/partitions/overwrite.py",
+        "        if Quorum.of(self.query).replicas != 1:\n",
+        "        if Quorum.of(self.query).replicas == 0:\n",
+        "tests/unit/replica/partitions/test_overwrite.py"
+        "::test_a_quorum_is_refused_as_nobody_would_wait_for_it",
+    ),
+    LineMutant(
+        "reports: a lost replica says that rows were dropped",
+        f"{REPLICA}/insert/report.py",
+        'any(one is None or one[0] == b"1" for one in lost)',
+        "None in lost",
+        "tests/unit/replica/insert/test_report.py"
+        "::test_a_lost_replica_does_not_say_that_rows_were_dropped",
+    ),
+    LineMutant(
         "retention: ids are there longer than their record",
         "rmt_pipeline/protocol/retention.py",
-        "if oldest_ms is None or written_ms[one] < oldest_ms",
+        "if oldest is None or written[one].zxid < oldest",
         "if one",
         f"{TESTS}::test_ids_are_not_there_longer_than_the_record_that_they_belong_to",
     ),

@@ -237,7 +237,7 @@ def with_content(file: File) -> tuple[File, ...]:
     if file.content is not None:
         return (file,)
     found: list[File] = []
-    for path in _paths(file):
+    for path in paths_of(file):
         try:
             found.append(replace(file, path=path, content=Path(path).read_bytes()))
         except OSError as error:
@@ -304,7 +304,7 @@ def _sources(
         if not isinstance(file, File):
             yield source_of(data)
             return
-        for path in _paths(file):
+        for path in paths_of(file):
             yield _source(path, file, plan, settings, tolerance)
 
 
@@ -319,7 +319,7 @@ def _source(
         return arrow_source(path, content or path)
     if isinstance(file, RowBinaryFile):
         return _row_binary(path, file, plan, partial(_bytes_of, path, file))
-    opened = partial(_open, path, file, settings.input_format_encoding)
+    opened = partial(text_stream, path, file, settings.input_format_encoding)
     match file:
         case CsvFile():
             text = _csv_text(path, file, plan, settings, opened=opened, tolerance=tolerance)
@@ -371,8 +371,8 @@ def _csv_text(
     )
 
 
-def _paths(file: File) -> list[str]:
-    """The path, or all files that match the pattern, sorted."""
+def paths_of(file: File) -> list[str]:
+    """The path, or all files that match the pattern, sorted. Raises UserError if there is none."""
     text = os.fspath(file.path)
     if file.content is not None or Path(text).is_file():  # a name may look like a pattern
         return [text]
@@ -388,8 +388,10 @@ def _paths(file: File) -> list[str]:
     return found
 
 
-def _open(path: str, file: CsvFile | TsvFile | JsonLinesFile | OtherFile, encoding: str) -> Any:
-    """A stream of the file's text in UTF-8, uncompressed."""
+def text_stream(
+    path: str, file: CsvFile | TsvFile | JsonLinesFile | OtherFile, encoding: str
+) -> Any:
+    """A stream of the text of one of the file's paths, in UTF-8, uncompressed."""
     stream = _bytes_of(path, file)
     if not encoding or codecs.lookup(encoding).name == "utf-8":
         return stream

@@ -27,6 +27,7 @@ from rmt_pipeline.compute.inputs.rows import (
 from rmt_pipeline.protocol.errors import BadValue, IncorrectData
 
 BLOCK_BYTES = 8 << 20
+SKIPPED_LINES_MAX = 2**31 - 1  # pyarrow takes no larger number
 BATCH_RECORDS = 65_536
 BATCH_CHARACTERS = 32 << 20
 VALUE_CHARACTERS_MAX = 256 << 20  # else an unclosed quote would take the rest of a file
@@ -121,7 +122,7 @@ def _reader(stream: Any, text: CsvText, kinds: dict[str, pa.DataType]) -> Any:
         stream,
         read_options=pyarrow.csv.ReadOptions(
             column_names=None if text.names is None else list(text.names),
-            skip_rows=text.skipped_lines,
+            skip_rows=min(text.skipped_lines, SKIPPED_LINES_MAX),
             block_size=BLOCK_BYTES,
             use_threads=False,  # one batch per block, in order; small files are read faster
         ),
@@ -159,7 +160,8 @@ def _records(text: CsvText) -> Iterator[_Record]:
         whole = io.BufferedReader(stream, LINE_BYTES) if is_raw else stream
         lines = io.TextIOWrapper(whole, "utf-8-sig", "surrogateescape", newline="")
         numbered = enumerate(lines, 1)
-        for number, line in itertools.islice(numbered, text.skipped_lines, None):
+        skipped = min(text.skipped_lines, SKIPPED_LINES_MAX)
+        for number, line in itertools.islice(numbered, skipped, None):
             if line.strip("\r\n"):
                 yield _record(text, number, line, numbered)
 

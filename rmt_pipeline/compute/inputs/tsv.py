@@ -79,7 +79,7 @@ def _rows(text: TsvText) -> Iterator[InputRows]:
 def _header(text: TsvText, line: bytes) -> list[str]:
     names = [
         unescape_literal(name)
-        for name in line.rstrip(b"\r").decode("utf-8", "replace").split("\t")
+        for name in line.rstrip(b"\r").decode("utf-8-sig", "replace").split("\t")
     ]
     refuse_twice(text.name, names)
     return names

@@ -271,7 +271,8 @@ def _join(
     definition: TableDefinition,
     settings: BlockSettings,
 ) -> StagedPart:
-    shape, first = block_shape(definition), parts[0].manifest
+    # Of rows that were merged within a block, the sum may violate what each row fulfilled.
+    shape, first = block_shape(replace(definition, constraints=())), parts[0].manifest
     if first.columns != shape.columns:
         raise Conflict(
             f"{definition.full_name} was altered while rows were staged for it; nothing was "
@@ -309,22 +310,31 @@ def _joined(tables: Iterable[pa.Table], settings: BlockSettings) -> Iterator[pa.
     they have the rows or bytes of the `min_` settings.
     """
     rows_max = settings.max_insert_block_size
-    enough_rows = min(settings.min_insert_block_size_rows, rows_max)
     waiting: list[pa.Table] = []
     rows = size = 0
     for table in tables:
         rest = table
         while rest.num_rows:
-            piece = rest.slice(0, rows_max - rows)
+            piece = rest.slice(0, min(rest.num_rows, rows_max - rows))
             rest = rest.slice(piece.num_rows)
             waiting.append(piece)
             rows += piece.num_rows
             size += piece.nbytes
-            if rows >= enough_rows or size >= settings.min_insert_block_size_bytes:
+            if rows == rows_max or _is_enough(rows, size, settings):
                 yield pa.concat_tables(waiting)
                 waiting, rows, size = [], 0, 0
     if waiting:
         yield pa.concat_tables(waiting)
+
+
+def _is_enough(rows: int, size: int, settings: BlockSettings) -> bool:
+    """Whether so many rows and bytes need not be joined with others. As in the original, a setting
+    of 0 is no bound, and no rows are joined if both are 0.
+    """
+    least = settings.min_insert_block_size_rows, settings.min_insert_block_size_bytes
+    return least == (0, 0) or any(
+        bound and found >= bound for found, bound in zip((rows, size), least, strict=True)
+    )
 
 
 def _split(

@@ -20,7 +20,7 @@ class QuerySettings:
 
     # --- inserts
     max_insert_block_size: int = setting(
-        BLOCK_ROWS, "most rows of one block, hence of one part"
+        BLOCK_ROWS, "most rows of one block, hence of one part", "NonZeroUInt64"
     )
     min_insert_block_size_rows: int = setting(BLOCK_ROWS, "small blocks are joined up to this")
     min_insert_block_size_bytes: int = setting(256 * BLOCK_ROWS, "or up to so many bytes")

@@ -13,7 +13,15 @@ from rmt_pipeline.protocol.errors import UnknownSetting, UserError
 
 Level = Literal["table", "query"]
 TypeName = Literal[
-    "Bool", "UInt64", "Int64", "Float", "String", "Char", "Seconds", "Milliseconds"
+    "Bool",
+    "UInt64",
+    "NonZeroUInt64",
+    "Int64",
+    "Float",
+    "String",
+    "Char",
+    "Seconds",
+    "Milliseconds",
 ]
 Value = bool | int | float | str
 
@@ -140,6 +148,8 @@ def _parse(type_name: TypeName, text: str) -> Value | None:
             return _BOOLS.get(text.lower())
         case "UInt64" | "Seconds" | "Milliseconds":
             return _integer(text, 0, UINT64_MAX)
+        case "NonZeroUInt64":
+            return _integer(text, 1, UINT64_MAX)
         case "Int64":
             return _integer(text, -INT64_MAX - 1, INT64_MAX)
         case "Float":

@@ -3,7 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -49,6 +49,10 @@ class InsertReport:
     coming: tuple[PartName, ...]
     awaiting: tuple[PartName, ...]
     problem: str = ""
+    is_lost: bool = False
+    """Whether this replica is lost, or became so just now: until it has cloned another one it is
+    not known which parts are to come.
+    """
 
     @property
     def state(self) -> InsertState:
@@ -82,8 +86,11 @@ def insert_reports(replica: Replica, wanted: Sequence[str] | None = None) -> lis
     reads = zip(ids, paths, keeper.get_many(paths), strict=True)
     there = [(insert_id, path, read) for insert_id, path, read in reads if read is not None]
     waiting = sorted(read_quorums(replica).parts())
+    lost = keeper.get_many([replica.paths.is_lost])
     entries = entries_to_come(keeper, table, replica.paths, replica.memory.queue)
     active = parts_now(keeper, replica.paths, replica.memory.queue).current
+    lost += keeper.get_many([replica.paths.is_lost])
+    is_lost = any(one is None or one[0] == b"1" for one in lost)
     coming = PartSet(part for part in parts_left(entries) if active.containing(part) is None)
     found: list[InsertReport] = []
     for insert_id, path, (text, stat) in there:
@@ -97,7 +104,12 @@ def insert_reports(replica: Replica, wanted: Sequence[str] | None = None) -> lis
             continue
         lines = (*record.partitions, *(line for one in more for line in one.partitions))
         found.append(
-            _report(insert_id, record, lines, active=active, coming=coming, waiting=waiting)
+            replace(
+                _report(
+                    insert_id, record, lines, active=active, coming=coming, waiting=waiting
+                ),
+                is_lost=is_lost,
+            )
         )
     return sorted(found, key=lambda one: (-one.record.created_s, one.insert_id))
 

@@ -36,6 +36,7 @@ from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.alter.history import stored_columns
 from rmt_pipeline.protocol.errors import BadValue, Conflict, MissingPart, UserError
 from rmt_pipeline.protocol.inserts.ids import REPLACEMENT, replacement_id
+from rmt_pipeline.protocol.inserts.quorum import Quorum
 from rmt_pipeline.protocol.nodes.records import (
     UNKNOWN_BLOCK,
     InsertRecord,
@@ -215,10 +216,16 @@ class _Overwriting:
     insert_id: str = ""
 
     def __post_init__(self) -> None:
-        """Raises a UserError for a condition that can't be used, or if more than one kind of target
-        is given.
+        """Raises a UserError for a condition that can't be used, if more than one kind of target is
+        given, or if a quorum is asked for.
         """
         asked = self.asked
+        if Quorum.of(self.query).replicas != 1:
+            raise UserError(
+                f"a replacement knows no quorum (insert_quorum = {self.query.insert_quorum}): "
+                "nothing was changed. Say insert_quorum = 0 for it; alter_sync = 2 waits until all "
+                "replicas have the rows, 3 until all active ones do"
+            )
         if bool(asked.where) + (asked.partitions is not None) + asked.whole > 1:
             raise UserError(
                 "either partitions are replaced, or what a condition says, or the whole table: "

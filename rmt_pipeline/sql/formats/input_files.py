@@ -7,19 +7,30 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
 import pyarrow as pa
 
-from rmt_pipeline.compute.inputs.conform import File, file_of_format
+from rmt_pipeline.compute.inputs.conform import (
+    CsvFile,
+    File,
+    TsvFile,
+    file_of_format,
+    paths_of,
+    text_stream,
+)
 from rmt_pipeline.protocol.errors import UnknownFormat, UserError
-from rmt_pipeline.syntax.statements.nodes import FromFile, InlineRows
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.syntax.lexer import skip_space
+from rmt_pipeline.syntax.statements.nodes import FromFile, InlineRows, ValuesText
 
 HEAD_BYTES = 65_536
 SPOOL_BYTES = 32 << 20
 _JSON_LINES = {"jsoneachrow", "jsonlines", "ndjson", "jsoncompacteachrow"}
 _SEPARATOR = re.compile(r"\s*,?\s*")
+_LINE_ENDS = re.compile(r"[\r\n]+")
 
 _COMPRESSIONS = {"gz", "gzip", "zst", "zstd", "bz2", "lz4"}
 _FORMATS = {
@@ -63,6 +74,16 @@ def input_rows(rows: InlineRows, stdin: BinaryIO | None, until: ExitStack) -> Fi
     return file_of_format(rows.format, spooled.name)
 
 
+def input_values(values: ValuesText, stdin: BinaryIO | None) -> ValuesText:
+    """Return the rows of VALUES in the statement or, if it has none, those on standard input, which
+    may end with a `;`.
+    """
+    if stdin is None or skip_space(values.source, values.start, values.stop) < values.stop:
+        return values
+    text = stdin.read().decode("utf-8", "surrogateescape")
+    return ValuesText(text, 0, len(text.rstrip().removesuffix(";")))
+
+
 def _one_object_per_line(text: str) -> str:
     """Return JSON objects with one on each line. As the original does, take objects side by side,
     with or without commas, which is common in tests.
@@ -77,23 +98,24 @@ def _one_object_per_line(text: str) -> str:
             _, stop = decoder.raw_decode(text, at.end())
         except ValueError:
             return text
-        objects.append(" ".join(text[at.end() : stop].splitlines()))
+        # No other character is a line's end here: strings may have U+2028 and its like.
+        objects.append(_LINE_ENDS.sub(" ", text[at.end() : stop]))
         at = _SEPARATOR.match(text, stop)
     return "\n".join(objects)
 
 
-def input_file(file: FromFile, names: Sequence[str]) -> File:
+def input_file(file: FromFile, names: Sequence[str], settings: QuerySettings) -> File:
     """Return the file of INSERT … FROM INFILE with its format. If the format was not given, a first
     line that has only names of the inserted columns, `names`, is taken for a header.
 
-    Raises UnknownFormat if neither the statement nor the file's name tells the format.
+    Raises UnknownFormat if neither the statement nor the file's name tells the format; UserError if
+    there is no such file.
     """
     format_name = file.format or _format_of(file.path)
-    if file.format is None and format_name in ("CSV", "TabSeparated"):
-        separator = "," if format_name == "CSV" else "\t"
-        if _has_header(Path(file.path), separator, names):
-            format_name += "WithNames"
-    return file_of_format(format_name, file.path, compression=file.compression or "")
+    found = file_of_format(format_name, file.path, compression=file.compression or "")
+    if file.format is None and isinstance(found, CsvFile | TsvFile):
+        return replace(found, header=_has_header(found, names, settings))
+    return found
 
 
 def _format_of(path: str) -> str:
@@ -109,19 +131,20 @@ def _format_of(path: str) -> str:
     return found
 
 
-def _has_header(path: Path, separator: str, names: Sequence[str]) -> bool:
-    """Whether the first line has only names of columns.
-
-    For a missing or unreadable file it is False; reading its rows raises the error. So it is for a
-    pipe, which gives its bytes only once.
+def _has_header(file: CsvFile | TsvFile, names: Sequence[str], settings: QuerySettings) -> bool:
+    """Whether the first line that is read, of the first file if the path is a pattern, has only
+    names of columns. For an unreadable file it is False; reading its rows raises the error.
     """
-    if not path.is_file():
-        return False
     try:
-        with pa.input_stream(str(path), compression="detect") as stream:
+        with text_stream(paths_of(file)[0], file, settings.input_format_encoding) as stream:
             head = bytes(stream.read(HEAD_BYTES))
-    except (OSError, pa.ArrowInvalid):
+    except (OSError, pa.ArrowInvalid, UnicodeError, LookupError):
         return False
-    first = head.decode("utf-8", "replace").splitlines()[:1]
-    fields = next(csv.reader(first, delimiter=separator), [])
+    lines = head.decode("utf-8-sig", "replace").splitlines()
+    separator = "\t"
+    if isinstance(file, CsvFile):
+        lines = lines[settings.input_format_csv_skip_first_lines :]
+        separator = settings.format_csv_delimiter
+    first = next(filter(None, lines), "")
+    fields = next(csv.reader([first], delimiter=separator), [])
     return bool(fields) and set(fields) <= set(names)

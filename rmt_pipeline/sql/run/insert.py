@@ -16,7 +16,7 @@ from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.insert.result import Outcome
 from rmt_pipeline.sql.define.constants import evaluate_constants
 from rmt_pipeline.sql.define.partition import partition_id_of
-from rmt_pipeline.sql.formats.input_files import input_file, input_rows
+from rmt_pipeline.sql.formats.input_files import input_file, input_rows, input_values
 from rmt_pipeline.sql.formats.rows import Done, ResultColumn
 from rmt_pipeline.sql.run.context import SessionContext
 from rmt_pipeline.sql.run.values import ValuesBatch, read_values
@@ -68,13 +68,14 @@ def insert(session: SessionContext, statement: Insert) -> Done:
     data: Any
     with ExitStack() as until:
         match statement.source:
-            case ValuesText() as values:
+            case ValuesText() as text:
                 of_now = replace(definition, columns=at_moment(definition.columns, now_s))
+                values = input_values(text, session.stdin)
                 data = _values(values, names, of_now, settings, session)
             case InlineRows() as rows:
                 data = input_rows(rows, session.stdin, until)
             case FromFile() as file:
-                data = input_file(file, names)
+                data = input_file(file, names, settings)
             case FromQuery() as query:
                 data = _query(session, query, statement, names, definition)
         if statement.in_place_of is not None:
@@ -186,10 +187,17 @@ def _computed(
     definition: TableDefinition,
     settings: QuerySettings,
 ) -> pa.Table:
+    """The rows with the values of the expressions of the columns `without` values. Those of an
+    EPHEMERAL column, which is not stored, are kept too: the table computes other columns from them.
+    """
     given = [name for name in rows.column_names if name not in without]
-    tables = conform(
-        rows.select(given), definition.columns, settings=settings, columns_given=given
-    )
+    columns = [
+        replace(column, default_kind="DEFAULT")
+        if column.default_kind == "EPHEMERAL"
+        else column
+        for column in definition.columns
+    ]
+    tables = conform(rows.select(given), columns, settings=settings, columns_given=given)
     return pa.concat_tables(tables).select(rows.column_names)
 
 

@@ -72,6 +72,18 @@ def test_an_insert_into_a_read_only_table_says_within_a_second_or_two_why_it_wai
     assert replicas.stores["r1"].staged() == []
 
 
+@pytest.mark.parametrize("most", [5, 1030, 10**6, 2**64 - 1])
+def test_any_number_of_retries_may_be_asked_for(replicas, most):
+    """Numbers with thousands of digits were computed, which ended each INSERT."""
+    asked = {"insert_keeper_max_retries": most}
+    assert replicas.table("r1").insert([{"n": 1}], settings=asked).rows == 1
+    tries = Tries("INSERT into t", QuerySettings(**asked), replicas.clock)
+    for _ in range(5):
+        assert tries.pause(READ_ONLY) is None
+    assert replicas.clock.slept == [0.1, 0.2, 0.4, 0.8, 1.6]
+    assert (tries.pause(READ_ONLY) is None) == (most > 5)
+
+
 def test_an_insert_into_a_replica_that_was_dropped_fails_at_once(replicas):
     table = replicas.table("r1")
     inactive(replicas)

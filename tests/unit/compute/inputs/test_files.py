@@ -440,3 +440,9 @@ def test_the_row_that_is_one_too_many_is_named(tmp_path: Path) -> None:
         rows_of(file, columns, input_format_allow_errors_num=1)
     found = rows_of(file, columns, input_format_allow_errors_ratio=0.5)
     assert [row["id"] for row in found] == [1, 3, 5]
+
+
+def test_any_number_of_lines_may_be_left_out(tmp_path: Path) -> None:
+    file = CsvFile(csv_file(tmp_path, "id\n1\n"), header=False)
+    columns = (Column("id", "UInt8"),)
+    assert rows_of(file, columns, input_format_csv_skip_first_lines=2**64 - 1) == []

@@ -236,6 +236,9 @@ def test_small_tables_are_joined_up_to_the_limits() -> None:
     assert sizes(min_insert_block_size_rows=7, max_insert_block_size=8) == [8, 8, 8, 6]
     assert sizes(min_insert_block_size_bytes=1) == [10, 10, 10]
     assert sizes(min_insert_block_size_rows=0, min_insert_block_size_bytes=0) == [10, 10, 10]
+    assert sizes(min_insert_block_size_rows=0) == sizes(min_insert_block_size_bytes=0) == [30]
+    assert sizes(min_insert_block_size_rows=20, min_insert_block_size_bytes=0) == [20, 10]
+    assert sizes(max_insert_block_size=2**64 - 1) == [30]
 
 
 def test_no_rows_are_no_block() -> None:

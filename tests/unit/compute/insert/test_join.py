@@ -72,3 +72,17 @@ def test_what_was_staged_goes_when_it_can_not_be_joined(tmp_path, few_fit, monke
         with pytest.raises(OSError, match="no space left"):
             replicas.table("r1").insert(ROWS, settings=ROW_BY_ROW)
         assert replicas.stores["r1"].staged() == []
+
+
+def test_what_blocks_were_merged_to_need_not_fulfil_a_constraint(tmp_path, few_fit):
+    """It is of the rows that were given. Two of each block have one key."""
+
+    def checked(replica):
+        return replace(summing(replica), constraints=("small CHECK n < 10",))
+
+    given = [{"p": 0, "k": n // 2, "n": 6} for n in range(24)]
+    by_twos = QuerySettings(max_insert_block_size=2, min_insert_block_size_rows=2)
+    with Replicas(tmp_path, define=checked) as replicas:
+        table = replicas.table("r1")
+        table.insert(given, settings=by_twos)
+        assert [row["n"] for row in stored(table)] == [12] * 12

@@ -72,6 +72,18 @@ def test_what_a_replica_has_yet_to_fetch_was_not_dropped(replicas: Replicas) -> 
     assert insert_words(report).endswith("; in all_0_0_0")
 
 
+def test_a_lost_replica_does_not_say_that_rows_were_dropped(replicas: Replicas) -> None:
+    """The entries that it has not seen have left the log; a clone will bring their parts."""
+    replicas.table("r1").insert([{"n": 1}])
+    keeper, table = replicas["r1"].keeper, replicas["r1"].table
+    log = [Delete(table.log_entry(name)) for name in keeper.children(table.log)]
+    keeper.multi([*log, SetData(replicas["r2"].paths.is_lost, b"1")])
+    [report] = replicas.table("r2").inserts()
+    assert (report.parts, report.coming, report.is_lost) == ((), (), True)
+    assert "dropped" not in insert_words(report)
+    assert "this replica is lost, and has yet to clone" in insert_words(report)
+
+
 def test_the_latest_are_told_first(replicas: Replicas) -> None:
     table = replicas.table("r1")
     for value in range(3):

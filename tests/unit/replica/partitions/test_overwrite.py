@@ -745,3 +745,14 @@ def test_what_was_staged_goes_also_while_zookeeper_is_silent(replicas, monkeypat
     with pytest.raises(Unavailable, match="the connection broke"):
         overwrite.overwrite(living, asked, NOW, EventWaker)
     assert replica.store.staged() == []
+
+
+@pytest.mark.parametrize("quorum", ["2", "auto"])
+def test_a_quorum_is_refused_as_nobody_would_wait_for_it(replicas, quorum):
+    """It was answered as if so many replicas had the rows."""
+    before_it = rows(replicas, "r1")
+    with pytest.raises(UserError, match=f"insert_quorum = {quorum}.*alter_sync = 2"):
+        put(replicas, (1, 7), partition="1", settings=replace(NOW, insert_quorum=quorum))
+    assert rows(replicas, "r1") == before_it
+    assert replicas.stores["r1"].staged() == []
+    put(replicas, (1, 7), partition="1", settings=replace(NOW, insert_quorum="1"))

@@ -2,7 +2,9 @@
 
 import pytest
 
+from rmt_pipeline.zookeeper.keeper import Delete, Op
 from tests.support.local_session import create, rows
+from tests.support.lost_answers import allocates, faulty
 
 
 @pytest.mark.parametrize(
@@ -43,3 +45,20 @@ def test_an_async_insert_is_known_again_when_its_own_setting_says_so(
         (1, count),
         (2, 1),
     ]
+
+
+@pytest.mark.parametrize("landed", [False, True])
+def test_ids_that_are_forgotten_without_an_answer_stop_no_insert(session, landed):
+    """It was told that nobody knows whether it has landed, though it had not been sent."""
+    window = " SETTINGS non_replicated_deduplication_window = 1"
+    create(session, f"CREATE TABLE t (n UInt8) ENGINE = MergeTree ORDER BY n{window}")
+    for number in (1, 2):
+        session.execute(f"INSERT INTO t VALUES ({number})")
+    with faulty(session.context.server.keeper(), forgets, but=allocates, landed=landed):
+        session.execute("INSERT INTO t VALUES (1)")
+    session.execute("INSERT INTO t VALUES (1)")
+    assert rows(session, "SELECT n FROM t ORDER BY n") == [(1,), (1,), (2,)]
+
+
+def forgets(op: Op) -> bool:
+    return isinstance(op, Delete) and "/blocks/" in op.path
