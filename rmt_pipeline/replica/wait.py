@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from rmt_pipeline.protocol.errors import (
     ReplicaDropped,
@@ -206,91 +206,121 @@ def wait_as_asked_for(
     entries: Iterable[tuple[str, bytes]],
     query: QuerySettings,
     waker: Waker,
-    *,
-    is_done_here: bool = False,
 ) -> None:
     """Wait until the replicas that `alter_sync` asks for (0 none, 1 this one, 2 all, 3 the active
     ones) have carried out these entries, given by their path in the log and their text.
 
-    `living` returns a Replica with a living session. With `is_done_here`, this replica itself is
-    left out if all or all active ones are waited for. Raises Unfinished.
+    `living` returns a Replica with a living session. Raises Unfinished.
     """
-    waits = [(log_entry, data, Waited()) for log_entry, data in entries]
-    if query.alter_sync == 0 or not waits:
+    logged = dict(entries)
+    if query.alter_sync == 0 or not logged:
         return
+    texts, waited = frozenset(logged.values()), Waited()
+    named = [last_name(path) for path in sorted(logged)]
+    meant = _Meant(sequence_number(named[-1]), texts.__contains__, _named(named))
 
     def wait(replica: Replica) -> None:
-        names = _asked_for(replica, query.alter_sync, is_done_here=is_done_here)
-        for log_entry, data, waited in waits:
-            wait_for_entry(
-                replica,
-                names,
-                log_entry,
-                data,
-                timeout_s=query.receive_timeout,
-                inactive_timeout_s=query.replication_wait_for_inactive_replica_timeout,
-                waker=waker,
-                waited=waited,
-            )
+        names = _asked_for(replica, query.alter_sync)
+        _wait_for_all(replica, names, meant, query, waited=waited, waker=waker)
 
-    names = ", ".join(last_name(log_entry) for log_entry, _, _ in waits[:NAMED_MAX])
     after_the_commit(
         living,
         wait,
         waker,
-        f"it is in the log ({names}) and will be carried out, see system.replication_queue",
+        f"it is in the log ({', '.join(named[:NAMED_MAX])}) and will be carried out, see "
+        "system.replication_queue",
     )
 
 
-def _asked_for(replica: Replica, sync: int, *, is_done_here: bool) -> list[str]:
+def wait_for_others(
+    living: Callable[[], Replica],
+    is_meant: Callable[[bytes], bool],
+    query: QuerySettings,
+    waker: Waker,
+) -> None:
+    """Wait until the other replicas that `alter_sync` asks for have carried out what is done here:
+    the entries in the log for whose text `is_meant` holds. Raises Unfinished.
+    """
+    if query.alter_sync < 2:
+        return
+    waited = Waited()
+
+    def wait(replica: Replica) -> None:
+        log = replica.keeper.exists(replica.table.log)
+        if log is None:
+            raise gone(replica.paths)
+        names = [one for one in _asked_for(replica, query.alter_sync) if one != replica.name]
+        meant = _Meant(log.next_sequence - 1, is_meant, "it is")
+        _wait_for_all(replica, names, meant, query, waited=waited, waker=waker)
+
+    after_the_commit(
+        living,
+        wait,
+        waker,
+        "it is done here and in the log, and the others will carry it out, see their "
+        "system.replication_queue",
+    )
+
+
+def _asked_for(replica: Replica, sync: int) -> list[str]:
     if sync < 2:
         return [replica.name]
-    found = staying_replicas(replica.keeper, replica.table)
-    return sorted(
-        name
-        for name, active in found.items()
-        if (active or sync == 2) and not (is_done_here and name == replica.name)
-    )
+    try:
+        found = staying_replicas(replica.keeper, replica.table)
+    except Refused as refused:
+        raise gone(replica.paths) from refused
+    return sorted(name for name, active in found.items() if active or sync == 2)
 
 
-def wait_for_entry(
+def _named(names: Sequence[str]) -> str:
+    more = len(names) - 1
+    return f"{names[-1]} and {more} entries before it are" if more else f"{names[-1]} is"
+
+
+class _Meant(NamedTuple):
+    """The entries of the log up to the number `last` for whose text `is_it` holds; `words` name
+    them, in errors.
+    """
+
+    last: int
+    is_it: Callable[[bytes], bool]
+    words: str
+
+
+def _wait_for_all(
     replica: Replica,
     names: Sequence[str],
-    log_entry: str,
-    data: bytes,
+    meant: _Meant,
+    query: QuerySettings,
     *,
-    timeout_s: float,
-    inactive_timeout_s: float,
+    waited: Waited,
     waker: Waker,
-    waited: Waited | None = None,
 ) -> None:
-    """Wait until the replicas `names` have carried out the entry at the path `log_entry`.
+    """Wait until the replicas `names` have carried out all these entries. They are looked for in
+    each queue together: there may be thousands of both. Raises Unfinished with the replicas that
+    have not done it.
 
-    An inactive replica is waited for at most `inactive_timeout_s` (0: not at all). `waited`: what
-    of these times is over already. Raises Unfinished with the replicas that have not done it.
+    An inactive replica is waited for `replication_wait_for_inactive_replica_timeout`, at most.
+    `waited`: what of these times is over already.
     """
-    waited = waited or Waited()
     waited.seconds(replica.clock)
-    number = sequence_number(log_entry)
     unfinished = []
     for name in names:
         paths = replica.table.replica(name)
 
         def give_up(paths: ReplicaPaths = paths) -> bool:
             waited_s = waited.seconds(replica.clock)
-            if waited_s >= timeout_s:
+            if waited_s >= query.receive_timeout:
                 return True
             inactive = replica.keeper.exists(paths.is_active) is None
-            return inactive and waited_s >= inactive_timeout_s
+            return inactive and waited_s >= query.replication_wait_for_inactive_replica_timeout
 
-        if not _wait_one(
-            replica, paths, number, lambda text: text == data, give_up=give_up, waker=waker
-        ):
+        if not _wait_one(replica, paths, meant.last, meant.is_it, give_up=give_up, waker=waker):
             unfinished.append(name)
     if unfinished:
         raise Unfinished(
-            f"{last_name(log_entry)} is in the log of {replica.table.root} and will be carried "
-            f"out, but these replicas have not done it yet: {', '.join(unfinished)}. "
+            f"{meant.words} in the log of {replica.table.root} and will be carried out, but these "
+            f"replicas have not done it yet: {', '.join(unfinished)}. "
             "See system.replication_queue for why; a replica works its queue only while "
             "`rmt serve --work`, `rmt worker` or Dagster runs for it"
         )

@@ -2847,9 +2847,9 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "swap: who waits for all waits for himself",
-        f"{REPLICA}/partitions/from_table.py",
-        ", is_done_here=True)",
-        ")",
+        f"{REPLICA}/wait.py",
+        " if one != replica.name]",
+        "]",
         SETTLED,
     ),
     LineMutant(

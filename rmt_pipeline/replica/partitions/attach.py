@@ -26,7 +26,7 @@ from rmt_pipeline.replica.insert.result import InsertResult
 from rmt_pipeline.replica.partitions.drop import Living
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.attached import attached_as
-from rmt_pipeline.replica.wait import after_the_commit, wait_as_asked_for
+from rmt_pipeline.replica.wait import wait_for_others
 from rmt_pipeline.store.disk import Lock
 from rmt_pipeline.store.fetching import finish_fetches
 from rmt_pipeline.store.layout import DetachedName
@@ -36,7 +36,6 @@ from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.keeper import SetData
 
-LOOK_BACK = 1000  # how many of the last log entries are searched for those just written
 TOGETHER_MAX = 500  # how many parts go into one commit
 Commit = Callable[[Insertion], InsertResult]
 """Runs the insertion until it is done, or was tried often enough."""
@@ -166,25 +165,18 @@ def _together(taken: Sequence[_Taken]) -> Sequence[_Taken]:
 def wait_until_attached(
     living: Living, attached: Attached, query: QuerySettings, new_waker: Callable[[], Waker]
 ) -> None:
-    """Wait for the other replicas as `alter_sync` says: this one has the attached parts already. An
-    entry that is gone from the log was carried out by every replica that can be waited for. Raises
-    Unfinished.
+    """Wait for the other replicas as `alter_sync` says: this one has the attached parts already.
+    Raises Unfinished.
     """
-    if query.alter_sync < 2 or not attached.parts:
-        return
     new = frozenset(attached.parts)
 
-    def entries_of(replica: Replica) -> list[tuple[str, bytes]]:
-        names = replica.keeper.children(replica.table.log)[-LOOK_BACK - len(new) :]
-        paths = [replica.table.log_entry(name) for name in names]
-        return [
-            (path, read[0])
-            for path, read in zip(paths, replica.keeper.get_many(paths), strict=True)
-            if read is not None and not new.isdisjoint(parts_brought(decode(read[0])))
-        ]
+    def brings_some(text: bytes) -> bool:
+        with suppress(Corruption):  # it is another one, whatever it is
+            return not new.isdisjoint(parts_brought(decode(text)))
+        return False
 
-    entries = after_the_commit(living, entries_of, new_waker(), "the parts are in the table")
-    wait_as_asked_for(living, entries, query, new_waker(), is_done_here=True)
+    if new:
+        wait_for_others(living, brings_some, query, new_waker())
 
 
 def _give_back(

@@ -55,7 +55,7 @@ from rmt_pipeline.replica.partitions.swap import (
     swap,
 )
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.wait import POLL_S, wait_as_asked_for
+from rmt_pipeline.replica.wait import POLL_S, wait_for_others
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.keeper import Check, Op
@@ -301,11 +301,8 @@ def wait_for_swapped(
     """Wait until the other replicas have carried the swap out too, if `alter_sync` is 2 or more; on
     this one it has happened. Raises Unfinished.
     """
-    if query.alter_sync < 2:
-        return
     for living, logged in swapped.logged:
-        entries = [(one.path, one.data) for one in logged if one.path]
-        wait_as_asked_for(living, entries, query, new_waker(), is_done_here=True)
+        wait_for_others(living, logged.__contains__, query, new_waker())
 
 
 # --- the source -------------------------------------------------------------------------------
@@ -429,7 +426,7 @@ def require_same_structure(here: Replica, there: Replica) -> None:
     mine, theirs = here.definition, there.definition
     if mine.full_name == theirs.full_name or here.table.root == there.table.root:
         raise CannotReplace(f"{here} and {there} are one table")
-    difference = table_difference(mine, theirs)
+    difference = _difference(mine, theirs)
     if difference:
         refusal = IncompatibleColumns if difference.startswith("columns") else CannotReplace
         raise refusal(
@@ -454,8 +451,7 @@ def column_difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str
     return ""
 
 
-def table_difference(mine: TableDefinition, theirs: TableDefinition) -> str:
-    """The first difference between columns and keys of two tables, in words; "" if none."""
+def _difference(mine: TableDefinition, theirs: TableDefinition) -> str:
     found = column_difference(stored_types(mine), stored_types(theirs))
     if found:
         return found

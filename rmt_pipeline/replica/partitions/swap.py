@@ -59,7 +59,6 @@ from rmt_pipeline.replica.insert.insert import ensure_partitions
 from rmt_pipeline.replica.mutations.mutations import load_mutations, release_numbers, take_locks
 from rmt_pipeline.replica.partitions.drop import (
     Living,
-    Logged,
     cancel_inserts,
     others_first,
     partition_version,
@@ -93,7 +92,6 @@ from rmt_pipeline.zookeeper.paths import sequence_number
 from rmt_pipeline.zookeeper.snapshot import committing_blocks
 
 KEPT = "rows that stay"  # stands in place of a block id, see `ReplaceRange.keeps_ids`
-LOOK_BACK = 1000  # how many of the last log entries are searched for one just written
 
 
 class PartitionChanged(Conflict):
@@ -189,13 +187,13 @@ class Wanted:
 @dataclass(frozen=True, slots=True)
 class Swapped:
     """What was done: `parts` came; `gone`, active parts with `rows_gone` rows, went. `logged` are
-    the entries in the log, by table.
+    the texts of the entries in the log, by table.
     """
 
     parts: tuple[PartName, ...]
     gone: tuple[PartName, ...]
     rows_gone: int
-    logged: tuple[tuple[Living, tuple[Logged, ...]], ...]
+    logged: tuple[tuple[Living, frozenset[bytes]], ...]
 
 
 def swap(living: Living, wanted: Wanted) -> Swapped:
@@ -276,12 +274,11 @@ _Gone = Mapping[PartName, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """A swap that is in the log, by side; `paths`: of the first; `left`: whose ids were left."""
+    """A swap that is in the log, by side; `left`: whose ids were left."""
 
     looked: Sequence[_Looked]
     swaps: Sequence[Sequence[Swap]]
     gone: Sequence[_Gone]
-    paths: Sequence[str]
     left: Sequence[_Side] = ()
 
 
@@ -318,16 +315,12 @@ def _try(sides: Sequence[_Side], wanted: Wanted) -> _Done | None:
 
 def _finished(sides: Sequence[_Side], done: _Done, wanted: Wanted) -> Swapped:
     """Do what is left after the commit. What fails is left to the worker and the clean-up."""
-    logged: list[tuple[Living, tuple[Logged, ...]]] = []
     for side, found, some, gone in zip(sides, done.looked, done.swaps, done.gone, strict=True):
         written = {lock for one in some for lock in one.locks}
         release_numbers(side.replica, [lock for lock in side.locks if lock not in written])
         _note(side, gone, some, wanted)
         with suppress(RmtError, OSError):
             _leave_disk(side, found)
-        with suppress(RmtError):
-            paths = done.paths if side is sides[0] else _paths(side, some)
-            logged.append((side.living, _logged(side, some, paths)))
     with before_it_is_answered():
         for side in done.left:
             if wanted.keeps_ids:
@@ -337,7 +330,12 @@ def _finished(sides: Sequence[_Side], done: _Done, wanted: Wanted) -> Swapped:
                 forget(side.living(), list(starmap(drop_range, ends)))
     parts = tuple(part for _, part in sides[0].pairs)
     went = done.gone[0]
-    return Swapped(parts, tuple(went), sum(rows for rows, _ in went.values()), tuple(logged))
+    logged = tuple(
+        (side.living, frozenset(one.entry for one in some))
+        for side, some in zip(sides, done.swaps, strict=True)
+        if some
+    )
+    return Swapped(parts, tuple(went), sum(rows for rows, _ in went.values()), logged)
 
 
 def _take_back(sides: Sequence[_Side]) -> bool:
@@ -424,7 +422,7 @@ def _commit(sides: Sequence[_Side], wanted: Wanted, is_sent: list[bool]) -> _Don
             _rows_of(side.replica, found) for side, found in zip(sides, looked, strict=True)
         ]
         if not swaps[0]:
-            return _Done(looked, swaps, gone, ())
+            return _Done(looked, swaps, gone)
         ops = _ops(sides, looked, swaps)
         ops += wanted.also(sides[0].replica, _numbers(sides[0]))
         if not fit_together(ops):
@@ -438,9 +436,8 @@ def _commit(sides: Sequence[_Side], wanted: Wanted, is_sent: list[bool]) -> _Don
             else:
                 ops, fit = with_forgetting(side.replica, ops, side.ranges)
             left += [] if fit else [side]
-        paths = _submit(sides[0], swaps[0], ops, is_sent, looked[0].log_end)
-        if paths is not None:
-            return _Done(looked, swaps, gone, paths, left)
+        if _submit(sides[0], swaps[0], ops, is_sent, looked[0].log_end):
+            return _Done(looked, swaps, gone, left)
         if not _are_good(sides):
             return None
     raise others_first(sides[0].replica)
@@ -473,7 +470,7 @@ def _submit(
     ops: Sequence[Op],
     is_sent: list[bool],
     begin: int | None,
-) -> list[str] | None:
+) -> bool:
     is_sent[0] = True
     memory = side.replica.memory
     known, records, ids = memory.queue, memory.records, memory.block_ids
@@ -481,7 +478,7 @@ def _submit(
     lock = next(lock for one in swaps for lock in one.locks)
     entries = [one.entry for one in swaps]
     try:
-        paths = submit(side.living, side.replica, ops, entries, lock, begin=begin)
+        found = submit(side.living, side.replica, ops, entries, lock, begin=begin)
     except Refused as refused:
         is_sent[0] = False
         if refused.kind is RefusalKind.NODE_EXISTS:
@@ -492,8 +489,8 @@ def _submit(
     except (TableIsReadOnly, ReplicaRetired, Unavailable):  # raised before it was sent
         is_sent[0] = False
         raise
-    is_sent[0] = paths is not None
-    if paths is not None:
+    is_sent[0] = found is not None
+    if found is not None:
         # Noted under the session that sent the multi. If a later session has found it in the log,
         # that one lists everything once more.
         session = side.replica.keeper.session_id
@@ -505,7 +502,7 @@ def _submit(
         memory.partition_version = side.version + 1
         memory.records = records.after(ops, side.replica.table.inserts, session)
         memory.block_ids = ids.after(ops, side.replica.table.blocks, session)
-    return paths
+    return found is not None
 
 
 def _are_good(sides: Sequence[_Side]) -> bool:
@@ -737,23 +734,6 @@ def _numbers(side: _Side) -> Numbers:
         ]
         found[one.change.partition] = min(numbers), max(numbers)
     return found
-
-
-def _logged(side: _Side, swaps: Sequence[Swap], paths: Sequence[str]) -> tuple[Logged, ...]:
-    ranges = [one.range or one.parts[0][1] for one in side.numbered if one.is_something]
-    return tuple(
-        Logged(path, one.entry, part)
-        for path, one, part in zip(paths, swaps, ranges, strict=True)
-    )
-
-
-def _paths(side: _Side, swaps: Sequence[Swap]) -> list[str]:
-    """Return the entries' paths in the log; "" for one that is done everywhere and removed."""
-    keeper, table = side.replica.keeper, side.replica.table
-    names = [table.log_entry(name) for name in keeper.children(table.log)[-LOOK_BACK:]]
-    reads = keeper.get_many(names)
-    texts = {read[0]: name for name, read in zip(names, reads, strict=True) if read is not None}
-    return [texts.get(one.entry, "") for one in swaps]
 
 
 # --- size -------------------------------------------------------------------------------------

@@ -21,21 +21,32 @@ from rmt_pipeline.replica.wait import (
     SyncMode,
     Timeout,
     sync_replica,
-    wait_for_entry,
+    wait_as_asked_for,
     wait_for_kinds,
+    wait_for_others,
 )
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.local_replicas import ClockWaker, Meanwhile, Replicas
 
 
-def wait(replicas: Replicas, name: str = "r2", number: int = 0, **how: float) -> None:
-    """Of r1, until this replica has carried out the entry of that number."""
+def wait(
+    replicas: Replicas,
+    number: int = 0,
+    *,
+    timeout_s: float = 5.0,
+    inactive_timeout_s: float = 0.0,
+) -> None:
+    """Of r1, until r2 has carried out the entry of that number."""
     r1 = replicas["r1"]
     path = r1.table.log_entry(f"log-{number:010d}")
     data, _ = r1.keeper.get(path)
-    times = {"timeout_s": 5.0, "inactive_timeout_s": 0.0, **how}
-    wait_for_entry(r1, [name], path, data, waker=ClockWaker(replicas.clock), **times)
+    query = QuerySettings(
+        alter_sync=2,
+        receive_timeout=int(timeout_s),
+        replication_wait_for_inactive_replica_timeout=int(inactive_timeout_s),
+    )
+    wait_for_others(lambda: r1, lambda text: text == data, query, ClockWaker(replicas.clock))
 
 
 def two_inserts(replicas: Replicas) -> None:
@@ -349,3 +360,38 @@ def test_a_command_waits_for_others_if_that_is_said(replicas, command, sync) -> 
     query = QuerySettings(alter_sync=sync, mutations_sync=sync, receive_timeout=1)
     with pytest.raises(Unfinished, match="r2") if sync else nullcontext():
         COMMANDS[command](replicas.table("r1"), query)
+
+
+def test_who_waits_for_a_table_that_is_dropped_is_told_that(replicas: Replicas) -> None:
+    replicas.insert("r1", 1)
+    r1, waker = replicas["r1"], ClockWaker(replicas.clock)
+    entries = [(r1.table.log_entry("log-0000000000"), b"")]
+    replicas.drop("r1", "r2")
+    query = QuerySettings(alter_sync=2)
+    with pytest.raises(ReplicaDropped):
+        wait_as_asked_for(lambda: r1, entries, query, waker)
+    with pytest.raises(ReplicaDropped):
+        wait_for_others(lambda: r1, bool, query, waker)
+
+
+def test_many_entries_are_looked_for_in_a_queue_together(replicas: Replicas) -> None:
+    """TRUNCATE of thousands of partitions: the whole queue was read once for each of them."""
+    for number in range(10):
+        replicas.insert("r1", number)
+    r1, r2 = replicas["r1"], replicas["r2"]
+    pull_log(r2)
+    *queued, _ = r2.keeper.children(r2.paths.queue)
+    logged = [r1.table.log_entry(name) for name in r1.keeper.children(r1.table.log)[:-1]]
+    entries = [(path, r1.keeper.get(path)[0]) for path in logged]
+    get_many, asked = r1.session.get_many, [0]
+
+    def counted(paths: list[str]) -> Any:
+        asked[0] += sum(path.startswith(f"{r2.paths.queue}/") for path in paths)
+        return get_many(paths)
+
+    r1.session.get_many = counted  # type: ignore[method-assign]
+    r2.keeper.multi([Delete(r2.paths.queue_entry(node)) for node in queued[1:]])
+    work = [replicas.work_off]
+    query = QuerySettings(alter_sync=2)
+    wait_as_asked_for(lambda: r1, entries, query, Meanwhile(replicas.clock, work))
+    assert asked[0] <= 2

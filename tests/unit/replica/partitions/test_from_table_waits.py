@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from rmt_pipeline.protocol.errors import Unfinished
+from rmt_pipeline.protocol.errors import Unavailable, Unfinished
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.partitions import from_table
 from rmt_pipeline.replica.partitions.from_table import Between
@@ -46,6 +46,29 @@ def test_others_are_waited_for_in_both_tables_of_a_move(two, late):
     moved = late == "s"
     assert rows(two.t, "r2") == [(1, 1), *([(1, 10), (1, 11)] if moved else []), (2, 2)]
     assert rows(two.s, "r2") == ([(1, 10), (1, 11)] if moved else [])
+
+
+def test_who_can_not_read_the_log_of_the_source_waits_for_that_too(two):
+    """It was answered as if the others had it: the rows were in both tables there."""
+    filled(two)
+    keeper, log = two.s["r1"].session, two.s["r1"].table.log
+    children = keeper.children
+
+    def no_answer(path, *watch):
+        if path == log:
+            raise Unavailable("no answer")
+        return children(path, *watch)
+
+    keeper.children = no_answer
+    move = Between(
+        lambda: two.t["r1"],
+        lambda: two.s["r1"],
+        "1",
+        QuerySettings(alter_sync=2, receive_timeout=5),
+        lambda: Meanwhile(two.s.clock, [lambda: work(two.t, "r2")]),
+    )
+    with pytest.raises(Unfinished, match=r"in the log of /tables/s .* yet: r2\."):
+        move.move()
 
 
 @pytest.mark.parametrize("how", ["move", "attach"])
