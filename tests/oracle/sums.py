@@ -34,7 +34,7 @@ def summed(
     empty is all that can be summed.
     """
     types = dict(columns)
-    maps = _maps(columns, not_summed, chosen)
+    maps = _maps(columns, not_summed)
     in_maps = {name for one in maps for name in one}
     row = dict(group[0])
     sums: list[str] = []
@@ -127,10 +127,11 @@ def _float32(number: float) -> float:
         return float("inf") if number > 0 else float("-inf")
 
 
-def _maps(
-    columns: Columns, not_summed: frozenset[str], chosen: Sequence[str]
-) -> list[tuple[str, ...]]:
-    """Nested structures `…Map` that are summed by key; each as its columns, keys included."""
+def _maps(columns: Columns, not_summed: frozenset[str]) -> list[tuple[str, ...]]:
+    """Nested structures `…Map` that are summed by key; each as its columns, keys included.
+
+    The engine's argument says nothing about them.
+    """
     nested: dict[str, list[tuple[str, str]]] = {}
     for name, type_text in columns:
         table = name.partition(".")[0]
@@ -138,10 +139,9 @@ def _maps(
             nested.setdefault(table, []).append((name, type_text))
     return [
         tuple(name for name, _ in members)
-        for table, members in nested.items()
+        for members in nested.values()
         if len(members) >= 2
         and not any(name in not_summed for name, _ in members)
-        and (not chosen or table in chosen)
         and len(_map_keys(members)) < len(members)
         and _map_is_summable(members)
     ]

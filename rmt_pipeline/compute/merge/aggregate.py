@@ -77,7 +77,7 @@ def summing_of(shape: Shape, rules: Summing) -> Aggregation:
     """SummingMergeTree: which columns are summed (spec §17.3), and which zeros drop a row."""
     kept = frozenset((*shape.key_columns, *rules.kept))
     functions = _functions(shape, kept)
-    maps = map_columns(shape.columns, kept, rules.columns)
+    maps = map_columns(shape.columns, kept)
     not_summed = kept.union(functions, *(each.names for each in maps))
     summed = {
         column.name: kind

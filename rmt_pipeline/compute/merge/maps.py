@@ -35,13 +35,12 @@ class MapColumns:
     kinds: tuple[DataType, ...]
 
 
-def map_columns(
-    columns: Sequence[Column], kept: Collection[str], chosen: Collection[str]
-) -> tuple[MapColumns, ...]:
-    """The maps among a table's columns that are added up.
+def map_columns(columns: Sequence[Column], kept: Collection[str]) -> tuple[MapColumns, ...]:
+    """The maps among a table's columns that are added up, whether or not the engine's arguments
+    name them: as in the original, these choose among the other columns.
 
     `kept` are the columns of the sorting and partition keys: a map with one of these is not added
-    up. `chosen` are the columns in the engine's arguments; empty for all.
+    up.
     """
     tables: defaultdict[str, list[tuple[str, DataType]]] = defaultdict(list)
     for column in columns:
@@ -49,11 +48,11 @@ def map_columns(
         kind = parse_type(column.type)
         if dot and table.endswith("Map") and kind.family == "Array":
             tables[table].append((column.name, kind.elements[0]))
-    found = []
-    for table, members in tables.items():
-        in_keys = any(name in kept for name, _ in members)
-        if not in_keys and (not chosen or table in chosen):
-            found.append(_map_of(members))
+    found = [
+        _map_of(members)
+        for members in tables.values()
+        if not any(name in kept for name, _ in members)
+    ]
     return tuple(each for each in found if each is not None)
 
 

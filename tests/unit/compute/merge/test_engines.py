@@ -464,3 +464,19 @@ def test_a_sum_of_0_in_a_map_of_nullable_values_is_a_value() -> None:
     ]
     found, _ = merge_tables(parts, job_of(table), batch_rows=1)
     assert found.to_pylist() == [{"k": 1, "aMap.k": [2, 3], "aMap.v": [0, 0]}]
+
+
+def test_maps_are_added_up_whichever_columns_the_engine_is_to_sum() -> None:
+    """SummingMergeTree((v)) took a map's first value, and removed rows whose v was 0 with their
+    maps.
+    """
+    columns = [("k", "UInt8"), ("v", "Int8"), ("w", "Int8")]
+    columns += [("aMap.k", "Array(Int8)"), ("aMap.v", "Array(Int8)")]
+    table = definition(columns, ("k",), "SummingMergeTree", columns_to_sum=("v",))
+    part = sorted_table(
+        [{"k": k, "v": k, "w": 5, "aMap.k": [1], "aMap.v": [2]} for k in (0, 1)], table
+    )
+    found, _ = merge_tables([part, part], job_of(table), batch_rows=1)
+    assert found.to_pylist() == [
+        {"k": k, "v": 2 * k, "w": 5, "aMap.k": [1], "aMap.v": [4]} for k in (0, 1)
+    ]
