@@ -5,6 +5,7 @@ functions keep the name they were written with. Reading the text again gives the
 """
 
 import math
+import re
 from enum import Enum, auto
 
 from rmt_pipeline.protocol.errors import SyntaxProblem
@@ -206,13 +207,14 @@ def _operator(call: Call, style: _Style) -> str | None:
             return f"{_text(left, style) if bare else f'({_text(left, style)})'}.{shown}"
         case "in" | "notIn":
             left_side = _operand(arguments[0], style, call.name)
-            return f"{left_side} {_BINARY[call.name]} {_in_list(arguments[1], style)}"
+            right_side = _in_list(arguments[1], style, _width(arguments[0]))
+            return f"{left_side} {_BINARY[call.name]} {right_side}"
         case _:
             pass
     if call.name in _AFTER and style is not _Style.MUTATION:
         return f"{_operand(arguments[0], style, call.name)} {_AFTER[call.name]}"
     if call.name in _BEFORE:
-        return f"{_BEFORE[call.name]}{_operand(arguments[0], style, call.name)}"
+        return _with_sign_before(call.name, arguments[0], style)
     if call.name in _BINARY:
         return f" {_BINARY[call.name]} ".join(
             _operand(each, style, call.name) for each in arguments
@@ -220,13 +222,31 @@ def _operator(call: Call, style: _Style) -> str | None:
     return None
 
 
-def _in_list(node: Node, style: _Style) -> str:
+def _with_sign_before(operator: str, node: Node, style: _Style) -> str:
+    text = _text(node, style)
+    if operator == "negate" and style is _Style.MUTATION and re.match("-[0-9]", text):
+        return f"- {text}"  # `--3` would be a comment
+    return f"{_BEFORE[operator]}{_operand(node, style, operator)}"
+
+
+def _in_list(node: Node, style: _Style, width: int) -> str:
+    """Return the text of what IN has at its right. In mutations one element stands without the
+    parentheses of the list: a constant, or a tuple, where there is one of as many, `width`, at the
+    left. `a IN 1`, `(a, b) IN (1, 2)`.
+    """
     if isinstance(node, Call) and node.name == "tuple" and node.operator:
         elements = ", ".join(_text(each, style) for each in node.arguments)
         only = node.arguments[0] if len(node.arguments) == 1 else None
         bare = isinstance(only, Literal) and isinstance(only.value, int | float | str)
+        bare = bare or (only is not None and width > 1 and _width(only) == width)
         return elements if bare and style is _Style.MUTATION else f"({elements})"
     return _text(node, style)
+
+
+def _width(node: Node) -> int:
+    """The number of elements of a tuple that is written out in parentheses; else 0."""
+    is_tuple = isinstance(node, Call) and node.name == "tuple" and node.operator
+    return len(node.arguments) if isinstance(node, Call) and is_tuple else 0
 
 
 def _operand(node: Node, style: _Style, operator: str) -> str:

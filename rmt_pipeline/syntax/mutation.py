@@ -174,14 +174,19 @@ def _meaning(command: Command) -> Command:
 
 
 def _meant(node: Node) -> Node:
-    """Return the node as the text of a mutation keeps it: `isNull(n)` for `n IS NULL`, and `a IN 1`
-    for `a IN (1)`.
+    """Return the node as the text of a mutation keeps it: `isNull(n)` for `n IS NULL`, `a IN 1` for
+    `a IN (1)`, and `(a, b) IN (1, 2)` for `(a, b) IN ((1, 2))`.
     """
     match node:
         case Call():
             arguments = tuple(map(_meant, node.arguments))
             match arguments:
                 case (left, Call("tuple", (Literal() as only,))) if node.name in _INS:
+                    arguments = (left, only)
+                case (
+                    Call("tuple", several) as left,
+                    Call("tuple", (Call("tuple", elements) as only,)),
+                ) if node.name in _INS and len(several) == len(elements) > 1:
                     arguments = (left, only)
             parameters = tuple(map(_meant, node.parameters))
             name = "substring" if node.name.lower() == "substring" else node.name

@@ -28,7 +28,7 @@ _DECIMAL_BITS = ((9, 32), (18, 64), (38, 128), (76, 256))
 def summed(
     group: Sequence[Row], columns: Columns, not_summed: frozenset[str], chosen: Sequence[str]
 ) -> Row | None:
-    """The one row for the rows of a key; None when everything that is summed is zero.
+    """The one row for the rows of a key; None when everything that is summed is zero or NULL.
 
     `not_summed`: columns of the sorting and partition keys. `chosen`: the engine's argument;
     empty is all that can be summed.
@@ -51,7 +51,7 @@ def summed(
     for names in maps:
         row.update(_sum_map(names, group, types))
         never_zero = True
-    zero = all(_is_zero(row[name], types[name]) for name in sums)
+    zero = all(row[name] is None or row[name] == 0 for name in sums)
     return None if sums and zero and not never_zero else row
 
 
@@ -86,11 +86,6 @@ def is_summable(type_text: str) -> bool:
 def _plain(type_text: str) -> str:
     match = _WRAPPED.fullmatch(type_text)
     return type_text if match is None else _plain(match[1])
-
-
-def _is_zero(value: Any, type_text: str) -> bool:
-    """The default of the type: of a Nullable column that is NULL, and 0 is a value."""
-    return value is None if type_text.startswith("Nullable(") else value == 0
 
 
 def _add_all(type_text: str, values: Sequence[Any]) -> Any:
@@ -206,11 +201,7 @@ def _sum_map(names: Sequence[str], group: Sequence[Row], types: Mapping[str, str
         (
             (key, total)
             for key, total in totals.items()
-            if len(keys) > 1
-            or not all(
-                _is_zero(number, _element(types[name]))
-                for name, number in zip(values, total, strict=True)
-            )
+            if len(keys) > 1 or not all(number is None or number == 0 for number in total)
         ),
         key=lambda one: tuple(map(order_value, kinds, one[0])),
     )

@@ -44,12 +44,15 @@ def sums(array: pa.Array, kind: DataType, groups: Groups) -> pa.Array:
 
 
 def is_zero(array: pa.Array, kind: DataType) -> Flags:
-    """Which values count as zero. In a Nullable column only NULL does."""
-    if kind.nullable:
-        return np.asarray(array.is_null().to_numpy(zero_copy_only=False))
+    """Which values count as zero: NULL does, and so does 0 in a Nullable column, as in 18.16. (In
+    newer versions of the original a Nullable 0 keeps its row, against its documentation.)
+    """
     if kind.wide_bytes or kind.is_decimal:
-        return np.asarray(~limbs_of(array, kind).any(axis=1))
-    return np.asarray(array.to_numpy(zero_copy_only=False) == 0)
+        zero = np.asarray(~limbs_of(array, kind).any(axis=1))
+    else:
+        known = array.fill_null(0) if array.null_count else array
+        zero = np.asarray(known.to_numpy(zero_copy_only=False) == 0)
+    return zero | np.asarray(array.is_null().to_numpy(zero_copy_only=False))
 
 
 def bitwise_sums(

@@ -11,6 +11,7 @@ from rmt_pipeline.protocol.errors import (
     UserError,
 )
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.partition_order import order_of_optimize
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.assign.merges import (
@@ -121,7 +122,7 @@ def _unknown(replica: Replica, partition: str) -> str:
 
 def _all(replica: Replica) -> list[str]:
     parts = active_parts(replica.keeper, replica.paths)
-    return sorted({part.partition for part in parts})
+    return order_of_optimize(sorted({part.partition for part in parts}))
 
 
 def _check_columns(by: tuple[str, ...], definition: TableDefinition) -> None:

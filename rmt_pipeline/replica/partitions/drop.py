@@ -34,6 +34,7 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import DropPart, DropRange
 from rmt_pipeline.protocol.parts.name import PartName, drop_range
+from rmt_pipeline.protocol.parts.partition_order import order_of_truncate
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import merge_view
 from rmt_pipeline.replica.insert.insert import ensure_partitions
@@ -121,7 +122,7 @@ def drop_partitions(
         require_partition(one, "dropped")
     replica = living()
     there = replica.keeper.children(replica.table.block_numbers)
-    wanted = there if partitions is None else sorted(set(partitions))
+    wanted = order_of_truncate(there) if partitions is None else sorted(set(partitions))
     new = set(wanted).difference(there)
     if new or not wanted:
         _require_writable(replica)

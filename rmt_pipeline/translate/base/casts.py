@@ -121,7 +121,8 @@ def _date_from_text(sql: str, plain: DataType, lenient: bool) -> str:
     del lenient
     dashed = "v[1:4] || '-' || v[5:6] || '-' || v[7:8]"
     body = (
-        f"CASE WHEN regexp_full_match(v, '[0-9]{{8}}') THEN CAST({dashed} AS DATE) "
+        "CASE WHEN v = '0000-00-00' THEN DATE '1970-01-01' "
+        f"WHEN regexp_full_match(v, '[0-9]{{8}}') THEN CAST({dashed} AS DATE) "
         "ELSE CAST(v AS DATE) END"
     )
     read = let(sql, "v", body)
@@ -141,7 +142,8 @@ def _time_from_text(sql: str, plain: DataType, lenient: bool) -> str:
     day = "CAST(v[1:4] || '-' || v[5:6] || '-' || v[7:8] AS TIMESTAMP)"
     midnight = instant_spelled(day, plain.zone)
     body = (
-        f"CASE WHEN regexp_full_match(v, '[0-9]{{8}}') THEN epoch_us({midnight}) "
+        "CASE WHEN v IN ('0000-00-00', '0000-00-00 00:00:00') THEN 0 "
+        f"WHEN regexp_full_match(v, '[0-9]{{8}}') THEN epoch_us({midnight}) "
         f"WHEN regexp_full_match(v, '[0-9]{{9,10}}([.][0-9]*)?') THEN {unix} ELSE {clock} END"
     )
     read = let(sql, "v", body)

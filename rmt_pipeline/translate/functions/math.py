@@ -25,6 +25,7 @@ from rmt_pipeline.translate.base.typed import (
     Constant,
     Typed,
     TypeProblem,
+    let,
     number_sql,
     working_type,
 )
@@ -175,6 +176,27 @@ def _step(steps: Mapping[int, int], result: DataType) -> Build:
     return build
 
 
+def _power_of_two(arguments: list[Typed]) -> Typed:
+    """`roundToExp2(x)`: the nearest power of two that is nearer to 0, in the argument's type. Whole
+    numbers below 0 give 0.
+    """
+    value = as_number(arguments[0])
+    plain = value.plain
+    if not (plain.is_float or plain.is_integer) or plain.wide_bytes:
+        raise TypeProblem(f"roundToExp2 takes a number, not {value.type.text}")
+    if plain.is_integer:
+        digits = "length(bin(CAST(v AS UBIGINT)))"
+        power = f"CAST(1::HUGEINT << ({digits} - 1) AS {plain.duckdb})"
+        sql = let(value.sql, "v", f"CASE WHEN v <= 0 THEN 0 ELSE {power} END")
+        return Typed(f"CAST({sql} AS {plain.duckdb})", value.type)
+    power = "pow(CAST(2 AS DOUBLE), least(floor(log2(abs(v))), 1023))"
+    below = let(power, "p", "CASE WHEN p > abs(v) THEN p / 2 ELSE p END")
+    finite = f"CASE WHEN v = 0 OR isinf(v) THEN v ELSE sign(v) * {below} END"
+    known = f"CASE WHEN isnan(v) THEN CAST('inf' AS DOUBLE) ELSE {finite} END"
+    sql = let(f"CAST({value.sql} AS DOUBLE)", "v", known)
+    return Typed(f"CAST({sql} AS {plain.duckdb})", value.type)
+
+
 def _bit_count(arguments: list[Typed]) -> Typed:
     value = as_number(arguments[0])
     plain = value.plain
@@ -227,6 +249,7 @@ FUNCTIONS = (
     function("bitTest", _bit_test, 2),
     function("roundAge", _step(_AGES, UINT8), 1),
     function("roundDuration", _step(_DURATIONS, UINT16), 1),
+    function("roundToExp2", _power_of_two, 1),
     function("bitCount", _bit_count, 1),
     function("gcd", common_divisor("gcd"), 2),
     function("lcm", common_divisor("lcm"), 2),

@@ -378,6 +378,23 @@ def _date_diff(arguments: list[Typed]) -> Typed:
     return Typed(f"CAST({sql} AS BIGINT)", nullable_like(INT64, left, right))
 
 
+_DAY_OF_TIMES = "TIMESTAMP '1970-01-02 00:00:00'"
+
+
+def _time_of_day(arguments: list[Typed]) -> Typed:
+    """`toTime(t[, zone])`: the same time of 1970-01-02, as ClickHouse before 25.6 has it."""
+    value = moment(arguments[0], "toTime")
+    if not value.type.is_time:
+        raise TypeProblem(f"toTime takes a DateTime, not {value.type.text}")
+    zone = zone_argument(arguments[1]) if len(arguments) > 1 else _zone(value)
+    clock = local(value, zone)
+    result = DataType("DateTime", zone=zone)
+    past = f"(epoch_us({clock}) - epoch_us(date_trunc('day', {clock})))"
+    start = f"epoch_us({instant(_DAY_OF_TIMES, zone)})"
+    micros = f"(({start} + {past}) // 1000000 * 1000000)"
+    return Typed(from_microseconds(micros, result), nullable_like(result, value))
+
+
 _STARTS = {
     "toStartOfYear": "year",
     "toStartOfQuarter": "quarter",
@@ -444,6 +461,8 @@ FUNCTIONS = (
             ("toRelativeSecondNum", 1),
         )
     ),
+    function("toTime", _time_of_day, 1, 2),
+    function("toTimeWithFixedDate", _time_of_day, 1, 2),
     function("toDayOfWeek", _by_mode("toDayOfWeek", _DAYS_OF_WEEK), 1, 3),
     function("DAYOFWEEK", _by_mode("DAYOFWEEK", _DAYS_OF_WEEK), 1, 3),
     function("toWeek", _by_mode("toWeek", _WEEKS), 1, 3),
