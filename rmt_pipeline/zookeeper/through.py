@@ -171,4 +171,4 @@ class MarkedKeeper(ThroughKeeper[LivingKeeper]):
 
 def _commits(op: Op) -> bool:
     """Whether the operation adds an entry to a table's log, or a mutation."""
-    return isinstance(op, Create) and op.path.endswith(("/log/log-", "/mutations/"))
+    return op.path.endswith(("/log/log-", "/mutations/"))

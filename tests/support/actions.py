@@ -85,13 +85,22 @@ def waits_in_vain(replicas: Replicas) -> None:
     replicas.stop("r2")
 
 
+def merge_assigned(replicas: Replicas, name: str = "r1") -> object:
+    """Of all parts."""
+    return optimize_partition(replicas[name], "all", final=True, skip_merged=False)
+
+
+def marked_lost(replicas: Replicas) -> None:
+    """r1, whose process remembers nothing."""
+    replicas["r2"].session.multi([SetData(replicas["r1"].paths.is_lost, b"1")])
+    replicas["r1"].memory = Memory()
+
+
 def is_lost(replicas: Replicas) -> None:
     """r1, which has merged the two parts that r2 has not."""
-    optimize_partition(replicas["r2"], "all", final=True, skip_merged=False)
+    merge_assigned(replicas, "r2")
     replicas.work_off("r2")
-    paths = replicas["r1"].paths
-    replicas["r1"].session.multi([SetData(paths.is_lost, b"1")])
-    replicas["r1"].memory = Memory()
+    marked_lost(replicas)
 
 
 def is_lost_and_source_has_to_drop(replicas: Replicas) -> None:
@@ -99,9 +108,7 @@ def is_lost_and_source_has_to_drop(replicas: Replicas) -> None:
     replicas.insert("r3", 9)
     replicas.table("r3").drop_partitions(["all"], settings=NOW)
     pull_log(replicas["r2"])
-    paths = replicas["r1"].paths
-    replicas["r1"].session.multi([SetData(paths.is_lost, b"1")])
-    replicas["r1"].memory = Memory()
+    marked_lost(replicas)
 
 
 def is_lost_and_source_has_to_alter(replicas: Replicas) -> None:
@@ -249,10 +256,7 @@ ACTIONS = [
     ),
     Action(
         "a merge",
-        lambda replicas: (
-            optimize_partition(replicas["r1"], "all", final=True, skip_merged=False),
-            replicas.work_off("r1"),
-        ),
+        lambda replicas: (merge_assigned(replicas), replicas.work_off("r1")),
         holds=lambda replicas: rows(replicas) == [1, 2, 3],
     ),
     Action(

@@ -4,8 +4,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from rmt_pipeline.protocol.errors import OutcomeUnknown
+from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
+from tests.support.mortal_disk import Died
 
 
 def allocates(op: Op) -> bool:
@@ -54,6 +58,18 @@ def faulty(
     finally:
         keeper.multi = multi
     assert left[0] == 0, f"{left[0]} of {times} multis did not come"
+
+
+@contextmanager
+def dies_at_a_commit(
+    replica: Replica, *, after: int = 0, landed: bool = False
+) -> Iterator[None]:
+    """Its process is killed at one, after so many others: it takes no part's name back."""
+    dies = faulty(replica.session, logs, landed=landed, error=Died(), after=after)
+    with dies, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replica.store, "withdraw", lambda *_: False)
+        with pytest.raises(Died):
+            yield
 
 
 @contextmanager

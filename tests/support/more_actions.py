@@ -3,16 +3,17 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.alter.commands import AddColumn
+from rmt_pipeline.protocol.alter.commands import AddColumn, AlterCommand
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.alter.request import request_alter
-from rmt_pipeline.replica.assign.merges import optimize_partition, select_and_assign
+from rmt_pipeline.replica.assign.merges import select_and_assign
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.insert.report import insert_reports
 from rmt_pipeline.replica.life.create import create_replica
@@ -35,7 +36,17 @@ from rmt_pipeline.replica.wait import SyncMode, sync_replica
 from rmt_pipeline.replica.work.queue_status import queue_status
 from rmt_pipeline.replica.work.running import running_merges
 from rmt_pipeline.zookeeper.keeper import Create, Delete
-from tests.support.actions import FIRST, NOW, Action, mutated, no_bytes, rows, waits_in_vain
+from tests.support.actions import (
+    FIRST,
+    NOW,
+    Action,
+    Did,
+    merge_assigned,
+    mutated,
+    no_bytes,
+    rows,
+    waits_in_vain,
+)
 from tests.support.local_replicas import (
     ClockWaker,
     Meanwhile,
@@ -50,6 +61,7 @@ from tests.support.two_tables import source_of
 
 NAMES = ("r1", "r2", "r3")
 MUTATION = "0000000000"
+X_COMES = AddColumn(Column("x", "Int64"))
 
 
 class WithSource(Replicas):
@@ -151,14 +163,11 @@ def drops(replicas: Replicas, name: str) -> object:
     return drop_replica(replicas["r1"].session, replicas["r1"].table, name)
 
 
-def alters(name: str) -> Callable[[Replicas], None]:
-    def act(replicas: Replicas) -> None:
+def alters(name: str, command: AlterCommand = X_COMES) -> Did:
+    def act(replicas: Replicas) -> object:
         one = replicas[name]
-        request_alter(
-            lambda: one,
-            lambda _: [AddColumn(Column("x", "Int64"))],
-            NOW,
-            lambda: ClockWaker(replicas.clock),
+        return request_alter(
+            lambda: one, lambda _: [command], NOW, lambda: ClockWaker(replicas.clock)
         )
 
     return act
@@ -178,7 +187,7 @@ def news(replicas: Replicas) -> None:
     """Others have inserted, merged and dropped; r1 has not looked."""
     replicas.insert("r2", 7)
     replicas.work_off("r2")
-    optimize_partition(replicas["r2"], "all", final=True, skip_merged=False)
+    merge_assigned(replicas, "r2")
 
 
 def queued_news(replicas: Replicas) -> None:
@@ -212,7 +221,7 @@ def waits_for_mutation(replicas: Replicas) -> None:
         there,
         timeout_s=50.0,
         inactive_timeout_s=5.0,
-        waker=_Noting(replicas),
+        waker=noting(replicas, *(name for name in NAMES if name in there_now(replicas))),
     )
 
 
@@ -220,20 +229,14 @@ def there_now(replicas: Replicas) -> frozenset[str]:
     return frozenset(replicas.zookeeper.nodes[replicas["r1"].table.replicas].children)
 
 
-class _Noting(Meanwhile):
-    """Each time that r1 waits one replica works, and notes what is finished."""
+def noting(replicas: Replicas, *names: str) -> Meanwhile:
+    """Each time that r1 waits the next of these works, and notes what is finished."""
 
-    def __init__(self, replicas: Replicas) -> None:
-        def works(name: str) -> None:
-            replicas.work_off(name)
-            replica = replicas[name]
-            finalize_mutations(replica, load_mutations(replica))
+    def works(name: str) -> None:
+        replicas.work_off(name)
+        finalize_mutations(replicas[name], load_mutations(replicas[name]))
 
-        names = [name for name in NAMES if name in there_now(replicas)]
-        super().__init__(
-            replicas.clock,
-            [lambda name=name: works(name) for name in names],  # type: ignore[misc]
-        )
+    return Meanwhile(replicas.clock, [partial(works, name) for name in names])
 
 
 def fetched_on_r2(replicas: Replicas) -> None:
@@ -470,8 +473,9 @@ MORE = [
     Action(
         "rows are replaced by a condition",
         lambda replicas: replicas.table("r1").replace(
-            [{"p": 1, "n": 9}], where="n = 1", token="a token", settings=QUICK
+            [{"p": 1, "n": 9}], where="n in (1, 9)", token="a token", settings=QUICK
         ),
+        holds=lambda replicas: pairs(replicas) == [(1, 3), (1, 9), (2, 2)],
         makes=of_partitions,
     ),
     Action(

@@ -13,9 +13,7 @@ from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.nodes.records import Claim
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
-from rmt_pipeline.replica.alter.request import request_alter
 from rmt_pipeline.replica.assign.duty import MergeDuty, MutationDuty
-from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.insert.report import insert_reports
 from rmt_pipeline.replica.insert.result import QuorumNotReached
@@ -35,10 +33,9 @@ from rmt_pipeline.replica.work.queue_status import queue_status
 from rmt_pipeline.replica.work.running import running_merges
 from rmt_pipeline.syntax.mutation import parse_commands
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
-from tests.support.actions import FIRST, NOW, Action, mutated
-from tests.support.fake_keeper import FakeZooKeeper
-from tests.support.local_replicas import ClockWaker, Replicas, by_tens
-from tests.support.lost_answers import faulty, logs, unlocks
+from tests.support.actions import FIRST, NOW, Action, Did, merge_assigned, mutated
+from tests.support.local_replicas import Replicas, by_tens
+from tests.support.lost_answers import dies_at_a_commit, faulty, logs, unlocks
 from tests.support.more_actions import (
     MUTATION,
     NAMES,
@@ -64,11 +61,10 @@ from tests.support.more_actions import (
     waits,
     wiped,
 )
-from tests.support.mortal_disk import Died
 from tests.support.partitioned import insert
-from tests.support.restoring import Disaster, forget_ephemerals
+from tests.support.parts import clone
+from tests.support.restoring import Disaster
 
-Did = Callable[[Replicas], object]
 SECOND = PartName("all", 1, 1, 0)
 
 
@@ -107,11 +103,7 @@ UNANSWERED = [
     ("a drop of a part", lambda of: of.table("r1").drop_part(FIRST, settings=NOW), logs),
     ("a mutation", mutates, creates("/mutations/")),
     ("an ALTER", alters("r1"), creates("/alters/")),
-    (
-        "a merge that is assigned",
-        lambda of: optimize_partition(of["r1"], "all", final=True, skip_merged=False),
-        logs,
-    ),
+    ("a merge that is assigned", merge_assigned, logs),
 ]
 
 
@@ -186,15 +178,15 @@ def with_another_structure(replicas: Replicas) -> None:
     all_but_r1_restored(replicas)
 
 
-def with_other_rows(replicas: Replicas) -> None:
-    """r1 has other rows under the name of the first part."""
+def has_other_rows(replicas: Replicas) -> None:
+    """r1, under the name of the first part."""
     store = replicas.stores["r1"]
     store.remove(FIRST)
-    staged = store.begin("attach", "x")
-    manifest = store.manifest(SECOND)
-    for file in manifest.files:
-        staged.write(file.name, store.file_chunks(SECOND, file.name))
-    store.publish(staged.seal(manifest), FIRST)
+    store.publish(clone(store, SECOND, "attach", "x"), FIRST)
+
+
+def with_other_rows(replicas: Replicas) -> None:
+    has_other_rows(replicas)
     all_but_r1_restored(replicas)
 
 
@@ -227,16 +219,10 @@ def died_when_it_opened_it(replicas: Replicas) -> None:
 def unknown_to_others(replicas: Replicas) -> None:
     """They work with an older copy of ZooKeeper, from before r1 was created."""
     assert isinstance(replicas, Disaster)
-    older = FakeZooKeeper(replicas.clock)
-    root = replicas["r1"].paths.root
-    nodes = replicas.zookeeper.nodes.items()
-    older.nodes.update({at: node for at, node in nodes if not node.owner and root not in at})
-    older.zxid = replicas.zookeeper.zxid
+    older = replicas.copy_of_zookeeper(without=replicas["r1"].paths.root)
     replicas.insert("r1", 9)
     replicas.note()
-    forget_ephemerals(older)
-    replicas.move_to(older)
-    replicas.clock.passed_s += 1000
+    replicas.go_back_to(older)
     for name in ("r2", "r3"):
         replicas[name].store.marks.forget_log_seen()
         replicas.start(name)
@@ -271,13 +257,6 @@ def waits_alone(quorum: int) -> Did:
 def turns(replicas: Replicas) -> object:
     duty = MutationDuty(replicas["r1"])
     return [duty.turn(lambda: None, progress=is_new) for is_new in (False, False, True)]
-
-
-def drops_column(replicas: Replicas) -> None:
-    one = replicas["r1"]
-    request_alter(
-        lambda: one, lambda _: [DropColumn("x")], NOW, lambda: ClockWaker(replicas.clock)
-    )
 
 
 def column_was_added(replicas: Replicas) -> None:
@@ -363,12 +342,8 @@ def inserts_in_part(replicas: Replicas, name: str = "r1") -> object:
 
 def cut_off(replicas: Replicas, name: str = "r1", commits: int = 2) -> None:
     """It dies at its commit after so many others."""
-    store = replicas.stores[name]
-    withdraw, store.withdraw = store.withdraw, lambda *_: False  # type: ignore[method-assign]
-    dies = faulty(replicas[name].session, logs, landed=False, error=Died(), after=commits)
-    with suppress(Died), dies:
+    with dies_at_a_commit(replicas[name], after=commits):
         inserts_in_part(replicas, name)
-    store.withdraw = withdraw  # type: ignore[method-assign]
 
 
 def restored_after(*cut: str, in_batches: bool) -> Did:
@@ -402,21 +377,16 @@ def restored_in_batches(replicas: Replicas) -> object:
 def came_again(replicas: Replicas) -> None:
     """What was dropped is inserted again; then ZooKeeper goes back to before that."""
     assert isinstance(replicas, Disaster)
-    older = FakeZooKeeper(replicas.clock)
-    nodes = replicas.zookeeper.nodes.items()
     replicas.insert("r1", 9)
     replicas.work_off()
-    older.nodes.update({path: node for path, node in nodes if not node.owner})
-    older.zxid = replicas.zookeeper.zxid
+    older = replicas.copy_of_zookeeper()
     for name in NAMES:
         replicas.table(name).drop_partitions(["all"], settings=NOW)
         replicas.work_off()
     replicas.insert("r1", 9)
     replicas.work_off()
     replicas.note()
-    forget_ephemerals(older)
-    replicas.move_to(older)
-    replicas.clock.passed_s += 1000
+    replicas.go_back_to(older)
     for name in ("r2", "r3"):
         is_restored(replicas, name)
 
@@ -439,7 +409,7 @@ def much(replicas: Replicas) -> None:
     """What others have done, of which r1 has seen nothing."""
     for value in (7, 8):
         replicas.insert("r2", value)
-    optimize_partition(replicas["r2"], "all", final=True, skip_merged=False)
+    merge_assigned(replicas, "r2")
     replicas.work_off("r2")
     create_mutation(replicas["r2"], "UPDATE n = n + 10 WHERE n = 7")
     assign_mutations(replicas["r2"])
@@ -499,7 +469,7 @@ def in_several_blocks(replicas: Replicas) -> object:
 
 def with_unknown_merge(replicas: Replicas) -> None:
     """ZooKeeper knows of nothing that r1 has."""
-    optimize_partition(replicas["r1"], "all", final=True, skip_merged=False)
+    merge_assigned(replicas)
     replicas.work_off()
     killed(replicas)
     session, paths = replicas.zookeeper.connect(), replicas["r1"].paths
@@ -517,10 +487,6 @@ def stays_without_quorum(replicas: Replicas) -> None:
     drop_replica(replicas.zookeeper.connect(), replicas["r1"].table, "r3")
 
 
-def drops_what_waits(replicas: Replicas) -> object:
-    return replicas.table("r1").drop_partitions(["all"], settings=NOW)
-
-
 def replaced_by_condition(replicas: Replicas) -> None:
     replicas.table("r1").replace(
         [{"p": 1, "n": 4}], where="n < 9", token="an earlier token", settings=QUICK
@@ -536,23 +502,13 @@ def replaces_by_condition(replicas: Replicas) -> object:
 def half_attached(replicas: Replicas) -> None:
     """ATTACH has died when it had taken the parts."""
     detached(replicas)
-    dies = faulty(replicas["r1"].session, logs, landed=False, error=Died())
-    store = replicas.stores["r1"]
-    withdraw, store.withdraw = store.withdraw, lambda *_: False  # type: ignore[method-assign]
-    with suppress(Died), dies:
+    with dies_at_a_commit(replicas["r1"]):
         attaches(replicas)
-    store.withdraw = withdraw  # type: ignore[method-assign]
 
 
 def given_up_among_others(replicas: Replicas) -> None:
     """r1 gave its copy up for that of r2 before the one died that opened the table."""
-    store = replicas.stores["r1"]
-    store.remove(FIRST)
-    staged = store.begin("attach", "x")
-    manifest = store.manifest(SECOND)
-    for file in manifest.files:
-        staged.write(file.name, store.file_chunks(SECOND, file.name))
-    store.publish(staged.seal(manifest), FIRST)
+    has_other_rows(replicas)
     wiped(replicas)
     for name in ("r1", "r2"):
         is_restored(replicas, name)
@@ -568,7 +524,7 @@ def given_up_among_others(replicas: Replicas) -> None:
 
 def failed_before(replicas: Replicas) -> None:
     """A merge is tried in vain: a part that it needs is broken."""
-    optimize_partition(replicas["r1"], "all", final=True, skip_merged=False)
+    merge_assigned(replicas)
     for name in NAMES:
         directory = Path(replicas.stores[name].directory(FIRST))
         for file in directory.glob("*.parquet"):
@@ -635,7 +591,7 @@ RARE = [
     Action("a turn of mutations", turns, mutated),
     Action("a turn when mutations are done", turns, mutated_everywhere),
     Action("a turn of merges", lambda of: MergeDuty(of["r1"]).turn()),
-    Action("a column is dropped", drops_column, column_was_added),
+    Action("a column is dropped", alters("r1", DropColumn("x")), column_was_added),
     Action(
         "a dead replica is dropped",
         lambda of: drop_dead_replica(of["r1"].session, of["r1"].table, "r2"),
@@ -740,8 +696,8 @@ RARE = [
     Action(
         "quorums without one replica", lambda of: clean_quorums(of["r1"]), stays_without_quorum
     ),
-    Action("a drop of what waits alone", drops_what_waits, waits_alone(2)),
-    Action("a drop of what waits", drops_what_waits, stays_without_quorum),
+    Action("a drop of what waits alone", drops_all, waits_alone(2)),
+    Action("a drop of what waits", drops_all, stays_without_quorum),
     Action(
         "rows are replaced by a condition once more",
         replaces_by_condition,

@@ -27,19 +27,17 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from rmt_pipeline.zookeeper.paths import TablePaths
-from tests.support.actions import FIRST, NOW, Action
-from tests.support.local_replicas import Meanwhile, Replicas
+from tests.support.actions import FIRST, NOW, Action, Did
+from tests.support.local_replicas import Replicas
 from tests.support.more_actions import (
     MUTATION,
     mutated_everywhere,
     mutated_on_r2,
+    noting,
     of_partitions,
     only_r1,
     put_away,
 )
-
-Did = Callable[[Replicas], object]
-
 
 # --- tables and replicas ---
 
@@ -106,22 +104,14 @@ def drops_dead(name: str) -> Did:
 # --- mutations ---
 
 
-def noting(replicas: Replicas) -> Meanwhile:
-    """While r1 waits, it and r2 work, and note what is finished."""
-
-    def works(name: str) -> None:
-        replicas.work_off(name)
-        finalize_mutations(replicas[name], load_mutations(replicas[name]))
-
-    return Meanwhile(replicas.clock, [lambda: works("r2"), lambda: works("r1")])
-
-
 def waits_for(sync: int) -> Did:
     def act(replicas: Replicas) -> object:
         query = QuerySettings(
             receive_timeout=30, replication_wait_for_inactive_replica_timeout=5
         )
-        return wait_as_asked(lambda: replicas["r1"], MUTATION, query, sync, noting(replicas))
+        return wait_as_asked(
+            lambda: replicas["r1"], MUTATION, query, sync, noting(replicas, "r2", "r1")
+        )
 
     return act
 
@@ -138,7 +128,7 @@ def waits_for_all(replicas: Replicas) -> object:
         ["r1", "r2", "r3"],
         timeout_s=30.0,
         inactive_timeout_s=5.0,
-        waker=noting(replicas),
+        waker=noting(replicas, "r2", "r1"),
     )
 
 

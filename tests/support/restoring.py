@@ -58,6 +58,24 @@ class Disaster(Replicas):
         self.clock.passed_s += 1000  # nothing is young any more
         self.move_to(FakeZooKeeper(self.clock))
 
+    def copy_of_zookeeper(self, *, without: str = "") -> FakeZooKeeper:
+        """What it has now, as it may be restored some day: nothing of a session, and nothing at or
+        below the node `without`.
+        """
+        older = FakeZooKeeper(self.clock)
+        older.nodes.update(
+            (path, node)
+            for path, node in self.zookeeper.nodes.items()
+            if not node.owner and not (without and f"{path}/".startswith(f"{without}/"))
+        )
+        older.zxid = self.zookeeper.zxid
+        _forget_children_that_are_gone(older)
+        return older
+
+    def go_back_to(self, older: FakeZooKeeper) -> None:
+        self.move_to(older)
+        self.clock.passed_s += 1000  # nothing is young any more
+
     def move_to(self, zookeeper: FakeZooKeeper) -> None:
         self.zookeeper = zookeeper
         for name in self._replicas:
@@ -141,8 +159,8 @@ def rows_of(replica: Replica, part: PartName) -> list[int]:
     ]
 
 
-def forget_ephemerals(zookeeper: FakeZooKeeper) -> None:
-    """Parents still list the ephemeral nodes that the copy does not have."""
+def _forget_children_that_are_gone(zookeeper: FakeZooKeeper) -> None:
+    """Parents still list the nodes that the copy does not have."""
     for path, node in list(zookeeper.nodes.items()):
         there = frozenset(
             child for child in node.children if f"{path.rstrip('/')}/{child}" in zookeeper.nodes

@@ -3,7 +3,6 @@ processes, what others have undone, limits.
 """
 
 import datetime as dt
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,36 +17,35 @@ from rmt_pipeline.protocol.nodes.records import Attempts
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
-from rmt_pipeline.replica.alter.request import request_alter
 from rmt_pipeline.replica.assign.explain import explain_merges
 from rmt_pipeline.replica.assign.merges import optimize_partition, select_and_assign
 from rmt_pipeline.replica.assign.mutations import assign_mutations
-from rmt_pipeline.replica.insert.report import insert_reports
 from rmt_pipeline.replica.life.clone import clone_if_lost
 from rmt_pipeline.replica.missing import why_missing
 from rmt_pipeline.replica.mutations.mutations import kill_mutation
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.readable import readable_parts
-from rmt_pipeline.replica.replica import Memory
-from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.upkeep.lag import lag_of
-from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, SetData
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
 from tests.support.actions import (
     FIRST,
     LATER,
     NOW,
     Action,
+    Did,
     is_lost,
+    marked_lost,
+    merge_assigned,
     mutated,
     no_bytes,
     waits_in_vain,
 )
-from tests.support.local_replicas import ClockWaker, Replicas, definition_of
+from tests.support.local_replicas import Replicas, definition_of
 from tests.support.more_actions import (
     MUTATION,
     NAMES,
-    QUICK,
     WithSource,
+    alters,
     can_alter,
     detached,
     dropped_on_r2,
@@ -57,9 +55,14 @@ from tests.support.more_actions import (
 )
 from tests.support.mortal_disk import Died
 from tests.support.partitioned import insert
-from tests.support.rare_actions import SECOND, others_work, unanswered
-
-Did = Callable[[Replicas], object]
+from tests.support.rare_actions import (
+    SECOND,
+    fetches_from_there,
+    others_work,
+    unanswered,
+    undoes,
+)
+from tests.support.refused_actions import cleans as cleans_long_after
 
 
 def works(replicas: Replicas) -> object:
@@ -103,10 +106,6 @@ def dies_at_publishing(pool: str, prepared: Did) -> Did:
     return act
 
 
-def merge_assigned(replicas: Replicas) -> None:
-    optimize_partition(replicas["r1"], "all", final=True, skip_merged=False)
-
-
 def kill_comes_first(replicas: Replicas) -> None:
     """The mutation's entries are in the queue of r1."""
     mutated(replicas)
@@ -143,8 +142,7 @@ def is_lost_and_source_is_behind(replicas: Replicas) -> None:
     replicas.table("r3").drop_partitions(["all"], settings=NOW)
     replicas.insert("r2", 8)
     replicas.stop("r3")
-    replicas["r2"].session.multi([SetData(replicas["r1"].paths.is_lost, b"1")])
-    replicas["r1"].memory = Memory()
+    marked_lost(replicas)
 
 
 # --- replacements of another table's ---
@@ -197,12 +195,6 @@ def source_is_behind(replicas: Replicas) -> None:
     replicas.source.table("r2").drop_part(PartName("1", 0, 0, 0), settings=NOW)
 
 
-def fetches_from_there(replicas: Replicas) -> object:
-    assert isinstance(replicas, WithSource)
-    path = replicas.source["r1"].table.root
-    return replicas.table("r1").fetch_partition(path, "1", settings=QUICK)
-
-
 # --- limits ---
 
 
@@ -233,22 +225,9 @@ def explains(replicas: Replicas) -> object:
     return [(one.partition, one.parts, one.reason.partition(":")[0]) for one in found.ranges]
 
 
-def alters(*commands: object) -> Did:
-    def act(replicas: Replicas) -> object:
-        one = replicas["r1"]
-        return request_alter(
-            lambda: one,
-            lambda _: commands,  # type: ignore[arg-type,return-value]
-            NOW,
-            lambda: ClockWaker(replicas.clock),
-        )
-
-    return act
-
-
 def with_column(replicas: Replicas) -> None:
     can_alter(replicas)
-    alters(AddColumn(Column("x", "Int64", "DEFAULT", "n * 2")))(replicas)
+    alters("r1", AddColumn(Column("x", "Int64", "DEFAULT", "n * 2")))(replicas)
     for name in NAMES:
         replicas.step(name, "fetch")
 
@@ -282,16 +261,6 @@ def that_expires(directory: Path) -> Replicas:
 def merged(replicas: Replicas) -> None:
     merge_assigned(replicas)
     replicas.work_off()
-
-
-def undoes(replicas: Replicas) -> object:
-    found = sorted(one.insert_id for one in insert_reports(replicas["r1"]))
-    return replicas.table("r1").undo(found[0], settings=NOW)
-
-
-def cleans_long_after(replicas: Replicas) -> object:
-    replicas.clock.passed_s += 200_000
-    return [carry_out(replicas["r1"], plan_clean_up(replicas["r1"])) for _ in range(2)]
 
 
 def after_all(replicas: Replicas) -> None:
@@ -412,10 +381,14 @@ WORK = [
         limited(parts_to_delay_insert=1, parts_to_throw_insert=2),
     ),
     Action("a mutation is slowed", mutates, many_mutations),
-    Action("a column is renamed", alters(RenameColumn("x", "y")), with_column),
-    Action("a column gets another type", alters(ModifyColumn("x", "String")), with_column),
+    Action("a column is renamed", alters("r1", RenameColumn("x", "y")), with_column),
     Action(
-        "a column that a mutation needs is dropped", alters(DropColumn("x")), with_open_mutation
+        "a column gets another type", alters("r1", ModifyColumn("x", "String")), with_column
+    ),
+    Action(
+        "a column that a mutation needs is dropped",
+        alters("r1", DropColumn("x")),
+        with_open_mutation,
     ),
     Action(
         "why nothing is merged while much is in the way",

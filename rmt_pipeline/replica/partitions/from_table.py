@@ -16,7 +16,6 @@ from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.alter.history import stored_columns
 from rmt_pipeline.protocol.errors import (
     MissingPart,
-    OutcomeUnknown,
     Unavailable,
     UserError,
     YetToDrop,
@@ -264,11 +263,8 @@ class Between:
                 return Taken(), None
             origin = (there.definition.database, there.definition.name)
             swapped = swap(self.living, replace(wanted, origin=origin))
-        except OutcomeUnknown:
-            staged.clear()  # they may be in the table
-            raise
         finally:
-            for one in staged:  # what is in the table does not have its staged name any more
+            for one in staged:  # what may be in the table has another name by now
                 here.store.discard(one)
         rows = sum(one.staged.manifest.rows for one in wanted.changes[0].incoming)
         return Taken(swapped.parts, rows, swapped.gone, swapped.rows_gone), swapped

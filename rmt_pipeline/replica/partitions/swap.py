@@ -197,8 +197,8 @@ class Swapped:
 
 
 def swap(living: Living, wanted: Wanted) -> Swapped:
-    """Carry the changes out, until they are in the log. If this raises OutcomeUnknown, the staged
-    parts may be in the table and must not be touched; after any other error they are the caller's.
+    """Carry the changes out, until they are in the log. If this raises OutcomeUnknown, the parts
+    may be in the table, under their own names; what has its staged name is the caller's.
 
     Raises PartitionChanged, IdIsTaken, PartsDoNotFit, TableIsReadOnly, CannotAssignDrop;
     Unavailable and ReplicaRetired, which say nothing of the data, before anything was changed.

@@ -21,8 +21,10 @@ import pytest
 
 from rmt_pipeline.processes.guardian import die_with
 from tests.mutants.machine.planting import Garden, PlantedModule
+from tests.mutants.machine.probes import Probes
 from tests.mutants.machine.sites import Site, sites_of
 from tests.mutants.machine.tests_of_lines import (
+    ROOMS,
     ROOT,
     ByLine,
     failures,
@@ -115,13 +117,14 @@ class Hunter:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         tests = ByLine.load(self._measured) if self._measured.exists() else ByLine()
+        garden = Garden()
         if unknown := [item for item in session.items if tests.has_to_measure(item)]:
-            for of_one_file in measure(unknown, self._processes):
+            probes = Probes.of(every_site(ROOMS), garden)
+            for of_one_file in measure(unknown, probes, self._processes):
                 tests.add(of_one_file)
                 tests.save(self._measured)
         items = {item.nodeid: item for item in session.items}
         tests.not_measured = [test for test in items if test not in tests.seconds]
-        garden = Garden()
 
         def start(site: Site) -> _Child:
             plant = garden.plant(site)

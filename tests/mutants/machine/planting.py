@@ -1,5 +1,6 @@
 """Plant a bug in modules that are imported already, or in one that is about to be."""
 
+import ast
 import gc
 import importlib.abc
 import importlib.machinery
@@ -38,6 +39,20 @@ class Garden:
             if type(one) is FunctionType and one.__code__.co_filename.startswith(rooms):
                 self._functions[one.__code__.co_filename, one.__code__].append(one)
 
+    def living(self, file: str, tree: ast.Module) -> list[tuple[FunctionType, CodeType]]:
+        """The functions of a module, also those within others, and the code that they would have if
+        it were this one.
+        """
+        path = str(ROOT / file)
+        before = compile((ROOT / file).read_text(), path, "exec", dont_inherit=True)
+        after = compile(tree, path, "exec", dont_inherit=True)
+        return [
+            (function, new)
+            for old, new in _pairs(before, after)
+            for function in self._functions.get((path, old), ())
+            if len(old.co_freevars) == len(new.co_freevars)
+        ]
+
     def plant(self, site: Site) -> Plant | None:
         """None when it changes what is done once, when the module is imported."""
         path = ROOT / site.file
@@ -66,6 +81,15 @@ def _differing(before: CodeType, after: CodeType) -> Iterator[tuple[CodeType, Co
         return
     for one, two in zip(inner, other, strict=True):
         yield from _differing(one, two)
+
+
+def _pairs(before: CodeType, after: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
+    """Each piece of code that differs, with what it is then; nothing was added or taken away."""
+    if before == after:
+        return
+    yield before, after
+    for one, two in zip(_inner(before), _inner(after), strict=True):
+        yield from _pairs(one, two)
 
 
 def _inner(code: CodeType) -> list[CodeType]:

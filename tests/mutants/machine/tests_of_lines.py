@@ -13,12 +13,14 @@ from difflib import SequenceMatcher
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import coverage
 import pytest
 
 from rmt_pipeline.processes.guardian import die_with
+
+if TYPE_CHECKING:
+    from tests.mutants.machine.probes import Probes
 
 ROOT = Path(__file__).resolve().parents[3]
 WORLDS = "test_every_promise_holds_in_every_world["
@@ -30,7 +32,7 @@ last, of those who strike at scenarios that run a line when they are played.
 SCENARIOS = 2
 NOT_MEASURED_S = 5.0
 MEASURED_S = 20.0
-"""Whoever takes longer while lines are counted is not asked."""
+"""Whoever takes longer is not asked."""
 ROOMS = ("rmt_pipeline/protocol", "rmt_pipeline/replica", "rmt_pipeline/zookeeper")
 
 
@@ -159,7 +161,7 @@ def _lines_now(before: str, after: str) -> dict[int, int]:
     }
 
 
-def measure(items: Sequence[pytest.Item], processes: int) -> Iterator[ByLine]:
+def measure(items: Sequence[pytest.Item], probes: "Probes", processes: int) -> Iterator[ByLine]:
     """Run these tests once, in forks, and look: what came of each file of tests, as soon as it is
     known. Minutes.
     """
@@ -171,7 +173,9 @@ def measure(items: Sequence[pytest.Item], processes: int) -> Iterator[ByLine]:
         under_way: dict[int, Path] = {}
         while True:
             while len(under_way) < processes and (some := next(waiting, None)):
-                child = fork_that_ends_with_us(partial(_measure_to, some, Path(directory)))
+                child = fork_that_ends_with_us(
+                    partial(_measure_to, some, probes, Path(directory))
+                )
                 under_way[child] = Path(directory, str(child))
             if not under_way:
                 return
@@ -179,8 +183,8 @@ def measure(items: Sequence[pytest.Item], processes: int) -> Iterator[ByLine]:
             yield pickle.loads(under_way.pop(child).read_bytes())
 
 
-def _measure_to(items: Sequence[pytest.Item], directory: Path) -> None:
-    found = pickle.dumps(_measured(items))
+def _measure_to(items: Sequence[pytest.Item], probes: "Probes", directory: Path) -> None:
+    found = pickle.dumps(_measured(items, probes))
     Path(directory, str(os.getpid())).write_bytes(found)
 
 
@@ -200,38 +204,20 @@ def fork_that_ends_with_us(do: Callable[[], object]) -> int:
         os._exit(0)
 
 
-def _measured(items: Sequence[pytest.Item]) -> ByLine:
-    measured = coverage.Coverage(
-        data_file=None,
-        include=[str(ROOT / room / "*") for room in ROOMS],
-        config_file=False,
-        concurrency=["greenlet", "thread"],
-    )
-    measured.set_option(
-        "run:disable_warnings", ["no-data-collected"]
-    )  # of tests of other rooms
-    measured.start()
-    measured.switch_context("")
-    seconds, failed = {}, set()
+def _measured(items: Sequence[pytest.Item], probes: "Probes") -> ByLine:
+    probes.grow()
+    measured = ByLine()
     signal.signal(signal.SIGPROF, _too_slow)
     for item, following in one_after_another(items):
         began = time.process_time()
         signal.setitimer(signal.ITIMER_PROF, MEASURED_S)
-        measured.switch_context(item.nodeid)
-        if failures(item, following):
-            failed.add(item.nodeid)
-        measured.switch_context("")
-        seconds[item.nodeid] = time.process_time() - began
+        probes.ran.clear()
+        has_failed = failures(item, following)
+        measured.seconds[item.nodeid] = time.process_time() - began
+        for file, line in () if has_failed else probes.told():
+            measured.lines.setdefault(file, {}).setdefault(line, []).append(item.nodeid)
     signal.setitimer(signal.ITIMER_PROF, 0)
-    measured.stop()
-    data = measured.get_data()
-    lines: dict[str, dict[int, list[str]]] = {}
-    for path in data.measured_files():
-        found: dict[int, list[str]] = defaultdict(list)
-        for line, contexts in data.contexts_by_lineno(path).items():
-            found[line] = [test for test in contexts if test and test not in failed]
-        lines[str(Path(path).relative_to(ROOT))] = dict(found)
-    return ByLine(lines, seconds)
+    return measured
 
 
 def _too_slow(_number: int, _frame: FrameType | None) -> None:

@@ -15,7 +15,7 @@ from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.store.marks import Marks
 from tests.support.local_replicas import by_tens
-from tests.support.lost_answers import faulty, logs
+from tests.support.lost_answers import dies_at_a_commit, faulty, logs
 from tests.support.mortal_disk import Died
 from tests.support.restoring import Disaster
 
@@ -50,11 +50,8 @@ def test_a_replacement_may_bring_a_part_across_a_number_that_never_landed(
         two.table("r2").replace([{"n": 5}], partition="0", settings={"alter_sync": 0})
     else:
         two.insert_again("r2", 5)
-    died = faulty(two["r1"].session, logs, landed=False, error=Died(), after=0)
-    with died, monkeypatch.context() as patch:
-        patch.setattr(two["r1"].store, "withdraw", lambda *_: None)
-        with pytest.raises(Died):
-            two.insert_again("r1", *VALUES, token=token)
+    with dies_at_a_commit(two["r1"]):
+        two.insert_again("r1", *VALUES, token=token)
     two.stop("r1")
     two.insert_again("r2", 4)
     two.work_off("r2")

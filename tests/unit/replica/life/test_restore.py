@@ -42,7 +42,7 @@ from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.local_replicas import definition_of
 from tests.support.local_session import create, local_session, rows
 from tests.support.parts import clone
-from tests.support.restoring import Disaster, forget_ephemerals
+from tests.support.restoring import Disaster
 
 NO_WAIT = QuerySettings(alter_sync=0)
 
@@ -297,11 +297,7 @@ def test_of_a_part_that_overlaps_what_is_in_no_other_may_be_inserted_again(two):
     for value in (1, 2, 3):
         two.insert("r1", value)
     two.step("r2", "fetch")
-    older = FakeZooKeeper(two.clock)
-    older.nodes.update(
-        {path: node for path, node in two.zookeeper.nodes.items() if not node.owner}
-    )
-    older.zxid = two.zookeeper.zxid
+    older = two.copy_of_zookeeper()
     two.insert("r1", 4)
     two.step("r2", "fetch")
     two.note()
@@ -311,9 +307,7 @@ def test_of_a_part_that_overlaps_what_is_in_no_other_may_be_inserted_again(two):
         store.publish(clone(store, last, "attach", "x"), into)
         for block in range(3):
             store.remove(PartName("all", block, block, 0))
-    forget_ephemerals(older)
-    two.move_to(older)
-    two.clock.passed_s += 1000
+    two.go_back_to(older)
     two.restore("r1")
     assert "all_1_2_1 of replica r2 is set aside" in " ".join(two.restore("r2").given_up)
     two.live_on()
@@ -441,7 +435,7 @@ def test_no_part_is_promised_that_a_clean_up_of_before_removes(two):
 def test_an_older_copy_of_zookeeper_is_made_what_the_disks_say(two):
     two.insert("r1", 1)
     two.step("r2", "fetch")
-    nodes, zxid = dict(two.zookeeper.nodes), two.zookeeper.zxid
+    older = two.copy_of_zookeeper()
     for value in (2, 3):
         two.insert("r1", value)
     two.step("r2", "fetch")
@@ -449,12 +443,7 @@ def test_an_older_copy_of_zookeeper_is_made_what_the_disks_say(two):
     two.note()
     merged(two, "r1")
     two.note()
-    older = FakeZooKeeper(two.clock)
-    older.nodes.update({path: node for path, node in nodes.items() if not node.owner})
-    older.zxid = zxid
-    forget_ephemerals(older)
-    two.move_to(older)
-    two.clock.passed_s += 1000
+    two.go_back_to(older)
     with pytest.raises(ZooKeeperIsOlder, match=r"SYSTEM RESTORE REPLICA default\.t"):
         two.start("r1")
     with pytest.raises(ZooKeeperIsOlder):  # nor does a reader believe that less is promised
@@ -469,18 +458,13 @@ def test_an_older_copy_of_zookeeper_is_made_what_the_disks_say(two):
 
 def test_a_copy_from_before_the_first_start_is_made_what_the_disks_say(two):
     """It has the replicas without an address: as who joins has, which clones."""
-    older = FakeZooKeeper(two.clock)
-    nodes = two.zookeeper.nodes.items()
-    older.nodes.update({path: node for path, node in nodes if not node.owner})
-    older.zxid = two.zookeeper.zxid
+    older = two.copy_of_zookeeper()
     two.insert("r1", 1)
     two.step("r2", "fetch")
     two.note()
-    forget_ephemerals(older)
     hosts = [two[name].paths.host for name in ("r1", "r2")]
     older.connect().multi([SetData(host, b"") for host in hosts])
-    two.move_to(older)
-    two.clock.passed_s += 1000
+    two.go_back_to(older)
     assert two.restore("r1").waits_for == ("r2",)
     assert two.restore("r2").waits_for == ()
     two.live_on()
@@ -490,18 +474,11 @@ def test_a_copy_from_before_the_first_start_is_made_what_the_disks_say(two):
 def without_r2(two: Disaster) -> None:
     """ZooKeeper goes back to before r2 was created, which has the only copy of a row since."""
     two.insert("r1", 1)
-    older = FakeZooKeeper(two.clock)
-    nodes, paths = two.zookeeper.nodes.items(), two["r2"].paths
-    older.nodes.update(
-        {path: node for path, node in nodes if not node.owner and paths.root not in path}
-    )
-    older.zxid = two.zookeeper.zxid
+    older = two.copy_of_zookeeper(without=two["r2"].paths.root)
     two.step("r2", "fetch")
     two.insert("r2", 2)
     two.note()
-    forget_ephemerals(older)
-    two.move_to(older)
-    two.clock.passed_s += 1000
+    two.go_back_to(older)
 
 
 def test_who_an_older_copy_does_not_know_is_not_restored_before_those_that_it_knows(two):
@@ -530,14 +507,10 @@ def test_who_an_older_copy_does_not_know_joins_those_that_work_with_it(two):
 def test_an_older_copy_is_not_touched_while_another_replica_works_with_it(two):
     two.insert("r1", 1)
     two.step("r2", "fetch")
-    nodes, zxid = dict(two.zookeeper.nodes), two.zookeeper.zxid
+    older = two.copy_of_zookeeper()
     for value in (2, 3):
         two.insert("r1", value)
     two.note()
-    older = FakeZooKeeper(two.clock)
-    older.nodes.update({path: node for path, node in nodes.items() if not node.owner})
-    older.zxid = zxid
-    forget_ephemerals(older)
     two.move_to(older)
     two["r2"].store.marks.forget_log_seen()
     two.start("r2")

@@ -24,10 +24,9 @@ from rmt_pipeline.zookeeper.keeper import Create, Delete, Keeper, Op, Refused, S
 from rmt_pipeline.zookeeper.paths import TablePaths
 from rmt_pipeline.zookeeper.through import ThroughKeeper
 from tests.support.between_requests import BeforeRequest, BetweenAnswers
-from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.local_replicas import ROOT
 from tests.support.lost_answers import before
-from tests.support.restoring import Disaster, forget_ephemerals, restore_until_open
+from tests.support.restoring import Disaster, restore_until_open
 
 REQUESTS_MAX = 200
 ADDRESS = ReplicaAddress("r1", 9009, 9000, "default", "t")
@@ -39,13 +38,9 @@ def in_an_older_copy(two: Disaster) -> None:
     """
     two.insert("r1", 1)
     two.step("r2", "fetch")
-    nodes, zxid = dict(two.zookeeper.nodes), two.zookeeper.zxid
+    older = two.copy_of_zookeeper()
     two.insert("r1", 2)
     two.note()
-    older = FakeZooKeeper(two.clock)
-    older.nodes.update({path: node for path, node in nodes.items() if not node.owner})
-    older.zxid = zxid
-    forget_ephemerals(older)
     paths = two["r1"].paths
     older.connect().multi(
         [
@@ -55,8 +50,7 @@ def in_an_older_copy(two: Disaster) -> None:
             Create(paths.attempts_of("queue-0000000009"), b"attempts"),
         ]
     )
-    two.move_to(older)
-    two.clock.passed_s += 1000
+    two.go_back_to(older)
 
 
 @pytest.mark.parametrize("name", ["r1", "r2"])
@@ -130,7 +124,7 @@ def _dies() -> None:
 
 
 def test_who_reads_while_it_is_begun_is_told_so(tmp_path: Path) -> None:
-    for number in range(4):
+    for number in range(3):
         with Disaster(tmp_path / str(number)) as two:
             two.insert("r1", 1)
             two.wipe()
@@ -140,6 +134,7 @@ def test_who_reads_while_it_is_begun_is_told_so(tmp_path: Path) -> None:
             )
             with pytest.raises((BeingRestored, TableIsLost)):
                 require_promises(reader)
+            assert reader.keeper.session.has_come
 
 
 @pytest.mark.parametrize("what", ["comes", "is dropped"])
@@ -231,7 +226,7 @@ def test_nobody_is_active_while_the_table_is_being_restored(tmp_path: Path) -> N
             assert two.values("r1") == two.values("r2") == Counter([1])
         if not between.has_come:
             break
-    assert number < REQUESTS_MAX - 1
+    assert 3 < number < REQUESTS_MAX - 1
 
 
 class Late(ThroughKeeper[Keeper]):

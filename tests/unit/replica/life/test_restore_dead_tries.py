@@ -9,16 +9,17 @@ from contextlib import suppress
 import pytest
 
 from rmt_pipeline.protocol.errors import MissingPart
+from rmt_pipeline.protocol.inserts.ids import insert_id_of_token
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import optimize_partition
-from rmt_pipeline.replica.life import opening
+from rmt_pipeline.replica.insert.record import read_record
+from rmt_pipeline.replica.life import known_inserts, opening
 from rmt_pipeline.replica.life.drop import drop_dead_replica
 from rmt_pipeline.replica.life.restoring import NothingToRestore
 from rmt_pipeline.zookeeper.keeper import Create, Delete
 from tests.support.between_requests import BeforeRequest
-from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.local_replicas import by_tens
-from tests.support.restoring import Disaster, forget_ephemerals, restore_until_open
+from tests.support.restoring import Disaster, restore_until_open
 
 
 @pytest.fixture
@@ -389,21 +390,36 @@ def test_a_dead_try_of_an_insert_that_an_older_copy_of_zookeeper_knows_goes(two,
     """The record in the copy is whole, and says nothing of the try."""
     die_before_the_commit(two, "r1", 9, token=token)
     assert two.insert_again("r2", 9, token=token) == "inserted"
-    older = FakeZooKeeper(two.clock)
-    kept = {path: node for path, node in two.zookeeper.nodes.items() if not node.owner}
-    older.nodes.update(kept)
-    older.zxid = two.zookeeper.zxid
+    older = two.copy_of_zookeeper()
     two.insert("r2", 1)
     two.note()
-    forget_ephemerals(older)
-    two.move_to(older)
-    two.clock.passed_s += 1000
+    two.go_back_to(older)
     for name in order:
         two.restore(name)
     two.live_on()
     for name in order:
         assert two.values(name) == Counter([1, 9]), name
         assert two.insert_again(name, 9, token=token) == "duplicate"
+
+
+@pytest.mark.parametrize("order", [("r1", "r2"), ("r2", "r1")])
+def test_a_dead_try_of_an_insert_of_many_blocks_is_in_no_record(two, order, monkeypatch):
+    """The record is in several nodes."""
+    monkeypatch.setattr(known_inserts, "_LINES_TOGETHER", 1)
+    by_row = {"max_insert_block_size": 1, "min_insert_block_size_rows": 1}
+    die_before_the_commit(two, "r1", 8, 9, token="mine", settings=by_row)
+    assert two.insert_again("r2", 8, 9, token="mine", settings=by_row) == "inserted"
+    stays = sorted(two["r2"].store.parts())
+    two.wipe()
+    for name in order:
+        two.restore(name)
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter([8, 9])
+    known = read_record(two["r1"], insert_id_of_token("mine"))
+    assert [(line.first, line.last) for line in known.lines] == [
+        (part.block_min, part.block_max) for part in stays
+    ]
+    assert two.insert_again("r1", 8, 9, token="mine", settings=by_row) == "duplicate"
 
 
 def test_an_id_that_goes_while_it_is_read_names_nothing(two):

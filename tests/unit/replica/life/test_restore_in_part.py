@@ -15,11 +15,9 @@ from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.insert.record import noted_records, read_record
 from rmt_pipeline.replica.life import known_inserts
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
-from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.local_replicas import by_tens
-from tests.support.lost_answers import before, faulty, logs
-from tests.support.mortal_disk import Died
-from tests.support.restoring import Disaster, forget_ephemerals
+from tests.support.lost_answers import before, dies_at_a_commit, logs
+from tests.support.restoring import Disaster
 
 VALUES = (1, 2, 11, 12, 21, 22, 31, 32, 41, 42)  # two rows in each of five partitions
 IN_TWO_BLOCKS = {"max_insert_block_size": 1, "min_insert_block_size_rows": 1}
@@ -35,11 +33,8 @@ def two(tmp_path, monkeypatch):
 
 def cut_off(two, name, commits, *, token="", landed=False, settings=None):
     """An insert that dies at its commit after so many others; that one may have landed."""
-    died = faulty(two[name].session, logs, landed=landed, error=Died(), after=commits)
-    with died, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(two[name].store, "withdraw", lambda *_: None)
-        with pytest.raises(Died):
-            two.insert_again(name, *VALUES, token=token, settings=settings)
+    with dies_at_a_commit(two[name], after=commits, landed=landed):
+        two.insert_again(name, *VALUES, token=token, settings=settings)
 
 
 def restore(two, order):
@@ -154,32 +149,17 @@ def forget_notes(two, name):
         marks.forget_commits(insert_id, notes)
 
 
-def copied(two):
-    """What ZooKeeper has now, without what is of a session."""
-    older = FakeZooKeeper(two.clock)
-    lasting = {path: node for path, node in two.zookeeper.nodes.items() if not node.owner}
-    older.nodes.update(lasting)
-    older.zxid = two.zookeeper.zxid
-    return older
-
-
-def go_back_to(two, older):
-    forget_ephemerals(older)
-    two.move_to(older)
-    two.clock.passed_s += 1000
-
-
 def test_a_part_that_was_announced_adds_all_rows_of_its_partition_to_an_older_copy(two):
     """The copy knows of the first commit, and the disk has noted that the second one landed."""
     store = two["r1"].store
     cut_off(two, "r1", 1, token="mine")
     store.remove(max(store.parts()))  # of the commit that did not land
-    older = copied(two)
+    older = two.copy_of_zookeeper()
     cut_off(two, "r1", 1, token="mine")
     store.remove(max(store.parts()))
     forget_notes(two, "r1")
     two.note()
-    go_back_to(two, older)
+    two.go_back_to(older)
     restore(two, ("r1", "r2"))
     known = read_record(two["r1"], insert_id_of_token("mine"))
     assert known is not None
@@ -192,10 +172,10 @@ def test_what_an_older_copy_of_zookeeper_says_of_an_insert_in_part_is_added_to(t
     """The copy knows of the first commit; two more came since."""
     cut_off(two, "r1", 1, token=token)
     forget_notes(two, "r1")
-    older = copied(two)
+    older = two.copy_of_zookeeper()
     cut_off(two, "r2", 2, token=token)
     two.note()
-    go_back_to(two, older)
+    two.go_back_to(older)
     restore(two, ("r1", "r2"))
     assert two.insert_again("r1", *VALUES, token=token) == "resumed"
     everything_is_there_once(two)

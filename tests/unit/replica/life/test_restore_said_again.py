@@ -11,9 +11,8 @@ from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.life import opening
 from rmt_pipeline.replica.upkeep.rewound import remember_log
-from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.local_replicas import by_tens
-from tests.support.restoring import Disaster, forget_ephemerals, restore_until_open
+from tests.support.restoring import Disaster, restore_until_open
 
 BY_ROW = {"max_insert_block_size": 1, "min_insert_block_size_rows": 1}
 NOW = {"alter_sync": 0}
@@ -27,16 +26,6 @@ def two(tmp_path):
         yield disaster
 
 
-def copy_of(two):
-    """ZooKeeper as it is now, and as it will be restored."""
-    older = FakeZooKeeper(two.clock)
-    kept = {path: node for path, node in two.zookeeper.nodes.items() if not node.owner}
-    older.nodes.update(kept)
-    older.zxid = two.zookeeper.zxid
-    forget_ephemerals(older)
-    return older
-
-
 def go_back(two, older, order, *, noted):
     """With `noted`, each server has noted which parts it had."""
     if noted:
@@ -44,8 +33,7 @@ def go_back(two, older, order, *, noted):
     else:
         for name in order:
             remember_log(two[name])
-    two.move_to(older)
-    two.clock.passed_s += 1000
+    two.go_back_to(older)
     for name in order:
         two.restore(name)
     two.live_on()
@@ -77,7 +65,7 @@ def test_what_was_dropped_and_inserted_again_is_known(two, order, token, last, d
     values, (here, noted) = (1, 2, 11), last
     assert two.insert_again("r1", *values, token=token, settings=BY_ROW) == "inserted"
     two.live_on()
-    older = copy_of(two)
+    older = two.copy_of_zookeeper()
     match dropped:
         case "partitions":
             drop(two, "0", "1")
@@ -116,7 +104,7 @@ def test_what_was_inserted_again_cut_otherwise_is_known(two, order, token, noted
     first, second = cuts
     assert two.insert_again("r1", *values, token=token, settings=first) == "inserted"
     two.live_on()
-    older = copy_of(two)
+    older = two.copy_of_zookeeper()
     drop(two, "0", "1")
     two.clock.passed_s += 3
     assert two.insert_again("r2", *values, token=token, settings=second) == "inserted"
@@ -140,7 +128,7 @@ def test_an_insert_of_the_same_rows_under_another_token_is_another_one(
     """Or under none. What was dropped is not known by the rows that it has brought since."""
     assert two.insert_again("r1", 1, token="mine") == "inserted"
     two.live_on()
-    older = copy_of(two)
+    older = two.copy_of_zookeeper()
     drop(two, "0")
     assert two.insert_again("r1", 1, token=others) == "inserted"
     two.step("r2", "fetch")
@@ -182,14 +170,13 @@ def test_a_disk_that_has_yet_to_drop_it_may_be_heard_first(two, order, token):
 def test_who_opens_the_table_may_die_in_between(two, monkeypatch, order, token, step):
     assert two.insert_again("r1", 1, 2, token=token, settings=BY_ROW) == "inserted"
     two.live_on()
-    older = copy_of(two)
+    older = two.copy_of_zookeeper()
     drop(two, "0")
     assert two.insert_again("r1", 1, 2, token=token, settings=BY_ROW) == "inserted"
     two.step("r2", "fetch")
     for name in order:
         remember_log(two[name])
-    two.move_to(older)
-    two.clock.passed_s += 1000
+    two.go_back_to(older)
     two.restore(order[0])
     done = getattr(opening, step)
 
@@ -215,7 +202,7 @@ def test_who_opens_the_table_may_die_in_between(two, monkeypatch, order, token, 
 def test_what_was_merged_since_is_known_by_what_is_left_of_its_blocks(two, order, token):
     assert two.insert_again("r1", 1, 2, token=token, settings=BY_ROW) == "inserted"
     two.live_on()
-    older = copy_of(two)
+    older = two.copy_of_zookeeper()
     drop(two, "0")
     assert two.insert_again("r1", 1, 2, token=token, settings=BY_ROW) == "inserted"
     two.live_on()

@@ -14,9 +14,8 @@ from rmt_pipeline.replica.alter.request import request_alter
 from rmt_pipeline.replica.life.restore import restore
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper.keeper import Op, SetData
-from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.lost_answers import before
-from tests.support.restoring import Disaster, forget_ephemerals
+from tests.support.restoring import Disaster
 
 NO_WAIT = QuerySettings(alter_sync=0)
 
@@ -96,16 +95,10 @@ def test_a_structure_that_only_zookeeper_knows_stays(two):
         two.connect(name)
     two.insert("r1", 1)
     altered(two)
-    older = FakeZooKeeper(two.clock)
-    older.nodes.update(
-        {path: node for path, node in two.zookeeper.nodes.items() if not node.owner}
-    )
-    older.zxid = two.zookeeper.zxid
+    older = two.copy_of_zookeeper()
     two.insert("r1", 2)
     two.note()
-    forget_ephemerals(older)
-    two.move_to(older)
-    two.clock.passed_s += 1000
+    two.go_back_to(older)
     two.restore("r1")
     two.restore("r2")
     two.live_on()
