@@ -34,6 +34,7 @@ from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Check, Create, SetData
+from tests.support.counting import multis_of
 from tests.support.local_replicas import Replicas, definition_of
 from tests.support.lost_answers import allocates, before, faulty
 from tests.support.partitioned import clean_up, dicts, insert, merge, rows, swaps, work
@@ -725,6 +726,15 @@ def test_of_rows_that_cancel_each_other_nothing_is_left_on_the_disk(tmp_path):
         for name in ("r1", "r2"):
             assert replicas.table(name).dataset().to_table().num_rows == 0
             assert replicas.stores[name].staged() == []
+
+
+def test_nothing_is_written_where_nothing_comes_and_nothing_goes(replicas):
+    """Nor is a merge that is being decided refused because of it."""
+    multis = multis_of(replicas["r1"].keeper)
+    may_be_empty = replace(NOW, allow_replace_partition_from_empty_source=True)
+    result = put(replicas, where="n = 99", settings=may_be_empty)
+    assert (result.rows_replaced, result.rows_added, result.is_duplicate) == (0, 0, False)
+    assert multis == []
 
 
 def test_what_was_staged_goes_also_while_zookeeper_is_silent(replicas, monkeypatch):
