@@ -253,8 +253,9 @@ def main() -> int:
     except (DemoFailed, Ended, DagsterRefused, RmtError) as error:
         print(f"the demo failed: {error}", file=sys.stderr)
         return 1
+    rmt = _short(Path(sys.executable).with_name("rmt"))
     print(
-        f"\nTo open these tables in Dagster's UI:  rmt --config {_short(directory)}/rmt.toml up"
+        f"\nTo open these tables in Dagster's UI:  {rmt} --config {_short(directory)}/rmt.toml up"
     )
     print("To begin with your own:                make dev")
     return 0 if kept else 1
