@@ -422,7 +422,7 @@ def require_same_structure(here: Replica, there: Replica) -> None:
     mine, theirs = here.definition, there.definition
     if mine.full_name == theirs.full_name or here.table.root == there.table.root:
         raise CannotReplace(f"{here} and {there} are one table")
-    difference = _difference(mine, theirs)
+    difference = table_difference(mine, theirs)
     if difference:
         refusal = IncompatibleColumns if difference.startswith("columns") else CannotReplace
         raise refusal(
@@ -447,7 +447,8 @@ def column_difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str
     return ""
 
 
-def _difference(mine: TableDefinition, theirs: TableDefinition) -> str:
+def table_difference(mine: TableDefinition, theirs: TableDefinition) -> str:
+    """The first difference between columns and keys of two tables, in words; "" if none."""
     found = column_difference(stored_types(mine), stored_types(theirs))
     if found:
         return found
