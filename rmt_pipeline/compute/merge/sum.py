@@ -52,7 +52,8 @@ def is_zero(array: pa.Array, kind: DataType) -> Flags:
     else:
         known = array.fill_null(0) if array.null_count else array
         zero = np.asarray(known.to_numpy(zero_copy_only=False) == 0)
-    return zero | np.asarray(array.is_null().to_numpy(zero_copy_only=False))
+    null: Flags = np.asarray(array.is_null().to_numpy(zero_copy_only=False))
+    return np.logical_or(zero, null)
 
 
 def bitwise_sums(
