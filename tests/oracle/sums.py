@@ -201,7 +201,11 @@ def _sum_map(names: Sequence[str], group: Sequence[Row], types: Mapping[str, str
         (
             (key, total)
             for key, total in totals.items()
-            if len(keys) > 1 or not all(number is None or number == 0 for number in total)
+            if len(keys) > 1
+            or any(
+                number is not None and (number != 0 or "Nullable(" in types[name])
+                for name, number in zip(values, total, strict=True)
+            )
         ),
         key=lambda one: tuple(map(order_value, kinds, one[0])),
     )

@@ -103,7 +103,7 @@ def add_maps(columns: MapColumns, arrays: Sequence[pa.Array], groups: Groups) ->
             values[columns.keys :], columns.kinds[columns.keys :], strict=True
         ):
             added.append(sums(array.take(elements), kind, same))
-            kept |= ~is_zero(added[-1], kind)
+            kept |= ~_is_nothing(added[-1], kind)
         values = [*firsts, *added]
     places, edges = pa.array(np.flatnonzero(kept)), _edges(owner[kept], len(groups))
     return [
@@ -194,6 +194,13 @@ def _left(
         if len(left) > 1 and not any(one % size if size else one for one, size in pairs):
             left = []
     return left
+
+
+def _is_nothing(array: pa.Array, kind: DataType) -> Flags:
+    """Which sums are no reason to keep a key: 0, but in a Nullable column NULL alone."""
+    if kind.nullable:
+        return np.asarray(array.is_null().to_numpy(zero_copy_only=False))
+    return is_zero(array, kind)
 
 
 def _edges(owner: RowIndexes, groups: int) -> pa.Array:
