@@ -218,12 +218,12 @@ def test_what_only_looks_like_a_map_is_the_first_rows(columns: str) -> None:
     assert merge(given, [(1, [1], [1])], [(1, [1], [2])]) == [(1, [1], [1])]
 
 
-def test_a_map_can_be_chosen_or_left_out() -> None:
+def test_a_map_is_added_up_whichever_columns_are_chosen() -> None:
     chosen = rules("SummingMergeTree", f"{MAP}; n Int64", columns_to_sum=("gMap",))
     row = ("a", [1], [1], 1)
     assert merge(chosen, [row], [row]) == [("a", [1], [2], 1)]
     not_chosen = rules("SummingMergeTree", f"{MAP}; n Int64", columns_to_sum=("n",))
-    assert merge(not_chosen, [row], [row]) == [("a", [1], [1], 2)]
+    assert merge(not_chosen, [row], [row]) == [("a", [1], [2], 2)]
 
 
 def test_a_map_in_the_key_is_not_summed() -> None:
