@@ -27,6 +27,7 @@ from rmt_pipeline.protocol.errors import Conflict
 from rmt_pipeline.protocol.inserts.ids import REPLACEMENT, block_id
 from rmt_pipeline.protocol.inserts.rows import InsertRows, Moved
 from rmt_pipeline.protocol.nodes.records import (
+    UNKNOWN_BLOCK,
     InsertBatch,
     InsertRecord,
     PartitionRows,
@@ -75,6 +76,23 @@ def what_to_forget_at_once(
         return None
     found = list(chain.from_iterable(_to_forget(replica, there, dropped)))
     return found if _size(found) <= bytes_max else None
+
+
+def blocks_beside(replica: Replica, part: PartName) -> list[PartName]:
+    """The blocks that inserts which have blocks in this part have beside it in its partition, as
+    their records say.
+    """
+    _, records = _read(replica, [], {part.partition})
+    found: set[PartName] = set()
+    for rows, _ in records.values():
+        lines = [line for line in rows.lines if line.partition == part.partition]
+        if any(line.is_in(part) for line in lines):
+            found |= {
+                PartName(line.partition, line.first, line.last, 0)
+                for line in lines
+                if line.first != UNKNOWN_BLOCK and not line.is_in(part)
+            }
+    return sorted(found)
 
 
 def take_out(

@@ -32,11 +32,12 @@ from rmt_pipeline.protocol.errors import (
     UserError,
 )
 from rmt_pipeline.protocol.log.codec import encode
-from rmt_pipeline.protocol.log.entry import DropPart, DropRange
+from rmt_pipeline.protocol.log.entry import DropPart, DropRange, drop_range_of
 from rmt_pipeline.protocol.parts.name import PartName, drop_range
 from rmt_pipeline.protocol.parts.partition_order import order_of_truncate
 from rmt_pipeline.protocol.settings.query import QuerySettings
-from rmt_pipeline.replica.assign.merges import merge_view
+from rmt_pipeline.replica.assign.merges import MergeView, merge_view
+from rmt_pipeline.replica.forget import blocks_beside
 from rmt_pipeline.replica.insert.insert import ensure_partitions
 from rmt_pipeline.replica.mutations.mutations import release_numbers, take_numbers
 from rmt_pipeline.replica.partitions.ids_left import forget_what_is_left, with_forgetting
@@ -51,7 +52,7 @@ from rmt_pipeline.zookeeper.partition_transactions import (
     submit_drops,
 )
 from rmt_pipeline.zookeeper.paths import log_entry_name, sequence_number
-from rmt_pipeline.zookeeper.snapshot import gone
+from rmt_pipeline.zookeeper.snapshot import gone, sweep_snapshot
 
 # pauses while ZooKeeper does not answer
 SETTLE_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 5.0, 5.0)
@@ -93,13 +94,13 @@ class CannotAssignDrop(Conflict):
 @dataclass(frozen=True, slots=True)
 class Logged:
     """A log entry that drops something: its node's path, its text, and the part or range that it
-    drops. `leaves_ids`: those of the rows did not fit into the multi (`ids_left`).
+    drops. `left`: what has ids that did not fit into the multi (`ids_left`).
     """
 
     path: str
     data: bytes
     dropped: PartName
-    leaves_ids: bool = False
+    left: tuple[PartName, ...] = ()
 
 
 def drop_partitions(
@@ -139,7 +140,7 @@ def drop_partitions(
                 raise
             problem = error
             break
-    left = [one.dropped for one in logged if one.leaves_ids]
+    left = [part for one in logged for part in one.left]
     if problem is not None:
         written = (
             f"the drop of {len(logged)} of {len(wanted)} partitions is in the log and will be "
@@ -188,7 +189,7 @@ def drop_part(
     for _ in range(limits.DROP_ROUNDS_MAX):
         logged = _drop_one(living, part, detach=detach)
         if logged is not None:
-            forget_what_is_left(living, [logged.dropped] * logged.leaves_ids)
+            forget_what_is_left(living, logged.left)
             wait_as_asked_for(living, [(logged.path, logged.data)], query, new_waker())
             return
     raise others_first(living())
@@ -257,7 +258,7 @@ def _drop_ranges(
     if paths is None:
         return None
     return [
-        Logged(path, drop.entry, part_range, leaves_ids=not fit)
+        Logged(path, drop.entry, part_range, () if fit else (part_range,))
         for path, drop, part_range in zip(paths, drops, ranges.values(), strict=True)
     ]
 
@@ -341,9 +342,32 @@ def _drop_one(living: Living, part: PartName, *, detach: bool) -> Logged | None:
         is_lost_version=view.is_lost_version,
     )
     ops.append(SetData(replica.table.alter_partition_version))  # see `nothing_to_drop`
-    ops, fit = with_forgetting(replica, ops, [part])
+    dropped = (part, *_gone_beside(replica, view, part))
+    ops, fit = with_forgetting(replica, ops, dropped)
     paths = submit(living, replica, ops, [entry], "")
-    return None if paths is None else Logged(paths[0], entry, part, leaves_ids=not fit)
+    return None if paths is None else Logged(paths[0], entry, part, () if fit else dropped)
+
+
+def _gone_beside(replica: Replica, view: MergeView, part: PartName) -> list[PartName]:
+    """The blocks that were dropped before, of inserts which have others in this part. A record
+    keeps the lines of blocks that are dropped one by one until the last of them goes: if this is
+    the last one, nothing is left of the insert's rows in the partition.
+
+    Dropped is what is in no part, or in one that an entry of the queue drops. The multi asserts the
+    view's version of the log, so that none of these blocks is about to come.
+    """
+    beside = blocks_beside(replica, part)
+    if not beside:
+        return []
+    queue = sweep_snapshot(replica.keeper, replica.paths, replica.memory.queue)
+    dropping = [one for one in map(drop_range_of, queue.entries.values()) if one is not None]
+    parts = (view.active, view.predicate.virtual)
+    return [
+        block
+        for block in beside
+        if any(one.contains(block) for one in dropping)
+        or not any(one.intersecting(block) for one in parts)
+    ]
 
 
 # --- into the log -----------------------------------------------------------------------------

@@ -459,6 +459,28 @@ def test_a_part_of_an_insert_in_several_blocks_is_dropped_and_does_not_come_twic
     assert len(rows(replicas, "r1")) == 1
 
 
+@pytest.mark.parametrize("token", ["", "a token"])
+@pytest.mark.parametrize("is_worked", [True, False])
+def test_when_all_parts_of_an_insert_are_dropped_one_by_one_it_can_be_said_again(
+    replicas, token, is_worked
+):
+    """Also if no replica has carried out the drop of the others, and however it is cut."""
+    small = QuerySettings(max_insert_block_size=1, min_insert_block_size_rows=1)
+    pairs = ((1, 1), (1, 2), (1, 3))
+    parts = insert(replicas, *pairs, settings=small, token=token).parts
+    insert(replicas, (1, 9))
+    for number, part in enumerate(parts, start=1):
+        replicas.table("r1").drop_part(part, settings=NOW)
+        if is_worked:
+            work(replicas)
+        if number < len(parts):
+            again = insert(replicas, *pairs, token=token, settings=small)
+            assert again.outcome is Outcome.DUPLICATE, number
+    assert insert(replicas, *pairs, token=token).outcome is Outcome.INSERTED
+    work(replicas)
+    assert rows(replicas, "r1") == rows(replicas, "r2") == [*pairs, (1, 9)]
+
+
 def test_a_part_that_is_being_merged_is_not_dropped(replicas):
     """D10, D4."""
     [first] = insert(replicas, (1, 1)).parts
