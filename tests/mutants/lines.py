@@ -10,6 +10,7 @@ REPLICA = "rmt_pipeline/replica"
 UNDO = "tests/unit/replica/partitions/test_undo.py"
 ATTACHES = "tests/unit/replica/partitions/test_attach.py"
 DROPS = "tests/unit/replica/partitions/test_drop.py"
+DROP_PART = "tests/unit/replica/partitions/test_drop_part.py"
 LEFT = "tests/unit/replica/partitions/test_ids_left.py"
 FETCHES = "tests/unit/replica/partitions/test_from_path.py"
 FREEZES = "tests/unit/replica/partitions/test_freeze.py"
@@ -1212,7 +1213,7 @@ MUTANTS: tuple[LineMutant, ...] = (
         f"{REPLICA}/partitions/drop.py",
         "        log_version=view.predicate.log_version,\n",
         "        log_version=-1,\n",
-        f"{DROPS}::test_a_merge_that_is_assigned_at_the_same_time_comes_first",
+        f"{DROP_PART}::test_a_merge_that_is_assigned_at_the_same_time_comes_first",
     ),
     LineMutant(
         "swap: two replacements at once do not exclude each other",
@@ -2985,7 +2986,7 @@ MUTANTS: tuple[LineMutant, ...] = (
         f"{PROTOCOL}/inserts/rows.py",
         "if all(_is_in(line, dropped) for line in lines)",
         "if any(_is_in(line, dropped) for line in lines)",
-        f"{DROPS}::test_a_part_of_an_insert_in_several_blocks_is_dropped_and_does_not_come_twice",
+        f"{DROP_PART}::test_a_part_of_an_insert_in_several_blocks_is_dropped_and_does_not_come_twice",
     ),
     LineMutant(
         "undo: what was merged with others' rows goes with them",
@@ -3027,7 +3028,7 @@ MUTANTS: tuple[LineMutant, ...] = (
         f"{REPLICA}/partitions/drop.py",
         "    refusal = view.predicate.may_merge_one(part)",
         "    refusal = None",
-        f"{DROPS}::test_a_part_that_is_being_merged_is_not_dropped",
+        f"{DROP_PART}::test_a_part_that_is_being_merged_is_not_dropped",
     ),
     LineMutant(
         "drop: a detached copy is made once more",
@@ -3288,14 +3289,14 @@ MUTANTS: tuple[LineMutant, ...] = (
         f"{REPLICA}/partitions/drop.py",
         "    dropped = (part, *_gone_beside(replica, view, part))\n",
         "    dropped = (part,)\n",
-        f"{DROPS}::test_when_all_parts_of_an_insert_are_dropped_one_by_one_it_can_be_said_again",
+        f"{DROP_PART}::test_when_all_parts_of_an_insert_are_dropped_one_by_one_it_can_be_said_again",
     ),
     LineMutant(
         "drop: a part that is there does not keep the record of its insert",
         f"{REPLICA}/partitions/drop.py",
         "        or not any(one.intersecting(block) for one in parts)\n",
         "        or parts\n",
-        f"{DROPS}::test_a_part_of_an_insert_in_several_blocks_is_dropped_and_does_not_come_twice",
+        f"{DROP_PART}::test_a_part_of_an_insert_in_several_blocks_is_dropped_and_does_not_come_twice",
     ),
     LineMutant(
         "drop: ids that do not fit are left when it is answered",

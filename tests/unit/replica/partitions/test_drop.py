@@ -21,7 +21,7 @@ from rmt_pipeline.replica.forget import forget, what_to_forget_at_once
 from rmt_pipeline.replica.insert.insert import Insertion, ensure_partitions
 from rmt_pipeline.replica.insert.result import InsertCancelled, Outcome
 from rmt_pipeline.replica.partitions import drop as dropping
-from rmt_pipeline.replica.partitions.drop import BadPartition, NoSuchPart, PartIsLocked
+from rmt_pipeline.replica.partitions.drop import BadPartition, NoSuchPart
 from rmt_pipeline.replica.partitions.inside import parts_inside, stop_making
 from rmt_pipeline.replica.partitions.swap import Change, Wanted, swap
 from rmt_pipeline.replica.pull_log import pull_log
@@ -433,77 +433,6 @@ def test_a_fetch_of_what_is_dropped_meanwhile_brings_nothing_back(replicas):
     work(replicas)
     assert rows(replicas, "r1") == rows(replicas, "r2") == []
     assert on_disk(replicas, "r2") == []
-
-
-def test_a_part_is_dropped_by_its_name_alone(replicas):
-    """§9.4. What was inserted beside it stays, and is known still."""
-    first, second = (insert(replicas, (1, n)).parts[0] for n in (1, 2))
-    replicas.table("r1").drop_part(first, settings=NOW)
-    work(replicas)
-    assert rows(replicas, "r1") == rows(replicas, "r2") == [(1, 2)]
-    assert insert(replicas, (1, 2)).outcome is Outcome.DUPLICATE
-    assert insert(replicas, (1, 1)).outcome is Outcome.INSERTED
-    with pytest.raises(NoSuchPart, match="no active part 1_0_0_0"):
-        replicas.table("r1").drop_part(first, settings=NOW)
-    assert str(second) in on_disk(replicas, "r2")
-
-
-def test_a_part_of_an_insert_in_several_blocks_is_dropped_and_does_not_come_twice(replicas):
-    """The record of the insert knows the partition, not the block: it stays."""
-    small = QuerySettings(max_insert_block_size=1, min_insert_block_size_rows=1)
-    result = insert(replicas, (1, 1), (1, 2), settings=small, token="a token")
-    assert len(result.parts) == 2
-    replicas.table("r1").drop_part(result.parts[0], settings=NOW)
-    work(replicas)
-    assert insert(replicas, (1, 1), (1, 2), token="a token").outcome is Outcome.DUPLICATE
-    assert len(rows(replicas, "r1")) == 1
-
-
-@pytest.mark.parametrize("token", ["", "a token"])
-@pytest.mark.parametrize("is_worked", [True, False])
-def test_when_all_parts_of_an_insert_are_dropped_one_by_one_it_can_be_said_again(
-    replicas, token, is_worked
-):
-    """Also if no replica has carried out the drop of the others, and however it is cut."""
-    small = QuerySettings(max_insert_block_size=1, min_insert_block_size_rows=1)
-    pairs = ((1, 1), (1, 2), (1, 3))
-    parts = insert(replicas, *pairs, settings=small, token=token).parts
-    insert(replicas, (1, 9))
-    for number, part in enumerate(parts, start=1):
-        replicas.table("r1").drop_part(part, settings=NOW)
-        if is_worked:
-            work(replicas)
-        if number < len(parts):
-            again = insert(replicas, *pairs, token=token, settings=small)
-            assert again.outcome is Outcome.DUPLICATE, number
-    assert insert(replicas, *pairs, token=token).outcome is Outcome.INSERTED
-    work(replicas)
-    assert rows(replicas, "r1") == rows(replicas, "r2") == [*pairs, (1, 9)]
-
-
-def test_a_part_that_is_being_merged_is_not_dropped(replicas):
-    """D10, D4."""
-    [first] = insert(replicas, (1, 1)).parts
-    insert(replicas, (1, 2))
-    optimize_partition(replicas["r1"], "1", final=True, skip_merged=False)
-    with pytest.raises(PartIsLocked, match="already going to become part of 1_0_1_1"):
-        replicas.table("r1").drop_part(first, settings=NOW)
-    work(replicas)
-    with pytest.raises(NoSuchPart, match="it became part of 1_0_1_1"):
-        replicas.table("r1").drop_part(first, settings=NOW)
-
-
-def test_a_merge_that_is_assigned_at_the_same_time_comes_first(replicas):
-    """D4: the version of the log lets one of them win."""
-    [first] = insert(replicas, (1, 1)).parts
-    insert(replicas, (1, 2))
-
-    def merge():
-        optimize_partition(replicas["r1"], "1", final=True, skip_merged=False)
-
-    work(replicas)
-    with before(replicas["r2"].keeper, drops, merge), pytest.raises(PartIsLocked):
-        replicas.table("r2").drop_part(first, settings=NOW)
 
 
 def test_a_start_after_a_death_in_the_middle_shows_nothing_that_was_dropped(replicas):
