@@ -162,19 +162,6 @@ class Mutations:
                 break
         return Desired(chosen, alter_version)
 
-    def parts_to_do(
-        self,
-        mutation_id: str,
-        active: PartSet,
-        queue: Iterable[LogEntry],
-    ) -> list[PartName]:
-        """Parts that this replica has or will get, and that the mutation still has to change.
-
-        `active` are the maximal ones that it has, `queue` its entries. The source of a queued
-        MUTATE_PART counts until that entry is done (spec §7.2 item 4).
-        """
-        return Unmutated(active, queue).before(self.entries[mutation_id])
-
     def blocked_by(
         self, mutation_id: str, committing: Mapping[str, frozenset[int]]
     ) -> tuple[str, int] | None:
@@ -191,8 +178,10 @@ class Mutations:
 
 
 class Unmutated:
-    """The parts that a replica has (`active`) or will get (by its `queue`), by their data versions.
-    Of a thousand mutations each asks which of ten thousand parts it still has to change.
+    """The parts that a replica has (`active`, the maximal ones) or will get (by its `queue`), by
+    their data versions. Of a thousand mutations each asks which of ten thousand parts it still has
+    to change. The source of a queued MUTATE_PART counts until that entry is done (spec §7.2
+    item 4).
     """
 
     def __init__(self, active: Iterable[PartName], queue: Iterable[LogEntry]) -> None:

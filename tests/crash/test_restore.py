@@ -20,8 +20,10 @@ from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.life import announce as announce_module
 from rmt_pipeline.replica.life import latecomer, opening, restoring
 from rmt_pipeline.replica.life import restore as restore_module
+from rmt_pipeline.replica.life.disk_parts import DiskParts
 from rmt_pipeline.replica.life.restore import restore
 from rmt_pipeline.replica.life.restoring import NothingToRestore
+from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.marks import Marks
 from rmt_pipeline.zookeeper.keeper import Check, Op, Refused
 from tests.support.fake_keeper import FakeKeeper
@@ -290,10 +292,13 @@ def others_are_not_known(patch: pytest.MonkeyPatch) -> None:
 
 def only_what_covers(patch: pytest.MonkeyPatch) -> None:
     """A part that another disk has in pieces is not announced."""
-    right = announce_module._part_ops
-    small = lambda disk: {p: m for p, m in disk.promised.items() if not p.level}  # noqa: E731
-    wrong = lambda replica, disk: right(replica, replace(disk, promised=small(disk)))  # noqa: E731
-    patch.setattr(announce_module, "_part_ops", wrong)
+    right = announce_module._promise_parts
+
+    def wrong(replica: Replica, guard: Op, disk: DiskParts) -> None:
+        small = {part: one for part, one in disk.promised.items() if not part.level}
+        right(replica, guard, replace(disk, promised=small))
+
+    patch.setattr(announce_module, "_promise_parts", wrong)
 
 
 def plainly(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.inserts.interpret import Committed, NotCommitted
-from rmt_pipeline.protocol.mutations import Mutations
+from rmt_pipeline.protocol.mutations import Mutations, Unmutated
 from rmt_pipeline.replica import publish, pull_log
 from rmt_pipeline.replica.insert import quorum as insert_quorum
 from rmt_pipeline.replica.life import opening, restore
@@ -629,7 +629,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "mutate: done before it is",
-        plants.instead(Mutations, "parts_to_do", lambda *_: []),
+        plants.instead(Unmutated, "has_any_before", lambda *_: False),
         story="a_mutation",
         first_by="finished_mutations_are_carried_out",
     ),
