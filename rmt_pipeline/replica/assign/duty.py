@@ -59,16 +59,12 @@ class MutationDuty:
         due = is_changed or now_s >= self._look_next_s
         waiting = self._look_next_s < math.inf
         if not self._mutations.entries:
-            self._look_next_s = math.inf  # even if the last one was killed
-            return []
+            return self._rested()  # even if the last one was killed
         if not (due or (progress and waiting)):
             return []
         self._look_next_s = now_s + LOOK_EVERY_S  # even if what follows fails
         finalize_mutations(self._replica, self._mutations)
-        if not self._is_anything_open():
-            self._look_next_s = math.inf
-            return []
-        return self._assign(now_s)
+        return self._assign(now_s) if self._is_anything_open() else self._rested()
 
     def look_again(self) -> None:
         """List the mutations in the next turn: something may have changed that no watch
@@ -115,6 +111,11 @@ class MutationDuty:
     def _is_anything_open(self) -> bool:
         noted = noted_mutations(self._replica.keeper, self._replica.paths)
         return any(one not in noted.finished for one in self._mutations.entries)
+
+    def _rested(self) -> list[Assigned]:
+        """Nothing is left to do: the next mutation is the first one that is waited for."""
+        self._look_next_s, self._waiting_since_s = math.inf, None
+        return []
 
     def _assign(self, now_s: float) -> list[Assigned]:
         """Assign mutations of parts. Any replica may do this. The active replica that comes first

@@ -518,6 +518,28 @@ def test_who_stands_back_does_not_do_so_for_ever_while_mutations_keep_coming(rep
     assert assigned
 
 
+@pytest.mark.parametrize("how", ["done", "killed"])
+def test_who_has_stood_back_does_so_at_the_next_mutation_too(replicas, how):
+    """What it stood back from is over. Else both would assign each mutation that follows at once,
+    and collide.
+    """
+    replicas.insert("r1", 1, 2, 3)
+    replicas.step("r2", "fetch")
+    duty = MutationDuty(replicas["r2"])
+    first = delete(replicas["r2"], 0, "n = 1")
+    assert duty.turn(lambda: None, progress=False) == []
+    if how == "killed":
+        kill_mutation(replicas["r1"], first)
+    for name in ("r1", "r2"):
+        work(replicas, name)
+    assert duty.turn(lambda: None, progress=True) == []
+    replicas.clock.passed_s += 1000
+    delete(replicas["r2"], 0, "n = 2")
+    assert duty.turn(lambda: None, progress=False) == []
+    replicas.clock.passed_s += STAND_BACK_S
+    assert len(duty.turn(lambda: None, progress=False)) == 1
+
+
 def test_the_first_replica_assigns_at_once(replicas):
     replicas.insert("r1", 1, 2)
     duty = MutationDuty(replicas["r1"])
