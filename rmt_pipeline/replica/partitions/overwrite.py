@@ -579,11 +579,14 @@ class _Overwriting:
         """
         if not self.insert_id:
             return
-        numbers = {
+        there = self.plan.there
+        numbers = self._last_numbers(
+            replica, [one for one, parts in there.items() if not parts]
+        )
+        numbers |= {
             partition: (min(p.block_min for p in parts), max(p.block_max for p in parts))
+            for partition, parts in there.items()
             if parts
-            else (UNKNOWN_BLOCK, UNKNOWN_BLOCK)
-            for partition, parts in self.plan.there.items()
         }
         try:
             replica.keeper.multi([*unchanged, *self._own_record(replica, numbers)])
@@ -593,6 +596,21 @@ class _Overwriting:
             raise PartitionChanged(
                 f"{replica}: partitions changed while they were read; nothing was changed"
             ) from refused
+
+    def _last_numbers(
+        self, replica: Replica, partitions: Sequence[str]
+    ) -> dict[str, tuple[int, int]]:
+        """The last number that was given out in each of these partitions, which have no part;
+        UNKNOWN_BLOCK if there was none. A drop of before takes only smaller ones:
+
+        1. r1 drops a partition. r2 has yet to carry that out.
+        2. A token replaces the partition by nothing, which is the same. Then rows are inserted.
+        3. r2 carries the drop out, and sees to the ids and records of what it takes.
+        4. The token is repeated. If its record had gone in 3, the new rows would go.
+        """
+        stats = replica.keeper.exists_many([replica.table.partition(one) for one in partitions])
+        last = [UNKNOWN_BLOCK if stat is None else stat.next_sequence - 1 for stat in stats]
+        return {one: (number, number) for one, number in zip(partitions, last, strict=True)}
 
     def _own_record(self, replica: Replica, numbers: Numbers) -> list[Op]:
         if not self.insert_id:

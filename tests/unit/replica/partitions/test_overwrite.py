@@ -757,6 +757,29 @@ def test_what_was_staged_goes_also_while_zookeeper_is_silent(replicas, monkeypat
     assert replica.store.staged() == []
 
 
+@pytest.mark.parametrize("earlier", ["a drop", "a replacement"])
+def test_a_token_that_changed_nothing_stands_when_others_carry_out_what_came_before(
+    replicas, earlier
+):
+    """They see to the ids and records of what it took: rows that were inserted beside the token's
+    went when it was repeated.
+    """
+    if earlier == "a drop":
+        replicas.table("r1").drop_partitions(["1"], settings=NOW)
+    else:
+        put(replicas, partition="1", settings=EMPTY)
+    work(replicas, "r1")
+    assert put(replicas, partition="1", token="a", settings=EMPTY).is_duplicate
+    insert(replicas, (1, 10))
+    work(replicas)
+    assert put(replicas, partition="1", token="a", settings=EMPTY).is_duplicate
+    assert (1, 10) in on_both(replicas)
+    replicas.table("r1").drop_partitions(["1"], settings=NOW)
+    work(replicas)
+    insert(replicas, (1, 11))
+    assert not put(replicas, partition="1", token="a", settings=EMPTY).is_duplicate
+
+
 @pytest.mark.parametrize("quorum", ["2", "auto"])
 def test_a_quorum_is_refused_as_nobody_would_wait_for_it(replicas, quorum):
     """It was answered as if so many replicas had the rows."""
