@@ -6,7 +6,8 @@ RmtError
 ├── OutcomeUnknown    the write may or may not have landed. Find out before anything else.
 ├── Corruption        stored bytes are not what we wrote. Quarantine, then re-fetch.
 ├── ReplicaRetired    this session may no longer act. Stop and start over.
-│   └── ReplicaDropped    nor may any other: the replica is gone from ZooKeeper.
+│   ├── ReplicaDropped    nor may any other: the replica is gone from ZooKeeper.
+│   └── NoNextSession     nor may this work go on in another one: it is begun again there.
 ├── Unavailable       a peer or service cannot be reached now. Retry later.
 └── UserError         what was asked cannot be done as asked; nothing was changed.
                       One subclass per mistake; `code` is ClickHouse's name for it.
@@ -80,6 +81,12 @@ class ReplicaDropped(ReplicaRetired):
     """
 
     code = "TABLE_IS_DROPPED"
+
+
+class NoNextSession(ReplicaRetired):
+    """The session is over in which a statement ON CLUSTER was begun. What became of it is looked at
+    anew in the next one, so whoever asks until there is an answer ends at once.
+    """
 
 
 class Unavailable(RmtError):

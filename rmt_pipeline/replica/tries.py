@@ -6,7 +6,12 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rmt_pipeline.protocol.errors import ReplicaDropped, RmtError, TableIsReadOnly
+from rmt_pipeline.protocol.errors import (
+    NoNextSession,
+    ReplicaDropped,
+    RmtError,
+    TableIsReadOnly,
+)
 from rmt_pipeline.protocol.refusal import ReadOnlyReason
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.system import Clock
@@ -54,15 +59,17 @@ class Tries:
     def pause(self, error: RmtError, *, is_pending: bool = False) -> RmtError | None:
         """Wait before the next try and return None; or return the error with which to end.
 
-        It ends if no try is left; or if no try can succeed until a person does something, unless
-        `is_pending`: something was sent, and only a later try can tell what became of it.
+        It ends if no try is left, or no session for one; or if no try can succeed until a person
+        does something, unless `is_pending`: something was sent, and only a later try can tell what
+        became of it.
 
         A replica that was dropped is looked for once more: SYSTEM RESTORE REPLICA may have made it
         again, or the table may be another one by now, which the next try finds out.
         """
         was_dropped, self._was_dropped = self._was_dropped, isinstance(error, ReplicaDropped)
         is_gone = was_dropped and self._was_dropped
-        if not self._tries_left or (is_gone and not is_pending):
+        is_over = not self._tries_left or isinstance(error, NoNextSession)
+        if is_over or (is_gone and not is_pending):
             return self._with_reason(error)
         left_s, pause_s = self._left_s(), self._next_pause_s()
         if self.clock.monotonic_s() + pause_s >= self._tell_at_s:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from rmt_pipeline.protocol.errors import (
+    NoNextSession,
     ReplicaDropped,
     ReplicaRetired,
     RmtError,
@@ -158,16 +159,31 @@ def _waited_for(
 
 @dataclass(slots=True)
 class Waited:
-    """How long something has been waited for, over as many sessions as it takes."""
+    """How long something has been waited for, and at whom, over as many sessions as it takes."""
 
     _began_s: float | None = None
+    _asked_for: Sequence[str] | None = None
 
     def seconds(self, clock: Clock) -> float:
-        """Since this was called first."""
+        """Since this was called first, after `begin_anew` if that was."""
         now_s = clock.monotonic_s()
         if self._began_s is None:
             self._began_s = now_s
         return now_s - self._began_s
+
+    def begin_anew(self) -> None:
+        """Some of it is done: the limits are for the rest."""
+        self._began_s = None
+
+    def replicas(self, replica: Replica, sync: int) -> Sequence[str]:
+        """The replicas that `alter_sync` or `mutations_sync` asks for: 1 this one, 2 all, 3 the
+        active ones, which this one is always taken for. They are those of the first look: when
+        ZooKeeper answers again, who was active before it was away may still be about to be so.
+        Raises ReplicaDropped.
+        """
+        if self._asked_for is None:
+            self._asked_for = _asked_for(replica, sync)
+        return self._asked_for
 
 
 def after_the_commit(
@@ -191,7 +207,7 @@ def after_the_commit(
             waker.wait_s(pause_s)
         try:
             return look(living())
-        except (Unfinished, ReplicaDropped):
+        except (Unfinished, ReplicaDropped, NoNextSession):
             raise
         except (ReplicaRetired, Unavailable) as error:
             problem = error
@@ -220,7 +236,7 @@ def wait_as_asked_for(
     meant = _Meant(sequence_number(named[-1]), texts.__contains__, _named(named))
 
     def wait(replica: Replica) -> None:
-        names = _asked_for(replica, query.alter_sync)
+        names = waited.replicas(replica, query.alter_sync)
         _wait_for_all(replica, names, meant, query, waited=waited, waker=waker)
 
     after_the_commit(
@@ -249,7 +265,8 @@ def wait_for_others(
         log = replica.keeper.exists(replica.table.log)
         if log is None:
             raise gone(replica.paths)
-        names = [one for one in _asked_for(replica, query.alter_sync) if one != replica.name]
+        asked = waited.replicas(replica, query.alter_sync)
+        names = [one for one in asked if one != replica.name]
         meant = _Meant(log.next_sequence - 1, is_meant, "it is")
         _wait_for_all(replica, names, meant, query, waited=waited, waker=waker)
 
@@ -269,7 +286,8 @@ def _asked_for(replica: Replica, sync: int) -> list[str]:
         found = staying_replicas(replica.keeper, replica.table)
     except Refused as refused:
         raise gone(replica.paths) from refused
-    return sorted(name for name, active in found.items() if active or sync == 2)
+    others = sorted(name for name, active in found.items() if active or sync == 2)
+    return [replica.name, *(name for name in others if name != replica.name)]
 
 
 def _named(names: Sequence[str]) -> str:
@@ -300,8 +318,9 @@ def _wait_for_all(
     each queue together: there may be thousands of both. Raises Unfinished with the replicas that
     have not done it.
 
-    An inactive replica is waited for `replication_wait_for_inactive_replica_timeout`, at most.
-    `waited`: what of these times is over already.
+    Each entry is waited for `receive_timeout`, at most, after the one before it is done; at an
+    inactive replica `replication_wait_for_inactive_replica_timeout`. `waited`: what of these times
+    is over already.
     """
     waited.seconds(replica.clock)
     unfinished = []
@@ -315,7 +334,16 @@ def _wait_for_all(
             inactive = replica.keeper.exists(paths.is_active) is None
             return inactive and waited_s >= query.replication_wait_for_inactive_replica_timeout
 
-        if not _wait_one(replica, paths, meant.last, meant.is_it, give_up=give_up, waker=waker):
+        is_done = _wait_one(
+            replica,
+            paths,
+            meant.last,
+            meant.is_it,
+            give_up=give_up,
+            waker=waker,
+            entry_is_done=waited.begin_anew,
+        )
+        if not is_done:
             unfinished.append(name)
     if unfinished:
         raise Unfinished(
@@ -349,6 +377,7 @@ def _wait_one(
     *,
     give_up: Callable[[], bool],
     waker: Waker,
+    entry_is_done: Callable[[], None] = lambda: None,
 ) -> bool:
     """Wait until the replica at `paths` has copied the log up to the entry of this number, and the
     entries that `is_meant` accepts, of those queued by then, have left its queue. A replica whose
@@ -364,6 +393,7 @@ def _wait_one(
                         return False
                     waker.wait_s(WAIT_SLICE_S)
                     keeper.get(paths.host)
+                entry_is_done()
             if left is None:
                 keeper.get(paths.host)
                 if give_up():

@@ -22,6 +22,7 @@ from rmt_pipeline.protocol.alter.commands import (
 from rmt_pipeline.protocol.alter.definition import Altered, apply_alter, refuse_broken_indices
 from rmt_pipeline.protocol.alter.history import AlterRecord
 from rmt_pipeline.protocol.errors import (
+    NoNextSession,
     OutcomeUnknown,
     ReplicaRetired,
     RmtError,
@@ -316,12 +317,13 @@ def _settled(
         try:
             replica = living()
             return _find(replica, texts) if _is_there(replica, seen, request_id) else None
+        except NoNextSession:
+            break
         except (OutcomeUnknown, ReplicaRetired, Unavailable):
             clock.sleep_s(pause_s)
     raise OutcomeUnknown(
-        f"whether ALTER {seen.metadata + 1} is in the log is not known: ZooKeeper did not answer "
-        f"{len(SETTLE_PAUSES_S)} times. DESCRIBE TABLE shows it once it is applied; repeat it "
-        "if it is not"
+        f"whether ALTER {seen.metadata + 1} is in the log is not known: ZooKeeper did not answer. "
+        "DESCRIBE TABLE shows it once it is applied; repeat it if it is not"
     )
 
 

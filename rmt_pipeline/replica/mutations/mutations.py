@@ -487,12 +487,13 @@ def wait_for_mutation(
         while True:
             is_finished = _has_finished(replica, name, mutation_id, waker)
             # After that, for one that was killed counts as finished when a later one is.
-            if keeper.exists(replica.table.mutation(mutation_id), waker.wake) is None:
+            there = keeper.exists(replica.table.mutation(mutation_id), waker.wake)
+            replica.require_meant()
+            if there is None:
                 raise UnknownMutation(
                     f"mutation {mutation_id} of {replica} was killed or removed while it was "
                     "waited for"
                 )
-            replica.require_meant()
             if is_finished:
                 break
             is_active = keeper.exists(paths.is_active) is not None

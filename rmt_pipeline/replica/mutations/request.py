@@ -47,7 +47,6 @@ from rmt_pipeline.zookeeper.snapshot import (
     active_parts,
     noted_mutations,
     queue_snapshot,
-    staying_replicas,
 )
 
 STUCK_TRIES = (
@@ -220,16 +219,10 @@ def wait_as_asked(
     waited = Waited()
 
     def wait(replica: Replica) -> None:
-        staying = staying_replicas(replica.keeper, replica.table)
-        others = [
-            name
-            for name, active in sorted(staying.items())
-            if name != replica.name and (sync == 2 or (sync > 2 and active))
-        ]
         wait_for_mutation(
             replica,
             mutation_id,
-            [replica.name, *others],
+            waited.replicas(replica, sync),
             timeout_s=query.receive_timeout,
             inactive_timeout_s=query.replication_wait_for_inactive_replica_timeout,
             waker=waker,

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import (
     Conflict,
+    NoNextSession,
     OutcomeUnknown,
     ReplicaRetired,
     RmtError,
@@ -411,6 +412,8 @@ def _settled(
     for pause_s in SETTLE_PAUSES_S:
         try:
             return _find(living(), entries, lock, begin)
+        except NoNextSession:
+            break
         except (ReplicaRetired, Unavailable):
             replica.clock.sleep_s(pause_s)
         except OutcomeUnknown as unknown:
@@ -418,8 +421,7 @@ def _settled(
                 raise
             replica.clock.sleep_s(pause_s)
     raise _CannotTell(
-        f"{replica}: whether it is in the log is not known: ZooKeeper did not answer "
-        f"{len(SETTLE_PAUSES_S)} times. {_LOOK}"
+        f"{replica}: whether it is in the log is not known: ZooKeeper did not answer. {_LOOK}"
     )
 
 

@@ -22,6 +22,7 @@ from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.alter.commands import ModifyComment, ModifySettings, ResetSettings
 from rmt_pipeline.protocol.errors import (
     Corruption,
+    NoNextSession,
     NotOnCluster,
     OutcomeUnknown,
     ReplicaDropped,
@@ -102,10 +103,10 @@ class TaskContext(ServerContext):
         self.bound, self.origin = keeper, origin
 
     def keeper(self, patience_s: float | None = None) -> LivingKeeper:
-        """The keeper of the session. Raises ReplicaRetired when that has ended."""
+        """The keeper of the session. Raises NoNextSession when that has ended."""
         del patience_s
         if self.bound is None or self.bound.is_retired:
-            raise ReplicaRetired("the session in which the statement was begun is over")
+            raise NoNextSession("the session in which the statement was begun is over")
         return self.bound
 
     def new_uuid(self, definition: TableDefinition) -> str:

@@ -19,6 +19,7 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.nodes.tasks import NamesBefore, Task, TaskOutcome
 from rmt_pipeline.protocol.settings.setting import BadSetting
+from rmt_pipeline.replica.wait import ANSWER_PAUSES_S, WAIT_SLICE_S
 from rmt_pipeline.replica.work.carry import Tools
 from rmt_pipeline.replica.work.pools import POOLS
 from rmt_pipeline.replica.work.worker import work
@@ -282,6 +283,31 @@ def test_who_finds_it_carried_out_by_one_that_died_answers_when_it_is_so_there(
     assert (columns, outcome(servers, name)) == (wanted, TaskOutcome())
     assert count <= most, "r1 may have no row yet"
     assert waker.waited_s > 0
+
+
+def test_whose_session_ends_while_it_waits_is_done_with_that_at_once(servers, monkeypatch):
+    """Its next session looks at it anew, and comes to the statements after it. It asked for 19 s
+    more, although no later session could be asked.
+    """
+    [one] = running = start(servers, "r1")
+    later = {"distributed_ddl_task_timeout": "0"}
+    ask(servers, running, CREATE, monkeypatch, **later)
+    one.turn()
+    ask(
+        servers, running, "ALTER TABLE t ON CLUSTER c ADD COLUMN s String", monkeypatch, **later
+    )
+    waits: list[float] = []
+
+    def wait_s(_: EventWaker, timeout_s: float) -> bool:
+        if not waits:
+            servers.zookeeper.expire(one.keeper.session_id)
+        waits.append(timeout_s)
+        return True
+
+    monkeypatch.setattr(EventWaker, "wait_s", wait_s)
+    with pytest.raises(ReplicaRetired):
+        one.turn()
+    assert sum(waits) <= WAIT_SLICE_S + ANSWER_PAUSES_S[0]
 
 
 @pytest.mark.parametrize("query", STATEMENTS)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rmt_pipeline.protocol.errors import (
+    NoNextSession,
     OutcomeUnknown,
     ReplicaRetired,
     RmtError,
@@ -45,13 +46,14 @@ class AfterTheCommit(BeforeRequest):
         self.has_committed = False
         self.is_workers = False
         """Whether a worker of r1 asks, not the command."""
-        self.is_silent = False
+        self.silence: RmtError | None = None
+        """In place of each answer."""
 
     def _next(self, *told: object) -> None:
         if self.has_committed and not self.is_workers:
             super()._next(*told)
-            if self.is_silent:
-                raise Unavailable("no answer; try again")
+            if self.silence is not None:
+                raise self.silence
 
     def multi(self, ops: Sequence[Op]) -> list[str]:
         try:
@@ -117,10 +119,60 @@ def test_while_nothing_is_answered_it_is_waited_for_and_then_said_that_it_is_don
     with prepared(tmp_path, command) as replicas:
         r1: Any = replicas["r1"]
         session = AfterTheCommit(r1.session, 0, lambda: None)
-        session.is_silent = True
+        session.silence = Unavailable("no answer; try again")
         r1.keeper.session = session
         replicas.meanwhile = []
         with pytest.raises(Unfinished, match="no answer from ZooKeeper: no answer; try again"):
             COMMANDS[command](replicas.table("r1"), ALL)
         assert replicas.clock.passed_s >= sum(ANSWER_PAUSES_S)
-        session.is_silent = False
+        session.silence = None
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_goes_on_in_no_other_session_ends_at_once(tmp_path: Path, command: str) -> None:
+    """A statement ON CLUSTER: what became of it is looked at anew in the next session, and others
+    wait for that.
+    """
+    with prepared(tmp_path, command) as replicas:
+        r1: Any = replicas["r1"]
+        session = AfterTheCommit(r1.session, 0, lambda: None)
+        session.silence = NoNextSession("over")
+        r1.keeper.session = session
+        replicas.meanwhile = []
+        began_s = replicas.clock.passed_s
+        with pytest.raises(NoNextSession):
+            COMMANDS[command](replicas.table("r1"), ALL)
+        assert replicas.clock.passed_s == began_s
+        session.silence = None
+
+
+@pytest.mark.parametrize("command", ["DROP PARTITION", "REPLACE", "UPDATE"])
+def test_who_was_active_before_an_outage_is_waited_for_after_it(
+    tmp_path: Path, command: str
+) -> None:
+    """His server is about to have its next session, but has none when the command's has begun."""
+
+    def outage() -> None:
+        for name in ("r1", "r2"):
+            replicas.stop(name)
+        replicas.come_back("r1")
+
+    def works(name: str) -> None:
+        assign_mutations(replicas[name])
+        replicas.work_off(name)
+        finalize_mutations(replicas[name], load_mutations(replicas[name]))
+
+    def comes_back() -> None:
+        replicas.come_back("r2")
+        works("r2")
+
+    with prepared(tmp_path, command) as replicas:
+        active = QuerySettings(
+            alter_sync=3,
+            mutations_sync=3,
+            receive_timeout=1000,
+            replication_wait_for_inactive_replica_timeout=1000,
+        )
+        replicas.meanwhile = [outage, lambda: None, partial(works, "r1"), comes_back]
+        COMMANDS[command](replicas.table("r1"), active)
+        assert replicas.meanwhile == []

@@ -12,6 +12,7 @@ import pytest
 
 from rmt_pipeline.protocol.errors import (
     Conflict,
+    NoNextSession,
     OutcomeUnknown,
     ReplicaDropped,
     RmtError,
@@ -82,6 +83,14 @@ def test_any_number_of_retries_may_be_asked_for(replicas, most):
         assert tries.pause(READ_ONLY) is None
     assert replicas.clock.slept == [0.1, 0.2, 0.4, 0.8, 1.6]
     assert (tries.pause(READ_ONLY) is None) == (most > 5)
+
+
+@pytest.mark.parametrize("is_pending", [False, True])
+def test_what_goes_on_in_no_other_session_is_not_tried_again(replicas, is_pending):
+    """An ATTACH ON CLUSTER, whose session ended, was tried for minutes, and held up all others."""
+    tries, over = Tries("ATTACH", QuerySettings(), replicas.clock), NoNextSession("over")
+    assert tries.pause(over, is_pending=is_pending) is over
+    assert replicas.clock.slept == []
 
 
 def test_an_insert_into_a_replica_that_was_dropped_fails_at_once(replicas):

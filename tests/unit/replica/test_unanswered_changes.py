@@ -18,7 +18,12 @@ from rmt_pipeline.protocol.alter.commands import (
     ClearColumn,
     DropColumn,
 )
-from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired, Unavailable
+from rmt_pipeline.protocol.errors import (
+    NoNextSession,
+    OutcomeUnknown,
+    ReplicaRetired,
+    Unavailable,
+)
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.alter.request import request_alter
@@ -31,12 +36,13 @@ from rmt_pipeline.replica.mutations.mutations import (
     load_mutations,
 )
 from rmt_pipeline.replica.mutations.request import request_mutation
+from rmt_pipeline.replica.partitions.drop import drop_partitions
 from rmt_pipeline.replica.replica import Memory, Replica
 from rmt_pipeline.syntax.mutation import parse_commands
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, Refused, SetData
-from tests.support.local_replicas import Replicas, by_tens, in_memory
-from tests.support.lost_answers import allocates, before, faulty, unlocks
+from tests.support.local_replicas import ClockWaker, Replicas, by_tens, in_memory
+from tests.support.lost_answers import allocates, before, faulty, logs, unlocks
 
 DELETE = "DELETE WHERE n = 1"
 TRIES = 3
@@ -516,3 +522,28 @@ def test_a_retired_session_is_not_asked_again_for_ever(replicas):
 
     with pytest.raises(ReplicaRetired):
         mutate(replicas, living)
+
+
+def alter_once(replicas: Replicas, living: Callable[[], Replica]) -> None:
+    add = AddColumn(Column("s", "String"))
+    request_alter(living, lambda _: [add], QUERY, lambda: ClockWaker(replicas.clock))
+
+
+def drop_once(replicas: Replicas, living: Callable[[], Replica]) -> None:
+    drop_partitions(living, ["0"], QUERY, lambda: ClockWaker(replicas.clock))
+
+
+@pytest.mark.parametrize(("change", "commit"), [(alter_once, submits), (drop_once, logs)])
+def test_what_may_be_settled_in_no_other_session_stays_unknown_at_once(
+    replicas, change, commit
+):
+    """A statement ON CLUSTER: its server finds out in its next session, and others wait for it."""
+
+    def living() -> Replica:
+        if sent:
+            raise NoNextSession("over")
+        return replicas["r1"]
+
+    with kept(replicas["r1"].keeper, commit) as sent, pytest.raises(OutcomeUnknown):
+        change(replicas, living)
+    assert replicas.clock.slept == []

@@ -16,6 +16,7 @@ from rmt_pipeline.replica.alter.request import request_alter
 from rmt_pipeline.replica.assign.merges import Assigned, optimize_partition
 from rmt_pipeline.replica.life.clone import clone_if_lost
 from rmt_pipeline.replica.life.drop import drop_replica
+from rmt_pipeline.replica.mutations.request import wait_as_asked
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.wait import (
     SyncMode,
@@ -372,6 +373,9 @@ def test_who_waits_for_a_table_that_is_dropped_is_told_that(replicas: Replicas) 
         wait_as_asked_for(lambda: r1, entries, query, waker)
     with pytest.raises(ReplicaDropped):
         wait_for_others(lambda: r1, bool, query, waker)
+    for sync in (1, 2):
+        with pytest.raises(ReplicaDropped):
+            wait_as_asked(lambda: r1, "0000000000", query, sync, waker)
 
 
 def test_many_entries_are_looked_for_in_a_queue_together(replicas: Replicas) -> None:
@@ -395,3 +399,34 @@ def test_many_entries_are_looked_for_in_a_queue_together(replicas: Replicas) -> 
     query = QuerySettings(alter_sync=2)
     wait_as_asked_for(lambda: r1, entries, query, Meanwhile(replicas.clock, work))
     assert asked[0] <= 2
+
+
+def test_who_waits_for_many_entries_goes_on_while_one_after_the_other_is_done(
+    replicas: Replicas,
+) -> None:
+    """OPTIMIZE FINAL of many partitions ended after `receive_timeout` in all, whatever was done."""
+    for number in range(4):
+        replicas.insert("r1", number)
+    r1, r2 = replicas["r1"], replicas["r2"]
+    replicas.work_off("r1")
+    pull_log(r2)
+    queued = r2.keeper.children(r2.paths.queue)
+    logged = [r1.table.log_entry(name) for name in r1.keeper.children(r1.table.log)]
+    entries = [(path, r1.keeper.get(path)[0]) for path in logged]
+
+    def carry_out_one() -> None:
+        replicas.clock.passed_s += 4.0
+        r2.keeper.multi([Delete(r2.paths.queue_entry(queued.pop(0)))])
+
+    work = [carry_out_one] * len(queued)
+    query = QuerySettings(alter_sync=2, receive_timeout=5)
+    wait_as_asked_for(lambda: r1, entries, query, Meanwhile(replicas.clock, [*work]))
+    assert queued == []
+    pull_log(r2)
+    replicas.insert("r1", 9)
+    replicas.work_off("r1")
+    path = r1.table.log_entry(r1.keeper.children(r1.table.log)[-1])
+    with pytest.raises(Unfinished, match="r2"):
+        wait_as_asked_for(
+            lambda: r1, [(path, r1.keeper.get(path)[0])], query, ClockWaker(replicas.clock)
+        )
