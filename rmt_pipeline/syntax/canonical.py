@@ -224,7 +224,8 @@ def _operator(call: Call, style: _Style) -> str | None:
 
 def _with_sign_before(operator: str, node: Node, style: _Style) -> str:
     text = _text(node, style)
-    if operator == "negate" and style is _Style.MUTATION and re.match("-[0-9]", text):
+    is_negative = isinstance(node, Literal) and re.match("-[0-9]", text)
+    if operator == "negate" and style is _Style.MUTATION and is_negative:
         return f"- {text}"  # `--3` would be a comment
     return f"{_BEFORE[operator]}{_operand(node, style, operator)}"
 

@@ -41,7 +41,7 @@ from rmt_pipeline.translate.functions.aggregate import build_aggregate
 from rmt_pipeline.translate.functions.aggregate_call import Aggregate, AggregateCall
 from rmt_pipeline.translate.functions.lambdas import HIGHER_ORDER, Applied, parameters_for
 from rmt_pipeline.translate.functions.membership import (
-    all_tuples,
+    are_members,
     member_of_list,
     member_of_query,
     member_of_value,
@@ -258,7 +258,7 @@ class Compiler:
         if not (isinstance(members, Call) and members.name in {"tuple", "array"}):
             return member_of_value(value, self.compile(members))
         elements = [self.compile(each) for each in members.arguments]
-        if value.plain.family == "Tuple" and not all_tuples(elements):
+        if value.plain.family == "Tuple" and not are_members(elements, value):
             elements = [self.compile(members)]  # in `(a, b) IN (1, 2)` the list is one pair
         return member_of_list(value, elements)
 

@@ -5,6 +5,7 @@ nothing else reaches DuckDB. The connection is a second barrier: external access
 can't be loaded, Python variables can't be read, and the configuration is locked.
 """
 
+import re
 import threading
 import time
 from collections.abc import Iterable
@@ -24,6 +25,11 @@ MEMORY_BYTES = 512 * 1024 * 1024
 THREADS = 2
 SLEEP, SLEEP_EACH_ROW = "rmt_sleep", "rmt_sleep_each_row"
 SLEEP_MAX_S = 3  # per block of rows, as in the original
+
+_OF_COLUMN = re.compile(r" when casting from source column [^\n]*$")
+"""What DuckDB says of where a value is from, in its own names: that of a column of the query, or of
+a step in between. The query itself is beside it.
+"""
 
 _local = threading.local()
 
@@ -130,6 +136,7 @@ def user_error(problem: duckdb.Error, what: str) -> UserError:
     """
     shown = what if len(what) <= 300 else f"{what[:300]}..."
     reason = str(problem).split("\nLINE ")[0].split("\n\n")[0].strip()
+    reason = _OF_COLUMN.sub("", reason)
     for prefix in ("Invalid Input Error: ", "Conversion Error: ", "Out of Range Error: "):
         reason = reason.removeprefix(prefix)
     for named in (Thrown, TooSlow):

@@ -64,9 +64,20 @@ def scanned_files(frame: Any) -> list[str]:
 
 def _only_reads(frame: Any, paths: Sequence[str]) -> bool:
     reader = frame.sparkSession.read
-    directories = {str(Path(path).parent) for path in paths}
-    candidates = [paths, [*directories]] if len(directories) == 1 else [paths]
+    candidates = [paths, *_directory_of(paths)]
     return any(frame.sameSemantics(reader.parquet(*one)) for one in candidates)
+
+
+def _directory_of(paths: Sequence[str]) -> list[list[str]]:
+    """The directory that Spark would read as these files, if there is one. It is not asked about
+    one with others: these may be no Parquet files, which is an error, or very many.
+    """
+    directories = {Path(path).parent for path in paths}
+    if len(directories) > 1:
+        return []
+    [directory] = directories
+    there = [entry for entry in directory.iterdir() if entry.name[0] not in "._"]
+    return [[str(directory)]] if len(there) == len(paths) else []
 
 
 def _is_read_alike(file: pq.FileMetaData, wanted: Mapping[str, str | None]) -> bool:

@@ -6,6 +6,7 @@ They are rare and small, so their keys are looked at one by one.
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from operator import add
 from typing import Any
 
@@ -166,17 +167,22 @@ def _entries(
 
 
 def _amounts(columns: MapColumns, values: Sequence[pa.Array]) -> list[tuple[Any, ...]]:
-    """The numbers of each element; 0 for NULL."""
+    """The numbers of each element, as such that are added exactly; 0 for NULL."""
     numbers = [
-        [
-            0 if one is None else kind.wide_from_bytes(one) if kind.wide_bytes else one
-            for one in array.to_pylist()
-        ]
+        [_amount(one, kind) for one in array.to_pylist()]
         for array, kind in zip(
             values[columns.keys :], columns.kinds[columns.keys :], strict=True
         )
     ]
     return list(zip(*numbers, strict=True))
+
+
+def _amount(value: Any, kind: DataType) -> Any:
+    if value is None:
+        return 0
+    if kind.wide_bytes:
+        return kind.wide_from_bytes(value)
+    return Fraction(value) if kind.is_decimal else value  # Decimal itself rounds to 28 digits
 
 
 def _left(

@@ -256,11 +256,14 @@ def integers(column: pa.Array) -> npt.NDArray[Any]:
 
 
 def _float_word(column: pa.Array) -> npt.NDArray[Any]:
-    """The bits of each number as a double, changed so that their unsigned order is the numbers'."""
+    """The bits of each number as a double, changed so that their unsigned order is the numbers'.
+    All NaN, whatever their bits are, are one value, which is the greatest.
+    """
     numbers = column.cast(pa.float64()).to_numpy(zero_copy_only=False) + 0.0  # -0.0 equals 0.0
     bits = numbers.view(np.int64)
     flip = (bits >> np.int64(63)) | np.int64(-(2**63))
     words: SortWords = (bits ^ flip).view(np.uint64)
+    words[np.isnan(numbers)] = np.iinfo(np.uint64).max
     return words
 
 
@@ -286,9 +289,7 @@ def ranks(column: pa.Array) -> npt.NDArray[Any]:
     if pa.types.is_integer(kind) or (pa.types.is_temporal(kind) and kind.bit_width <= 64):
         return integers(column)
     if pa.types.is_floating(kind):
-        words = _float_word(column)
-        words[pc.is_nan(column).to_numpy(zero_copy_only=False)] = np.iinfo(np.uint64).max
-        return words
+        return _float_word(column)
     order = row_order([column])
     place = np.cumsum(order.new_key)
     if order.rows is None:

@@ -144,7 +144,8 @@ def _has_header(file: CsvFile | TsvFile, names: Sequence[str], settings: QuerySe
     separator = "\t"
     if isinstance(file, CsvFile):
         lines = lines[settings.input_format_csv_skip_first_lines :]
+        lines = [line for line in lines if line]  # in TSV an empty line is an empty value
         separator = settings.format_csv_delimiter
-    first = next(filter(None, lines), "")
+    first = lines[0] if lines else ""
     fields = next(csv.reader([first], delimiter=separator), [])
     return bool(fields) and set(fields) <= set(names)

@@ -143,17 +143,16 @@ def _runs(
     """Neighbouring files that store the table's columns in the same way, and have names that DuckDB
     takes for one in the same order, grouped: how they store them, and the files.
     """
-    known: dict[tuple[tuple[PartColumn, ...], int], tuple[StoredColumn, ...]] = {}
+    known: dict[
+        tuple[tuple[PartColumn, ...], int],
+        tuple[tuple[StoredColumn, ...], tuple[PartColumn, ...]],
+    ] = {}
     for one in files:
         if (one.columns, one.version) not in known:
             found = stored_as(definition, one.columns, one.version)
-            known[one.columns, one.version] = found
-
-    def way(one: TableFiles) -> tuple[tuple[StoredColumn, ...], Sequence[PartColumn]]:
-        in_order = () if _are_told_apart(one.columns) else one.columns
-        return known[one.columns, one.version], in_order
-
-    for (stored, _), same in groupby(files, way):
+            in_order = () if _are_told_apart(one.columns) else one.columns
+            known[one.columns, one.version] = found, in_order
+    for (stored, _), same in groupby(files, lambda one: known[one.columns, one.version]):
         yield stored, list(same)
 
 

@@ -48,9 +48,19 @@ def member_constant(value: Typed, element: Typed) -> str | None:
     return None
 
 
-def all_tuples(elements: list[Typed]) -> bool:
-    """Whether all elements of IN's list are tuples, each of which is compared as a whole."""
-    return all(each.plain.family == "Tuple" for each in elements)
+def are_members(elements: list[Typed], value: Typed) -> bool:
+    """Whether IN's list has these elements, and not one that is made of them: all of them are
+    tuples as deep as the value. In `((a, b), (c, d)) IN ((1, 2), (3, 4))` the list is one value, in
+    `(a, b) IN ((1, 2), (3, 4))` it has two.
+    """
+    depth = _depth(value.type)
+    return all(_depth(each.type) >= depth for each in elements)
+
+
+def _depth(kind: DataType) -> int:
+    """How deep tuples are in their first elements; 0 of another type."""
+    plain = kind.plain
+    return 1 + _depth(plain.elements[0]) if plain.family == "Tuple" and plain.elements else 0
 
 
 def member_of_value(value: Typed, members: Typed) -> Typed:

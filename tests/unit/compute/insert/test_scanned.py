@@ -54,11 +54,14 @@ def test_who_computes_other_rows_is_not_taken_for_its_files(file):
         Frame("hdfs://there/a.parquet"),
         Frame("file://there/a.parquet"),
         Frame("file:///nowhere/a.parquet"),
-        Frame("file:///tmp/%5Bab%5D.parquet"),
     ],
 )
 def test_what_is_not_a_file_of_this_host_is_left_to_spark(frame):
     assert scanned_files(frame) == []
+
+
+def test_a_name_that_spark_takes_for_a_pattern_is_left_to_it(file):
+    assert scanned_files(Frame(file.rename(file.parent / "[ab].parquet").as_uri())) == []
 
 
 def test_a_column_that_spark_reads_as_another_type_is_left_to_it(file):
@@ -75,3 +78,17 @@ def test_a_file_that_is_no_parquet_is_left_to_it(tmp_path):
 def test_small_files_are_left_to_it(file, monkeypatch):
     monkeypatch.setattr(scanned, "SCANNED_BYTES_MIN", file.stat().st_size + 1)
     assert scanned_files(Frame(file.as_uri())) == []
+
+
+def test_a_directory_with_other_files_is_not_asked_about(file):
+    """Spark refuses to read one whose first file is no Parquet: so it was with each DataFrame that
+    computed something of a file with such neighbours.
+    """
+
+    def parquet(*paths):
+        assert paths == (str(file),), "there are other files in the directory"
+
+    frame = Frame(file.as_uri(), same=False)
+    frame.sparkSession.read.parquet = parquet
+    (file.parent / "README.md").write_text("of the files")
+    assert scanned_files(frame) == []

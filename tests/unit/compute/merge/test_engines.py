@@ -454,6 +454,24 @@ def test_a_map_with_two_keys_keeps_what_is_there_once() -> None:
     assert [row[name] for name in names] == [[1, 2, 4], [1, 1, 1], [0, 0, 7]]
 
 
+def test_decimals_in_a_map_with_two_keys_are_added_exactly() -> None:
+    """Rounded to 28 digits, the last sum would be 0, and its key gone."""
+    names = ("aMap.k", "aMap.otherID", "aMap.v")
+    kinds = ("Array(Int8)", "Array(Int8)", "Array(Decimal(38, 0))")
+    columns = [("k", "UInt8"), *zip(names, kinds, strict=True)]
+    table = definition(columns, ("k",), "SummingMergeTree")
+    values = [decimal.Decimal(2 * 10**37 + one) for one in (1, 0)]
+    values.append(decimal.Decimal(-4 * 10**37))
+    parts = [
+        sorted_table([{"k": 1, "aMap.k": [1], "aMap.otherID": [1], "aMap.v": [value]}], table)
+        for value in values
+    ]
+    found, _ = merge_tables(parts, job_of(table), batch_rows=10)
+    assert found.to_pylist() == [
+        {"k": 1, "aMap.k": [1], "aMap.otherID": [1], "aMap.v": [decimal.Decimal(1)]}
+    ]
+
+
 def test_a_sum_of_0_in_a_map_of_nullable_values_is_a_value() -> None:
     """As the original has it: only where all are NULL, and all other sums 0, the key goes."""
     columns = [("k", "UInt8"), ("aMap.k", "Array(Int8)"), ("aMap.v", "Array(Nullable(Int8))")]

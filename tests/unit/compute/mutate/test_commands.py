@@ -144,6 +144,8 @@ def test_other_alters_do_not_stand_beside_commands():
         ("(id, v) IN ((1, 'a'))", "(id, v) IN (1, 'a')"),
         ("(id, v) NOT IN ((1, 'a'), (2, 'b'))", "(id, v) NOT IN ((1, 'a'), (2, 'b'))"),
         ("id = -(-3) AND -(5) < -n", "(id = - -3) AND (-(5) < -n)"),
+        ("id = -(-3 + n)", "id = -(-3 + n)"),
+        ("id = -(-3 IN (1))", "id = -(-3 IN 1)"),
         ("id IN (1, 2)", "id IN (1, 2)"),
         ("(id, n).1 = 1", "(id, n).1 = 1"),
         ("arrayExists(x -> -x, [n])", "arrayExists(x -> -x, [n])"),

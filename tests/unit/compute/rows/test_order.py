@@ -3,6 +3,7 @@
 import datetime as dt
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -89,6 +90,16 @@ def test_sorted_rows_stay_where_they_are() -> None:
 def test_a_type_without_an_order_is_refused_by_name(kind) -> None:
     with pytest.raises(UserError, match="map"):
         row_order([pa.array([[]], kind)])
+
+
+def test_all_nan_in_a_tuple_of_a_key_are_one_greatest_value() -> None:
+    """0 / 0 is a NaN with a sign, which came first, and was another key."""
+    values = np.array([1.0, np.nan, -np.inf, -np.nan, np.inf, np.nan])
+    column = pa.StructArray.from_arrays([pa.array(values)], ["a"])
+    found = row_order([column])
+    assert found.rows is not None
+    assert found.rows.tolist() == [2, 0, 4, 1, 3, 5]
+    assert found.new_key.tolist() == [True, True, True, True, False, False]
 
 
 def test_nothing_in_a_tuple_of_a_key_is_a_value_of_its_own() -> None:

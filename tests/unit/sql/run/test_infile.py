@@ -50,6 +50,16 @@ def test_a_header_is_found_however_the_file_is_written(
         assert rows(session, "SELECT * FROM t") == [("1", "2")]
 
 
+def test_an_empty_first_line_of_tsv_is_an_empty_value(tmp_path: Path) -> None:
+    """Of what follows, a text that is called as the column is no header."""
+    file = tmp_path / "a.tsv"
+    file.write_bytes(b"\ns\nt\n")
+    with local_session(tmp_path) as session:
+        create(session, "CREATE TABLE t (s String) ENGINE = ReplicatedMergeTree ORDER BY s")
+        session.execute(f"INSERT INTO t FROM INFILE '{file}'")
+        assert rows(session, "SELECT s FROM t ORDER BY s") == [("",), ("s",), ("t",)]
+
+
 def test_an_unknown_encoding_is_named(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("n\n1\n")

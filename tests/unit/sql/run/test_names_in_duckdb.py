@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
+from rmt_pipeline.protocol.errors import BadValue
 from rmt_pipeline.protocol.table import Column, ColumnChange, Engine, TableDefinition
 from rmt_pipeline.sql.run.table_relation import TableFiles, relation_over
 from rmt_pipeline.store.manifest import PartColumn
@@ -77,6 +79,17 @@ def test_an_expression_tells_them_apart() -> None:
     rows = pa.table({"a": [1], "A": [10], "aB": [100], "Ab": [1000]})
     [found] = evaluate([compile_expression("a + A * 2 + aB * 3 + Ab * 4", columns)], rows)
     assert found.to_pylist() == [1 + 20 + 300 + 4000]
+
+
+def test_an_error_does_not_tell_what_a_column_is_called_in_duckdb() -> None:
+    """It is `Name` with a sign and a number, or the name of a step in between."""
+    rows = pa.table({"Name": ["abc"]})
+    for text in ("toFloat64(Name)", "toUUID(Name)", "toDate(Name)"):
+        expression = compile_expression(text, [Column("Name", "String")])
+        with pytest.raises(BadValue) as caught:
+            evaluate([expression], rows)
+        assert "abc" in str(caught.value)
+        assert "source column" not in str(caught.value)
 
 
 def test_a_name_that_looks_like_one_of_ours_is_a_column(tmp_path: Path) -> None:
