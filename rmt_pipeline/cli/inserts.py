@@ -60,7 +60,8 @@ def insert_lines(
     """The lines about the inserts of one table on one server."""
     name = _title(table, server)
     if not is_one:
-        yield f"{name}: {len(reports)} inserts are remembered"
+        are = "insert is" if len(reports) == 1 else "inserts are"
+        yield f"{name}: {len(reports)} {are} remembered"
     elif reports:
         yield f"{name}:"
     for report in reports[:SHOWN_MAX]:

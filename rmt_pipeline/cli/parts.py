@@ -26,6 +26,8 @@ def run_check(config: Config, server: str, name: str | None, partition: str, par
     with ServerContext.open(config, server, purpose="check") as context:
         tables = context.tables() if name is None else [typed_table(context, name)]
         statuses = [_check(table, partition, part) for table in tables]
+    if not statuses:
+        print("no tables")
     return max(statuses, default=0)
 
 

@@ -31,9 +31,7 @@ def run_queue(config: Config, server: str | None, name: str | None) -> int:
     is_read = True
     with opened_servers(config, server, "queue") as contexts:
         told = {one.server.name: control.how_it_is(config, one.server) for one in contexts}
-        for context, table in tables_to_tell_of(contexts, name):
-            if name is None and table.definition.engine.is_private:
-                continue
+        for context, table in tables_to_tell_of(contexts, name, replicated=True):
             try:
                 first, *lines = _queue_lines(table)
             except ZooKeeperUnreachable:

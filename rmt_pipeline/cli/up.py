@@ -6,6 +6,8 @@ this process, however it ends (`processes.child`).
 
 import json
 import os
+import shlex
+import shutil
 import signal
 import sys
 import threading
@@ -19,6 +21,7 @@ from typing import Any
 import urllib3
 
 from rmt_pipeline.config import Config, ServerConfig
+from rmt_pipeline.config.load import FILE_NAME
 from rmt_pipeline.exchange.control import health, peer_of
 from rmt_pipeline.processes.group import Group
 from rmt_pipeline.processes.server import accepts, refuse_used_port
@@ -107,7 +110,10 @@ def run_up(config: Config, *, dagster: bool, spark: bool, work: bool) -> int:
         for one in wanted:
             group.start(one.name, one.command, _environment(config))
         threading.Thread(
-            target=_report, args=[group, wanted, SystemClock()], name="rmt-ready", daemon=True
+            target=_report,
+            args=[group, wanted, first_steps(config), SystemClock()],
+            name="rmt-ready",
+            daemon=True,
         ).start()
         group.run()
     finally:
@@ -256,8 +262,8 @@ def _responds(url: str) -> bool:
     return True
 
 
-def _report(group: Group, wanted: list[Service], clock: Clock) -> None:
-    """Print which services are ready, in their order, until the end begins."""
+def _report(group: Group, wanted: list[Service], steps: str, clock: Clock) -> None:
+    """Print which services are ready, in their order, until the end begins; then what to try."""
     deadline_s = clock.monotonic_s() + READY_TIMEOUT_S
     for service in wanted:
         while not service.ready():
@@ -268,10 +274,30 @@ def _report(group: Group, wanted: list[Service], clock: Clock) -> None:
                 group.tell(_SPEAKER, late)
                 return
         group.tell(_SPEAKER, f"{service.name} is ready: {service.where}")
-    steps = _first_steps(wanted)
     group.tell(_SPEAKER, f"everything is ready. Ctrl-C ends it. Try:  {steps}")
 
 
-def _first_steps(wanted: list[Service]) -> str:
-    server = next((one.name for one in wanted if "serve" in one.command), "NAME")
-    return f"rmt sql --server {server} 'SHOW TABLES';  rmt status"
+def first_steps(config: Config) -> str:
+    """What to type first, in another terminal in the same directory."""
+    server, rmt = next(iter(config.servers), "NAME"), _typed(config)
+    return f"{rmt} sql --server {server} 'SHOW TABLES';  {rmt} status"
+
+
+def _typed(config: Config) -> str:
+    """`rmt` with its path, unless PATH has it, and with its configuration, unless it is found
+    there.
+    """
+    program = Path(sys.executable).with_name("rmt")
+    words = [str(_from_here(program))]
+    if shutil.which("rmt") == str(program):
+        words = ["rmt"]
+    elif not program.is_file():
+        words = [sys.executable, "-m", "rmt_pipeline.cli"]
+    if config.path is not None and config.path != Path.cwd() / FILE_NAME:
+        words += ["--config", str(_from_here(config.path))]
+    return shlex.join(words)
+
+
+def _from_here(path: Path) -> Path:
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path

@@ -58,10 +58,17 @@ def tables_of(
 
 
 def tables_to_tell_of(
-    contexts: Sequence[ServerContext], table: str | None
+    contexts: Sequence[ServerContext], table: str | None, *, replicated: bool = False
 ) -> list[tuple[ServerContext, Table]]:
-    """The same, for a command that prints lines about each: it prints that there is none."""
+    """The same, for a command that prints lines about each: it prints that there is none. With
+    `replicated` without those that have one replica, unless one is named.
+    """
     found = tables_of(contexts, table)
-    if not found:
-        print("no tables")
-    return found
+    told = [
+        (opened, one)
+        for opened, one in found
+        if table is not None or not (replicated and one.definition.engine.is_private)
+    ]
+    if not told:
+        print("no replicated tables" if found else "no tables")
+    return told

@@ -273,6 +273,25 @@ def test_everything_is_our_own_commands(config_file):
     ]
 
 
+def test_what_to_try_first_can_be_typed_as_it_stands(config_file, monkeypatch):
+    """Not many have `rmt` in PATH, and a configuration elsewhere has to be named."""
+    program = Path(sys.executable).with_name("rmt")
+    config = load_config(config_file)
+    found = []
+    for path, directory in (
+        ("", program.parents[1]),
+        ("", config_file.parent),
+        (str(program.parent), config_file.parent),
+    ):
+        monkeypatch.setenv("PATH", path)
+        monkeypatch.chdir(directory)
+        found.append(up.first_steps(config))
+    assert found == [
+        f"{rmt} sql --server r1 'SHOW TABLES';  {rmt} status"
+        for rmt in (f"bin/rmt --config {config_file}", f"{program}", "rmt")
+    ]
+
+
 def test_only_what_is_ours_is_started(config_file):
     config_file.write_text(
         "[zookeeper]\nhosts = 'zk1:2181'\n[spark]\nremote = 'sc://far'\n"

@@ -7,7 +7,7 @@ import pytest
 from rmt_pipeline.cli import watch
 from rmt_pipeline.cli.inserts import run_inserts
 from rmt_pipeline.cli.mutations import run_mutations
-from rmt_pipeline.cli.parts import run_detached
+from rmt_pipeline.cli.parts import run_check, run_detached
 from rmt_pipeline.cli.queue import run_queue
 from rmt_pipeline.protocol.errors import UnknownTable
 from rmt_pipeline.protocol.parts.name import PartName
@@ -87,9 +87,19 @@ def test_where_there_are_no_tables_each_command_says_so(session, capsys):
         run_queue(config, "r1", None),
         run_inserts(config, "r1", None, "", ""),
         run_mutations(config, "r1", None, watch=False),
+        run_check(config, "r1", None, "", ""),
     ]
-    assert capsys.readouterr().out == 4 * "no tables\n"
-    assert statuses == [0, 0, 0, 0]
+    assert capsys.readouterr().out == 5 * "no tables\n"
+    assert statuses == [0, 0, 0, 0, 0]
+
+
+def test_where_no_table_has_a_queue_of_interest_it_says_so(session, capsys):
+    config = session.context.server.config
+    session.execute("CREATE TABLE other (k Int64) ENGINE = MergeTree ORDER BY k")
+    session.execute("DROP TABLE t SYNC")
+    for name, words in ((None, "no replicated tables\n"), ("other", "default.other on r1: 0")):
+        assert run_queue(config, "r1", name) == 0
+        assert capsys.readouterr().out.startswith(words)
 
 
 def test_what_is_old_says_so(session, capsys):

@@ -23,6 +23,6 @@ def test_a_table_whose_replica_is_gone_hides_no_other(
         shown = capsys.readouterr().out
         gone = "default.t on r1: Code: TABLE_IS_DROPPED. /tables/t/replicas/r1 is gone from Zoo"
         assert gone in shown
-        assert "default.u on r1: 1 inserts are remembered" in shown
+        assert "default.u on r1: 1 insert is remembered" in shown
         assert run_inserts(server.config, None, None, "", "a token") == 1
         assert "no table knows insert" not in capsys.readouterr().out
