@@ -10,8 +10,8 @@ pieces are `replicas` (assets), `checks`, `workers`, `clean_up` and `maintenance
 checks and clean-up with their schedules), `sensors` (which use `watching`), and `runs` and
 `presence` (which workers live). `ledger` records in Dagster what runs do to parts, by way of
 `storage`; `untold` records what killed runs left out. Then there are `io_manager`, `reader` (files
-that assets return), `exports` (tables for other programs), `engine` and `spark` (resources), and
-`instance` (a new DAGSTER_HOME).
+that assets return), `failures` (which of them are tried again), `exports` (tables for other
+programs), `engine` and `spark` (resources), and `instance` (a new DAGSTER_HOME).
 
 The engine knows nothing of this package: within rmt_pipeline only the command line may import it.
 """

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from rmt_pipeline.config import Config, load_config
 from rmt_pipeline.context import ServerContext
+from rmt_pipeline.dagster.failures import try_again
 from rmt_pipeline.table import Table
 
 Kept = TypeVar("Kept")
@@ -63,6 +64,9 @@ class EngineResource(dg.ConfigurableResource[None]):
     """The servers of one rmt.toml. It opens nothing before `server` is called."""
 
     config_path: str = Field(default="", description=CONFIG_PATH_HELP)
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        try_again(context)
 
     @contextmanager
     def server(self, name: str, purpose: str = "dagster") -> Iterator[ServerContext]:

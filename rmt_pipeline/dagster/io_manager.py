@@ -27,25 +27,30 @@ import pyarrow as pa
 from dagster._core.definitions.data_version import DATA_VERSION_TAG
 from pydantic import Field, PrivateAttr
 
-from rmt_pipeline.compute.inputs.memory import with_index
+from rmt_pipeline.compute.inputs.memory import require_dicts, require_own_names, with_index
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import CONFIG_PATH_HELP, EngineResource, table_named
-from rmt_pipeline.dagster.failures import WrongAsset, log_failure, try_no_more
+from rmt_pipeline.dagster.failures import (
+    WRONG_ROWS,
+    NoTable,
+    WrongAsset,
+    comes_again,
+    is_of_the_system,
+    log_failure,
+    try_again,
+    try_no_more,
+)
 from rmt_pipeline.dagster.partition_rows import PARTITION_METADATA, rows_of_partitions
 from rmt_pipeline.dagster.reader import Content, ReadFile
 from rmt_pipeline.dagster.record.ledger import EventMetadata, Recorder, first_of, inserted
 from rmt_pipeline.protocol.errors import (
-    BadValue,
-    IncorrectData,
     RmtError,
     TableDetached,
-    UnknownColumn,
     UnknownDatabase,
     UnknownTable,
     UnknownType,
     UserError,
-    ViolatedConstraint,
 )
 from rmt_pipeline.protocol.inserts.ids import insert_id_of_token
 from rmt_pipeline.protocol.parts.name import PartName
@@ -65,14 +70,7 @@ UPSERTS = "ReplacingMergeTree"
 PLAIN = "MergeTree"
 """The engine that keeps every row."""
 
-
-WRONG_ROWS = (BadValue, IncorrectData, UnknownColumn, ViolatedConstraint)
-"""Errors that come again however often the same rows are stored."""
 FAILED_SHOWN_MAX = 10
-
-
-class NoTable(UnknownTable):
-    """The table that an asset is stored in does not exist."""
 
 
 class _HeldSnapshots:
@@ -135,6 +133,9 @@ class RmtIOManager(dg.ConfigurableIOManager):
 
     _held: _HeldSnapshots = PrivateAttr(default_factory=_HeldSnapshots)
 
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        try_again(context)
+
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         del context
         self._held.close()
@@ -168,7 +169,7 @@ class RmtIOManager(dg.ConfigurableIOManager):
                     storing = partial(write, context, table, keys, settings=settings)
                     one = _written(rows, storing)
                     if isinstance(one, UserError):
-                        if len(by_partition) == 1 or _is_of_the_system(one.__cause__):
+                        if len(by_partition) == 1 or is_of_the_system(one.__cause__):
                             raise one
                         failed[keys[0]] = one
                         continue
@@ -257,11 +258,19 @@ class _Log:
 
 
 def _failed(context: dg.OutputContext | dg.InputContext, table: str, error: RmtError) -> None:
-    """Say what is wrong. A run is not tried again for what would come again."""
+    """Say what is wrong. A run is not tried again for what would come again; a table that is not
+    there yet may be if the run is to create it, too.
+    """
     log_failure(context.log, table, error)
-    comes_again = isinstance(error, (*WRONG_ROWS, WrongAsset, NoTable))
-    if comes_again and not _is_of_the_system(error.__cause__):
+    try:
         step = context.step_context
+    except dg.DagsterInvariantViolationError:
+        return  # an asset is loaded, and by no run
+    if isinstance(error, NoTable):
+        is_over = error.replica not in step.job_def.asset_layer.selected_asset_keys
+    else:
+        is_over = comes_again(error)
+    if is_over:
         try_no_more(step.instance, step.run_id)
 
 
@@ -274,14 +283,15 @@ def _table_of(asset: dg.OutputContext, server: ServerContext) -> Table:
         raise
     except (UnknownTable, UnknownDatabase) as error:
         at = server.server.name
-        replica = names.replica_key(name, at).to_user_string()
+        replica = names.replica_key(name, at)
         why = str(error)
         raise NoTable(
             f"{why}{'' if why.endswith('?') else '.'} Asset {asset.asset_key.to_user_string()} is "
-            f"stored in it on {at}: materialize {replica}, which rmt_table declares, or CREATE "
-            f"TABLE. If another table is meant, the asset's metadata {TABLE_METADATA} names it. If "
-            "none is, give the asset an io_manager_key of its own, or let it return a "
-            "MaterializeResult in place of a value"
+            f"stored in it on {at}: materialize {replica.to_user_string()}, which rmt_table "
+            "declares, or CREATE TABLE. If another table is meant, the asset's metadata "
+            f"{TABLE_METADATA} names it. If none is, give the asset an io_manager_key of its own, "
+            "or let it return a MaterializeResult in place of a value",
+            replica,
         ) from None
 
 
@@ -530,13 +540,6 @@ def _is_spark(rows: Any) -> bool:
     return type(rows).__module__.startswith("pyspark.sql")
 
 
-def _is_of_the_system(error: BaseException | None) -> bool:
-    """Whether the operating system failed to read. pyarrow also raises OSError for bytes that can't
-    be uncompressed or are not of the format; that has no errno.
-    """
-    return isinstance(error, OSError) and error.errno is not None
-
-
 def _given(rows: Any, table: Table) -> Any:
     return rows.given(table) if isinstance(rows, Content) else rows
 
@@ -562,9 +565,7 @@ def _read(rows: Any) -> Any:
     if isinstance(rows, pa.RecordBatchReader):
         return rows.read_all()
     if isinstance(rows, list):
-        for number, row in enumerate(rows, 1):
-            if not isinstance(row, Mapping):
-                raise UserError(f"row {number} is a {type(row).__name__}; a row is a dict")
+        require_dicts(rows)
         found = _arrow(rows)
         return rows if found is None else found
     for method in ("to_arrow_table", "to_arrow"):  # DuckDB's, Polars'
@@ -578,7 +579,8 @@ def _read(rows: Any) -> Any:
 
 
 def _is_pandas(rows: Any) -> bool:
-    return type(rows).__module__.partition(".")[0] == "pandas"
+    """Whether it is a DataFrame: a Series, as a sum by groups gives it, has no columns."""
+    return type(rows).__module__.partition(".")[0] == "pandas" and hasattr(rows, "columns")
 
 
 def _arrow(rows: Any) -> pa.Table | None:
@@ -591,7 +593,7 @@ def _arrow(rows: Any) -> pa.Table | None:
             return pa.Table.from_pylist(rows) if alike else None
         if _is_pandas(rows):
             return pa.Table.from_pandas(with_index(rows), preserve_index=False)
-    except (pa.ArrowException, OverflowError):
+    except (pa.ArrowException, OverflowError, ValueError):  # as for two columns of one name
         return None
     return rows
 
@@ -604,6 +606,7 @@ def _digests(given: Any) -> tuple[str, ...]:
     rows = _arrow(given)
     if rows is None:
         return _digests_of_texts(given)
+    require_own_names(rows.column_names)
     try:
         found = hash_table(rows)
     except UnknownType:  # a type that the table will convert, such as decimals of 256 bits
@@ -621,12 +624,30 @@ def _digests_of_texts(rows: Any) -> tuple[str, ...]:
     """`_digests` of rows that are no columns of Arrow's types. Earlier builds took a value that a
     row lacks for NULL, and left out what the first row lacks.
     """
-    dicts = with_index(rows).to_dict("records") if _is_pandas(rows) else rows
-    whole = _digits(repr(sorted(repr(sorted(row.items(), key=repr)) for row in dicts)))
+    dicts = _dicts_of(with_index(rows)) if _is_pandas(rows) else rows
+    whole = _digits(repr(sorted(map(_text, dicts))))
     if isinstance(rows, list) and all(row.keys() <= rows[0].keys() for row in rows):
         with suppress(pa.ArrowException, OverflowError):
             return whole, *_digests(pa.Table.from_pylist(rows))
     return (whole,)
+
+
+def _dicts_of(frame: Any) -> list[dict[Any, Any]]:
+    rows = frame.itertuples(index=False, name=None)
+    return [dict(zip(frame.columns, row, strict=True)) for row in rows]
+
+
+def _text(value: Any) -> str:
+    """A text that every other value has another of: those of numpy's arrays leave out digits, and
+    elements of long ones.
+    """
+    if hasattr(value, "tolist"):
+        return f"{getattr(value, 'dtype', '')}{_text(value.tolist())}"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(sorted(f'{key!r}: {_text(value[key])}' for key in value))}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_text, value))}]"
+    return repr(value)
 
 
 def _digits(text: str) -> str:

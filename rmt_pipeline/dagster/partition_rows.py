@@ -40,8 +40,8 @@ def rows_of_partitions(
 ) -> list[str]:
     """Conditions for the rows of these partitions, which need not be consecutive; none when that is
     all rows. There are several of them when one would be too large for a statement, and no row
-    fulfils two. Raises WrongAsset for a `partition_expr` that is no expression of the table's
-    columns, or that lacks one for a dimension of the partitions.
+    fulfils two. Raises UserError for a `partition_expr` that is no expression of the table's
+    columns, WrongAsset for one that lacks an expression for a dimension of the partitions.
     """
     expression = metadata.get(PARTITION_METADATA)
     if not keys or not expression:

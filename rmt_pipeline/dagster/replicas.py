@@ -8,6 +8,7 @@ has the checks.
 import datetime as dt
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 
 import dagster as dg
 
@@ -15,16 +16,17 @@ from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.dagster.failures import log_failure, try_no_more
-from rmt_pipeline.protocol.errors import UnknownDatabase, UserError
+from rmt_pipeline.protocol.errors import DiskFull, UnknownDatabase, UserError
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.partitions.from_table import table_difference
+from rmt_pipeline.sql.define.show_create import create_query
 from rmt_pipeline.types.escapes import quote_name
 
 DELAY_MAX_S = 300.0
 """A replica that is this far behind the others, or further, is not up to date."""
 
 DIFFERENCE = "differs from its declaration"
-"""A key in the metadata of a replica that was there before, with other columns or keys."""
+"""A key in the metadata of a replica that was there before, by another statement."""
 _FRESHNESS = dg.FreshnessPolicy.time_window(
     fail_window=dt.timedelta(minutes=30), warn_window=dt.timedelta(minutes=15)
 )
@@ -61,7 +63,7 @@ def replica_asset(table: TableDefinition, server: str) -> dg.AssetsDefinition:
                 "replica": definition.engine.replica,
                 "directory": str(opened.catalog.table_directory(definition)),
             }
-            if difference := table_difference(table, definition):
+            if difference := declared_otherwise(table, definition):
                 metadata[DIFFERENCE] = difference
                 context.log.warning(
                     "the first is declared, the second is there, and stays as it is: %s. ALTER "
@@ -79,7 +81,7 @@ def _create(
     context: dg.AssetExecutionContext, server: ServerContext, table: TableDefinition
 ) -> bool:
     """Create the table unless it is there; whether it was created. Raises UserError, for which
-    Dagster does not try again.
+    Dagster does not try again; DiskFull, for which it does: a disk gets room again.
     """
     try:
         return server.create_table(table, if_not_exists=True)
@@ -90,8 +92,36 @@ def _create(
                 f"{shlex.quote(f'CREATE DATABASE {quote_name(table.database)}')}"
             )
         log_failure(context.log, table.full_name, error)
-        try_no_more(context.instance, context.run.run_id)
+        if not isinstance(error, DiskFull):
+            try_no_more(context.instance, context.run.run_id)
         raise
+
+
+def declared_otherwise(declared: TableDefinition, there: TableDefinition) -> str:
+    """The first difference between a table and its declaration, in words; "" if none. The path and
+    the replica's name of both may be written with macros.
+    """
+    if found := table_difference(declared, there):
+        return found
+    place = there.engine
+    alike = replace(
+        declared.engine,
+        zookeeper_path=place.zookeeper_path,
+        replica=place.replica,
+        typed_path=place.typed_path,
+        typed_replica=place.typed_replica,
+    )
+    first, second = _clauses(replace(declared, engine=alike)), _clauses(there)
+    mine = next((line for line in first if line not in second), "")
+    theirs = next((line for line in second if line not in first), "")
+    if not (mine or theirs):
+        return ""
+    return f"{mine or 'nothing'} in the first, {theirs or 'nothing'} in the second"
+
+
+def _clauses(definition: TableDefinition) -> list[str]:
+    lines = create_query(definition, lines=True).splitlines()
+    return [line.strip().removesuffix(",") for line in lines]
 
 
 def replica_version(definition: TableDefinition) -> dg.DataVersion:

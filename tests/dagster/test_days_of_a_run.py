@@ -1,10 +1,12 @@
 """A run of several days: what becomes of the others when one of them is wrong."""
 
+import datetime as dt
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 
 from rmt_pipeline.context import ServerContext
@@ -95,6 +97,26 @@ def test_a_bad_day_of_a_run_fails_alone(
     [line] = [message for message in logged if message.startswith("stored: ")]
     assert "06.csv" in line
     assert f"2 partitions have failed: {DAYS[1]}" in line
+    assert run is not None
+    assert run.tags["dagster/retry_on_asset_or_op_failure"] == "false"
+
+
+def test_days_that_no_table_can_have_fail_alone(site: Site, io_manager: RmtIOManager) -> None:
+    first = dt.date.fromisoformat(DAYS[0])
+    many = [{"day": first + dt.timedelta(days=days), "id": 1} for days in range(101)]
+    each = [
+        pa.table([[1], [2]], names=["id", "id"]),
+        many,
+        *([{"day": day}] for day in DAYS[2:]),
+    ]
+    with dg.instance_for_test() as instance:
+        result = store(io_manager, instance, lambda: dict(zip(DAYS, each, strict=True)))
+        there = instance.get_materialized_partitions(dg.AssetKey("stored"))
+        run = instance.get_run_by_id(result.run_id)
+        [failure] = [one for one in result.all_events if one.is_step_failure]
+    said = str(failure.step_failure_data.error)
+    assert f"2 partitions have failed: {DAYS[0]}, {DAYS[1]}" in said
+    assert days_in(site) == sorted(there) == DAYS[2:]
     assert run is not None
     assert run.tags["dagster/retry_on_asset_or_op_failure"] == "false"
 

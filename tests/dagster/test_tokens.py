@@ -1,8 +1,12 @@
 """The tokens of what assets store, whose keys and partitions have slashes."""
 
+import copy
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import dagster as dg
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -132,3 +136,32 @@ def test_what_an_earlier_build_named_by_the_order_of_rows_is_stored_once(
                 dg.materialize([asset], resources={"io_manager": io_manager}, instance=instance)
             counts.append(site.r1.table("stored").dataset().count_rows())
     assert counts == [3, 3]
+
+
+VECTOR = np.linspace(0, 1, 1500)
+
+
+@pytest.mark.parametrize(
+    ("vector", "corrected"),
+    [
+        (VECTOR, np.where(np.arange(1500) == 700, 0.5, VECTOR)),
+        (np.array([0.1234567891]), np.array([0.1234567892])),
+        ([np.array([1.0, 2.0])], [np.array([1.0, 2.000000001])]),
+        ({"a": np.array([0.1234567891])}, {"a": np.array([0.1234567892])}),
+    ],
+)
+@pytest.mark.parametrize("is_frame", [False, True])
+def test_arrays_that_were_corrected_are_other_rows(
+    vector: Any, corrected: Any, is_frame: bool
+) -> None:
+    """The texts of numpy's arrays leave out digits, and what is in the middle of long ones."""
+
+    def given(value: Any) -> Any:
+        if is_frame:  # of two kinds of values, which no column of Arrow has
+            return pd.DataFrame({"id": [1, "2"], "vector": [value, value]}, dtype=object)
+        return [{"id": 1}, {"vector": value, "id": 2}]
+
+    again = given(copy.deepcopy(vector))[::-1]
+    first, other = (_digests(one)[0] for one in (given(vector), given(corrected)))
+    assert first != other
+    assert first == _digests(again)[0]

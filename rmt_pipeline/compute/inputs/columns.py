@@ -16,11 +16,11 @@ from rmt_pipeline.compute.rows.defaults import DefaultExpressions, at_moment
 from rmt_pipeline.compute.rows.nested import of_equal_length, sibling_of, unequal
 from rmt_pipeline.protocol.errors import (
     BadValue,
+    DuplicateColumn,
     IllegalColumn,
     NoSuchColumn,
     UnequalArrays,
     UnknownColumn,
-    UserError,
 )
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column, nested_group
@@ -215,10 +215,10 @@ class InsertColumns:
                     "leave it out"
                 )
             if list(given).count(name) > 1:
-                raise UserError(f"column {name} is in the list of columns twice")
+                raise DuplicateColumn(f"column {name} is in the list of columns twice")
 
     def check_names(self, rows: InputRows) -> None:
-        """Raises UnknownColumn or UserError for a column that the data may not have."""
+        """Raises UnknownColumn or IllegalColumn for one that the data may not have."""
         if self._settings.input_format_skip_unknown_fields:
             return
         for name in rows.columns:
@@ -229,7 +229,7 @@ class InsertColumns:
                 reason = (
                     f"it is {kind}" if kind in _COMPUTED else "the list of columns lacks it"
                 )
-                raise UserError(f"the data has values for column {name}, but {reason}")
+                raise IllegalColumn(f"the data has values for column {name}, but {reason}")
             raise self._unknown(name, rows.where(0))
 
     def _unknown(self, name: str, where: str) -> UnknownColumn:

@@ -11,7 +11,12 @@ import pyarrow.parquet as pq
 
 from rmt_pipeline.compute.inputs.rows import ABSENT, InputRows, InputSource, counted_rows
 from rmt_pipeline.compute.inputs.stored_value import is_null
-from rmt_pipeline.protocol.errors import IncorrectData, UserError
+from rmt_pipeline.protocol.errors import (
+    DuplicateColumn,
+    IllegalColumn,
+    IncorrectData,
+    UserError,
+)
 
 BATCH_ROWS = 1 << 17  # Arrow and pandas
 PYTHON_ROWS = 1 << 14  # lists of dicts, which need far more memory per row
@@ -96,12 +101,17 @@ def _arrow_rows(batches: Iterable[pa.Table | pa.RecordBatch], name: str) -> Iter
     first = 1
     for batch in batches:
         names = batch.schema.names
-        if len(set(names)) != len(names):
-            twice = next(each for each in names if names.count(each) > 1)
-            raise UserError(f"the data has two columns {twice!r}; give each its own name")
+        require_own_names(names)
         columns = dict(zip(names, batch.columns, strict=True))
         yield InputRows(columns, batch.num_rows, counted_rows(name, first))
         first += batch.num_rows
+
+
+def require_own_names(names: list[str]) -> None:
+    """Raises DuplicateColumn for a name that two columns have."""
+    if len(set(names)) != len(names):
+        twice = next(each for each in names if names.count(each) > 1)
+        raise DuplicateColumn(f"the data has two columns {twice!r}; give each its own name")
 
 
 def with_index(frame: Any) -> Any:
@@ -120,7 +130,7 @@ def _pandas_rows(frame: Any) -> Iterator[InputRows]:
         columns = {}
         for place, name in enumerate(piece.columns):
             if not isinstance(name, str) or name in columns:
-                raise UserError(
+                raise IllegalColumn(
                     f"the DataFrame's column {name!r} has no name of its own that is text; "
                     "name its columns as the table's"
                 )
@@ -154,11 +164,16 @@ def _dict_rows(rows: Iterable[Any]) -> Iterator[InputRows]:
     first = 1
     iterator = iter(rows)
     while piece := list(itertools.islice(iterator, PYTHON_ROWS)):
-        for number, row in enumerate(piece, first):
-            if not isinstance(row, Mapping):
-                raise UserError(f"row {number} is a {type(row).__name__}; a row is a dict")
+        require_dicts(piece, first)
         yield InputRows(columns_of_dicts(piece), len(piece), counted_rows("", first))
         first += len(piece)
+
+
+def require_dicts(rows: list[Any], first: int = 1) -> None:
+    """Raises IncorrectData for a row that is none; the rows are counted from `first` on."""
+    for number, row in enumerate(rows, first):
+        if not isinstance(row, Mapping):
+            raise IncorrectData(f"row {number} is a {type(row).__name__}; a row is a dict")
 
 
 def columns_of_dicts(rows: list[Mapping[str, Any]]) -> dict[str, list[Any]]:
