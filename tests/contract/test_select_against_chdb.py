@@ -66,6 +66,7 @@ SESSION = {
     "version": "1.2",
     "uptime": "0",
 }
+AS_RECORDED = frozenset({"toTime"})  # as in 18.16 (tests/golden), and not as in newer versions
 # Written as operators or special forms, which the cases of functions are full of.
 OPERATORS = frozenset(
     {
@@ -197,4 +198,4 @@ def test_a_query_that_cannot_be_right_is_refused_with_the_remedy(
 def test_every_name_of_the_allow_list_is_compared() -> None:
     texts = [*QUERIES, *(text for group in CASES.values() for text in group)]
     called = {real_name(name) for text in texts for name in re.findall(r"(\w+)\s*\(", text)}
-    assert sorted(set(all_names()) - called - OPERATORS) == []
+    assert sorted(set(all_names()) - called - OPERATORS - AS_RECORDED) == []

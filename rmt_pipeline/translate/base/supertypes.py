@@ -111,12 +111,12 @@ def _decimals(plains: list[DataType]) -> DataType | None:
 
 
 def _times(plains: list[DataType]) -> DataType:
-    """The zone is that of the finest DateTime64, the last one of several, or else that of the first
-    DateTime, whether these name one or not.
+    """The zone is that of the finest DateTime64, or else of the first DateTime, whether these name
+    one or not; of several that are as fine, the first one's.
     """
     fine = [each for each in plains if each.family == "DateTime64"]
     if fine:
-        return max(reversed(fine), key=lambda each: each.numbers)
+        return max(fine, key=lambda each: each.numbers)
     families = {each.family for each in plains}
     if families >= {"Date32", "DateTime"}:
         return DataType("DateTime64", (0,))
