@@ -1315,7 +1315,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "mutation: one that was killed is told to be done",
         f"{REPLICA}/mutations/mutations.py",
-        "            if keeper.exists(replica.table.mutation(mutation_id), waker.wake) is None:\n",
+        "            if there is None:\n",
         "            if False:\n",
         "tests/unit/replica/test_mutations.py"
         "::test_a_mutation_that_is_killed_while_it_is_waited_for_is_not_told_to_be_done",
@@ -1323,8 +1323,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "mutation: that of another table of the name is told to be done",
         f"{REPLICA}/mutations/mutations.py",
-        "            replica.require_meant()\n            if is_finished:\n",
-        "            if is_finished:\n",
+        "            replica.require_meant()\n            if there is None:\n",
+        "            if there is None:\n",
         "tests/unit/replica/test_mutations.py"
         "::test_nor_if_one_of_a_table_of_the_same_name_is_done",
     ),
@@ -1987,8 +1987,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "duty: who looks for a mutation that was killed looks for ever",
         "rmt_pipeline/replica/assign/duty.py",
-        "            self._look_next_s = math.inf  # even if the last one was killed\n",
-        "",
+        "            return self._rested()  # even if the last one was killed\n",
+        "            return []\n",
         NOTED,
     ),
     LineMutant(
@@ -2735,8 +2735,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "swap: what has happened is told to have failed when the session ends then",
         f"{REPLICA}/partitions/swap.py",
-        "    if paths is not None:\n        # Noted",
-        "    if paths is not None and side.living():\n        # Noted",
+        "    if found is not None:\n        # Noted",
+        "    if found is not None and side.living():\n        # Noted",
         SETTLED,
     ),
     LineMutant(
