@@ -154,7 +154,7 @@ SET optimize_on_insert = 0;
 CREATE TABLE su (k UInt8, z UInt8, v UInt32, n Nullable(Int32), s String, f Float64)
     ENGINE = ReplicatedSummingMergeTree ORDER BY (k, -z);
 INSERT INTO su VALUES (1, 0, 1, NULL, 'a', 0.5), (1, 2, 1, 1, 'b', 0.5);
-INSERT INTO su VALUES (1, 2, 10, NULL, 'c', 1), (2, 0, 0, 0, 'd', 0);
+INSERT INTO su VALUES (1, 2, 10, NULL, 'c', 1), (2, 0, 0, NULL, 'd', 0);
 SELECT * FROM su FINAL ORDER BY k, z;
 OPTIMIZE TABLE su FINAL;
 SELECT * FROM su ORDER BY k, z;

@@ -34,7 +34,7 @@ def orders(session):
         ("DELETE WHERE d IN (SELECT max(d) FROM o)", "DELETE WHERE d IN '2024-01-02'"),
         (
             "DELETE WHERE (id, s) IN (SELECT id, s FROM o WHERE id = 1)",
-            "DELETE WHERE (id, s) IN ((1, 'a'))",
+            "DELETE WHERE (id, s) IN (1, 'a')",
         ),
         ("DELETE WHERE id IN (SELECT id FROM o WHERE 0)", "DELETE WHERE 0"),
         ("DELETE WHERE id NOT IN (SELECT id FROM o WHERE 0)", "DELETE WHERE 1"),
