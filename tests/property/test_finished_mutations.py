@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from rmt_pipeline.protocol.log.entry import DropRange, LogEntry, result_of
-from rmt_pipeline.protocol.mutations import Desired, FinishedMutations, Mutations
+from rmt_pipeline.protocol.mutations import (
+    Desired,
+    FinishedMutations,
+    Mutations,
+    Unmutated,
+)
 from rmt_pipeline.protocol.nodes.formats import MutationEntry
 from rmt_pipeline.protocol.parts.name import PartName, mutated
 from rmt_pipeline.protocol.parts.set import PartSet
@@ -138,11 +143,11 @@ class OneReplica(RuleBasedStateMachine):
         assert self.look is not None
         known, committing = self.look
         self.pull()
+        unmutated = Unmutated(self.active, self.queue)
         done = {
             one
-            for one in known.entries
-            if not known.parts_to_do(one, self.active, self.queue)
-            and known.blocked_by(one, committing) is None
+            for one, entry in known.entries.items()
+            if not unmutated.has_any_before(entry) and known.blocked_by(one, committing) is None
         }
         before = self.finished
         self.finished = self.finished.with_done(known.entries, done)
