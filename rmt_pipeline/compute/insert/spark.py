@@ -24,6 +24,7 @@ from rmt_pipeline.compute.insert.stage import (
     unpack_staged,
     unreadable,
 )
+from rmt_pipeline.compute.jobs.spark import brief
 from rmt_pipeline.protocol.errors import Unavailable
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.store.staging import StagedPart
@@ -78,7 +79,7 @@ def _run(
     try:
         results = unpack_staged(frame.mapInArrow(stage, "result binary").toArrow())
     except Exception as error:
-        raise Unavailable(f"Spark: {str(error).strip().splitlines()[0][:500]}") from error
+        raise Unavailable(f"Spark: {brief(error)}") from error
     return all_staged(results, plan)
 
 

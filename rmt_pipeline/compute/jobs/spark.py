@@ -148,7 +148,7 @@ class SparkSessions:
         try:
             session = SparkSession.builder.remote(self.remote).create()
         except Exception as error:
-            raise Unavailable(f"Spark Connect at {self.remote}: {_brief(error)}") from error
+            raise Unavailable(f"Spark Connect at {self.remote}: {brief(error)}") from error
         limit_retries(session)
         return session
 
@@ -200,7 +200,7 @@ class _OwnJvm:
         """Begin the pause after a failed attempt."""
         self._pause_s = min(max(2 * self._pause_s, PAUSE_FIRST_S), PAUSE_MAX_S)
         self._not_before_s = self._clock.monotonic_s() + self._pause_s
-        self._why = _brief(error)
+        self._why = brief(error)
 
     def started(self, jvm: SessionJvm) -> None:
         """Note that the JVM runs, so that the next pause is a short one again."""
@@ -226,7 +226,7 @@ def start_jvm(options: Mapping[str, str], *, java_home: str | None = None) -> An
             try:
                 return _session_with(options, java_home)
             except Exception as error:
-                raise Unavailable(_brief(error)) from error
+                raise Unavailable(brief(error)) from error
         _jvm.require_no_pause()
         jvm = SessionJvm(options, java_home=java_home)
         try:
@@ -238,7 +238,7 @@ def start_jvm(options: Mapping[str, str], *, java_home: str | None = None) -> An
             if not isinstance(error, Exception):
                 raise
             _jvm.failed(error)
-            raise Unavailable(_brief(error)) from error
+            raise Unavailable(brief(error)) from error
 
 
 def _begin_in(jvm: SessionJvm, options: Mapping[str, str], java_home: str | None) -> Any:
@@ -357,7 +357,7 @@ def _has_ended(session: Any) -> bool:
     return session.sparkContext._jsc is None  # noqa: SLF001  classic offers nothing else
 
 
-def _brief(error: BaseException) -> str:
+def brief(error: BaseException) -> str:
     """The first line of the error's text, without the Java stack trace that may follow."""
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0][:500]
@@ -418,7 +418,7 @@ def _run_job(session: Any, tasks: Sequence[Sequence[Unit]], tag: str) -> list[Un
 def _failed(tasks: Sequence[Sequence[Unit]], error: Exception) -> Iterator[UnitResult]:
     known = isinstance(error, RmtError)
     name = type(error).__name__ if known else Unavailable.__name__
-    message = str(error) if known else f"Spark: {_brief(error)}"
+    message = str(error) if known else f"Spark: {brief(error)}"
     for units in tasks:
         for unit in units:
             yield UnitFailed(unit.merge, unit.ordinal, name, message)
