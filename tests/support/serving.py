@@ -183,7 +183,9 @@ def table_of_one_server(
 
 
 def forget(catalog: Catalog, database: str = "default", name: str = "t") -> None:
-    """The catalog has the table no more, as one from an older backup; nothing else changes."""
+    """What a DROP does to the catalog: it has the table no more, and a mark stays that the table's
+    directory was used. Nothing else changes.
+    """
     definition = catalog.definition(database, name)
     with catalog.begin_drop(definition, 0):
         catalog.end_drop(definition)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rmt_pipeline.catalog.entries import TABLE_SUFFIX
 from rmt_pipeline.config import Config
 from rmt_pipeline.protocol.errors import (
     BadValue,
@@ -322,10 +323,13 @@ def test_a_database_is_dropped_with_its_tables(session):
 def test_a_replica_that_the_catalog_forgot_is_attached_with_its_rows(session):
     session.execute("INSERT INTO t (a) VALUES (1)")
     create = f"({COLUMNS}) ENGINE = ReplicatedMergeTree ORDER BY a"
-    forget(session.context.server.catalog)
+    catalog = session.context.server.catalog
+    directory = catalog.table_directory(catalog.definition("default", "t"))
+    Path(session.context.server.server.data, "metadata", "default", f"t{TABLE_SUFFIX}").unlink()
     with pytest.raises(UnknownTable):
         session.execute("ATTACH TABLE t")
     session.execute(f"ATTACH TABLE t {create}")
+    assert catalog.table_directory(catalog.definition("default", "t")) == directory
     assert everything(session) == ["1\td1"]
     with pytest.raises(RmtError):
         session.execute(f"ATTACH TABLE t {create}")
