@@ -292,16 +292,20 @@ class Workload:
             blocks = answered_of(result, ledger.blocks[row], before)
             if any(block in gone for block in blocks):
                 continue
-            last = blocks[-1]
-            holders = [
-                paths.name
-                for paths in there
-                if any(
-                    PartName.parse(name).contains(last) for name in nodes[paths.parts].children
-                )
-            ]
-            assert len(holders) >= insert.quorum, (
-                f"{insert} is answered, of {insert.quorum} replicas {holders} have {last}"
+            holders = {
+                block: [
+                    paths.name
+                    for paths in there
+                    if any(
+                        PartName.parse(name).contains(block)
+                        for name in nodes[paths.parts].children
+                    )
+                ]
+                for block in blocks
+            }
+            assert any(len(names) >= insert.quorum for names in holders.values()), (
+                f"{insert} is answered with a quorum of {insert.quorum}, and the replicas that "
+                f"have what it may be about are {holders}"
             )
 
     def _cut(self, rows: Sequence[str], rows_max: int) -> list[list[str]]:
