@@ -8,6 +8,7 @@ them out assert these, and the docstrings say which they are.
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -159,7 +160,7 @@ class Written(NamedTuple):
 
 
 def outdated_ids(
-    created: Mapping[str, Written], *, window: int, window_seconds: int
+    created: Mapping[str, Written], *, window: int, window_seconds: int, now_s: float
 ) -> IdRetention:
     """Which deduplication ids to forget (spec §10.3, §16.2 I6): those outside either window.
 
@@ -167,11 +168,15 @@ def outdated_ids(
     leader's may be behind. By the clock it would seem that the ids which it creates are the oldest,
     and a retry of what was inserted a moment ago would be inserted again. The age of an id is the
     time from its creation to that of the newest one, by a clock that stands still until a leader's
-    has caught up. So no local clock decides, and the newest id never becomes too old.
+    has caught up. So no local clock makes an id old, and the newest one never becomes too old.
+
+    But `now_s`, of the local clock, keeps ids: a leader's clock may be ahead by days for a moment,
+    and what it dates then makes all that came before look old. The two clocks have to agree.
     """
     oldest_first = sorted(created, key=lambda name: (created[name].zxid, name))
     clock_ms = [*accumulate((created[name].ms for name in oldest_first), max)]
-    too_old = bisect_left(clock_ms, clock_ms[-1] - window_seconds * 1000) if clock_ms else 0
+    until_ms = min(clock_ms[-1], now_s * 1000) if clock_ms else 0
+    too_old = bisect_left(clock_ms, until_ms - window_seconds * 1000)
     outdated = max(too_old, len(oldest_first) - window)
     return IdRetention(
         tuple(oldest_first[:outdated]),
@@ -186,6 +191,7 @@ def outdated_records(
     *,
     window: int,
     window_seconds: int,
+    now_s: float,
 ) -> IdRetention:
     """Which records of inserts to forget: those outside either window, if they were also written
     before the oldest block id that is kept. `written`: when each record was written last; `ids`:
@@ -196,8 +202,8 @@ def outdated_records(
     the others, whose rows are in the table too. So more records than the windows say are kept if
     their inserts created no block ids.
     """
-    outdated = outdated_ids(written, window=window, window_seconds=window_seconds)
-    gone = outdated_ids(ids, window=window, window_seconds=window_seconds).remove
+    which = partial(outdated_ids, window=window, window_seconds=window_seconds, now_s=now_s)
+    outdated, gone = which(written), which(ids).remove
     oldest = min((ids[one].zxid for one in ids.keys() - set(gone)), default=None)
     remove = tuple(
         one for one in outdated.remove if oldest is None or written[one].zxid < oldest

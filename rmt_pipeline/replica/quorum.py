@@ -393,7 +393,7 @@ def _failed_long_ago(replica: Replica) -> list[PartName]:
     if not names:
         return []
     stats = keeper.exists_many([table.quorum_failed(name) for name in names])
-    old_ms = (replica.clock.now_s() - FAILED_KEPT_S) * 1000
+    old_ms = _old_ms(replica)
     log = keeper.children(table.log)
     [first] = keeper.get_many([table.log_entry(log[0])]) if log else [None]
     # A failure that is older than the log's oldest entry: the part's own entry, which was written
@@ -407,6 +407,22 @@ def _failed_long_ago(replica: Replica) -> list[PartName]:
     if log and first is None:
         return []  # the log was trimmed at this moment
     return [part for part in old if not _is_known(replica, part)]
+
+
+def _old_ms(replica: Replica) -> float:
+    """Before when, in ZooKeeper's time, a part must have failed so that no insert waits any more.
+    Both our clock and that of ZooKeeper have to say so. Either may be ahead by days for a moment:
+
+    1. An insert waits for its quorum, which fails. The log goes on, and is trimmed.
+    2. Our clock jumps: the failure seems to be of the day before, and is forgotten.
+    3. The insert finds neither a node that it waits for nor a failure: it would be answered as
+       done, and its rows are nowhere.
+    """
+    path = replica.table.quorum_failed_parts
+    replica.keeper.multi([SetData(path)])
+    [stat] = replica.keeper.exists_many([path])
+    now_ms = 0 if stat is None else stat.modified_ms
+    return min(replica.clock.now_s() * 1000, now_ms) - FAILED_KEPT_S * 1000
 
 
 def _is_known(replica: Replica, part: PartName) -> bool:

@@ -546,7 +546,8 @@ class Settled:
 
     What a clean-up finds depends on what is in ZooKeeper and on the disk, and on the time only as
     long as something waits to grow old. Ids of blocks and inserts do not: they age by the newest of
-    them.
+    them. (Those that are kept only because our clock is behind ZooKeeper's stay until something
+    changes.)
     """
 
     nodes: tuple[NodeCounts | None, ...]

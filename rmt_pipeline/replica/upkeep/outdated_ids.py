@@ -35,14 +35,19 @@ class OutdatedIds:
 def find_outdated(replica: Replica) -> OutdatedIds:
     """Return what the replica's window lets go of, as it is now in ZooKeeper."""
     window = replica.deduplication_window
-    seconds = replica.settings.replicated_deduplication_window_seconds
+    seconds, now_s = (
+        replica.settings.replicated_deduplication_window_seconds,
+        replica.clock.now_s(),
+    )
     blocks, blocks_version = _created(replica, replica.table.blocks)
     whole, in_part, unreadable, inserts_version = _inserts(replica)
     return OutdatedIds(
-        blocks=retention.outdated_ids(blocks, window=window, window_seconds=seconds),
+        blocks=retention.outdated_ids(
+            blocks, window=window, window_seconds=seconds, now_s=now_s
+        ),
         blocks_version=blocks_version,
         inserts=retention.outdated_records(
-            whole, blocks, window=window, window_seconds=seconds
+            whole, blocks, window=window, window_seconds=seconds, now_s=now_s
         ),
         inserts_version=inserts_version,
         inserts_in_part=in_part,

@@ -150,24 +150,24 @@ def test_nothing_is_marked_when_nothing_is_removed() -> None:
 def test_ids_outside_either_window_are_forgotten() -> None:
     """P22, spec §16.2 I6."""
     created = {"a": Written(1, 1_000), "b": Written(2, 2_000), "c": Written(3, 3_000)}
-    by_count = outdated_ids(created, window=2, window_seconds=100)
+    by_count = outdated_ids(created, window=2, window_seconds=100, now_s=9)
     assert (by_count.remove, by_count.kept) == (("a",), 2)
-    by_age = outdated_ids(created, window=100, window_seconds=1)
+    by_age = outdated_ids(created, window=100, window_seconds=1, now_s=9)
     assert (by_age.remove, by_age.kept) == (("a",), 2)
-    none = outdated_ids(created, window=0, window_seconds=100)
+    none = outdated_ids(created, window=0, window_seconds=100, now_s=9)
     assert none.remove == ("a", "b", "c")
 
 
 def test_the_newest_id_never_grows_too_old() -> None:
     """P22. No local clock decides."""
-    assert outdated_ids({"a": Written(1, 1)}, window=5, window_seconds=0).remove == ()
-    assert outdated_ids({}, window=5, window_seconds=0).kept == 0
+    assert outdated_ids({"a": Written(1, 1)}, window=5, window_seconds=0, now_s=9).remove == ()
+    assert outdated_ids({}, window=5, window_seconds=0, now_s=9).kept == 0
 
 
 def test_ids_of_one_moment_go_by_name() -> None:
     """P22. Two leaders that clean at once choose the same ones."""
     at_once = dict.fromkeys("abc", Written(7, 5))
-    assert outdated_ids(at_once, window=1, window_seconds=9).remove == ("a", "b")
+    assert outdated_ids(at_once, window=1, window_seconds=9, now_s=9).remove == ("a", "b")
 
 
 def ids_at(*seconds: int) -> dict[str, Written]:
@@ -182,22 +182,33 @@ def test_a_leader_whose_clock_is_behind_creates_the_newest_ids() -> None:
     """P22. By the clock these would be the oldest: a retry just after the leader was lost, when
     answers are, would not be known.
     """
-    found = outdated_ids(ids_at(100, 101, 40, 41), window=2, window_seconds=1000)
+    found = outdated_ids(ids_at(100, 101, 40, 41), window=2, window_seconds=1000, now_s=102)
     assert (found.remove, found.kept) == (("a", "b"), 2)
 
 
+NEVER_S = 10_000_000
+
+
 @pytest.mark.parametrize(
-    ("seconds", "removed"),
+    ("seconds", "now_s", "removed"),
     [
-        ((100, 101, 9_000_000, 102, 103), "ab"),  # for a moment it was far ahead
-        ((100, 101, 40, 102, 103), ""),  # or behind
-        ((100, 40, 41, 42, 149), ""),
-        ((100, 40, 41, 42, 151), "abcd"),
+        ((100, 101, 9_000_000, 102, 103), 104, ""),  # for a moment it was far ahead
+        ((100, 101, 9_000_000), 102, ""),  # it is so still
+        ((100, 101, 102, 103), NEVER_S, ""),  # ours is
+        ((100, 101, 9_000_000, 102, 103), NEVER_S, "ab"),  # both
+        ((100, 101, 40, 102, 103), 104, ""),  # or behind
+        ((100, 40, 41, 42, 149), 150, ""),
+        ((100, 40, 41, 42, 151), 152, "abcd"),
+        ((100, 40, 41, 42, 151), 149, ""),  # ours is behind
     ],
 )
-def test_no_id_is_old_because_a_clock_was_wrong(seconds: tuple[int, ...], removed: str) -> None:
-    """P22. An id that a clock far ahead has dated is not the newest for ever after."""
-    found = outdated_ids(ids_at(*seconds), window=9, window_seconds=50)
+def test_no_id_is_old_because_a_clock_was_wrong(
+    seconds: tuple[int, ...], now_s: int, removed: str
+) -> None:
+    """P22. An id that a clock far ahead has dated is not the newest for ever after, and makes none
+    old that came before.
+    """
+    found = outdated_ids(ids_at(*seconds), window=9, window_seconds=50, now_s=now_s)
     assert "".join(found.remove) == removed
 
 
@@ -228,7 +239,7 @@ RECORDS = {
 def test_the_record_of_an_insert_is_forgotten_after_every_id_that_is_as_old(case: str) -> None:
     """P22, I6. A window of two."""
     written, ids, removed, kept = RECORDS[case]
-    found = outdated_records(at(written), at(ids), window=2, window_seconds=100)
+    found = outdated_records(at(written), at(ids), window=2, window_seconds=100, now_s=9)
     assert (found.remove, found.kept) == (removed, kept)
 
 

@@ -12,12 +12,13 @@ from rmt_pipeline.replica import quorum
 from rmt_pipeline.replica.assign.merges import Nothing
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.insert.result import QuorumNotReached
+from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.readable import ReplicaIsNotInQuorum
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.zookeeper.keeper import Create, Op, Stat
 from tests.support.between_requests import BeforeRequest
-from tests.support.local_replicas import ROOT, Replicas
+from tests.support.local_replicas import ROOT, Replicas, StillClock
 from tests.support.lost_answers import before, logs
 
 ONE = PartName("all", 0, 0, 0)
@@ -164,3 +165,60 @@ def test_a_failure_that_a_leader_has_dated_before_the_entry_is_known_while_that_
     carry_out(replicas["r1"], plan_clean_up(replicas["r1"]))
     failed = replicas.zookeeper.nodes[f"{ROOT}/quorum/failed_parts"]
     assert failed.children == {str(ONE)}
+
+
+def failed_parts(replicas: Replicas) -> set[str]:
+    return set(replicas.zookeeper.nodes[f"{ROOT}/quorum/failed_parts"].children)
+
+
+def test_who_is_dropped_while_it_is_decided_does_not_have_the_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. r2 sees that r3 is active. 2. r3 is dropped. 3. r2 would list its parts."""
+    with Replicas(tmp_path, ["r1", "r2", "r3"]) as three:
+        with pytest.raises(QuorumNotReached):
+            three.table("r1").insert([{"n": 1}], settings=BRIEFLY)
+        three.stop("r1")
+        keeper, parts = three["r2"].keeper, three["r3"].paths.parts
+        right = keeper.children_many
+
+        def late(paths: Sequence[str]) -> list[list[str] | None]:
+            if parts in paths:
+                monkeypatch.undo()
+                drop_replica(three["r3"].session, three["r3"].table, "r3")
+            return right(paths)
+
+        monkeypatch.setattr(keeper, "children_many", late)
+        assert quorum.has_failed(three["r2"], ONE)
+        assert failed_parts(three) == {str(ONE)}
+
+
+@pytest.mark.parametrize("who", ["our clock", "ZooKeeper's"])
+def test_a_failed_part_is_known_although_a_clock_is_days_ahead(
+    replicas: Replicas, who: str
+) -> None:
+    """Who waits for it would be answered as if enough replicas had had it."""
+    with pytest.raises(QuorumNotReached):
+        replicas.table("r1").insert([{"n": 1}], settings=BRIEFLY)
+    replicas.stop("r1")
+    replicas.step("r2", "fetch")
+    replicas.come_back("r1")
+    replicas.set(min_replicated_logs_to_keep=1, max_replicated_logs_to_keep=2)
+    for value in range(2, 9):
+        replicas.insert("r1", value)
+        replicas.work_off()
+
+    def clean() -> None:
+        carry_out(replicas["r1"], plan_clean_up(replicas["r1"]))
+
+    clean()
+    ahead = StillClock(replicas.clock.passed_s + 200_000.0)
+    if who == "our clock":
+        replicas["r1"].clock = ahead
+    else:
+        replicas.zookeeper.clock = ahead
+    clean()
+    assert failed_parts(replicas) == {str(ONE)}
+    replicas["r1"].clock = replicas.zookeeper.clock = ahead
+    clean()
+    assert failed_parts(replicas) == set()
