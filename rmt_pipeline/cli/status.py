@@ -441,7 +441,7 @@ def _failing_lines(replica: Replica) -> Iterator[str]:
     failed = [
         (node, tried)
         for node, read in zip(nodes, tries, strict=True)
-        if read is not None and (tried := Attempts.decode(read[0])).last_exception
+        if read is not None and (tried := Attempts.read(read[0])).last_exception
     ]
     shown = failed[:REASONS_MAX]
     entries = keeper.get_many([paths.queue_entry(node) for node, _ in shown])

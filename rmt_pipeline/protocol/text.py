@@ -13,6 +13,8 @@ from rmt_pipeline.protocol.errors import Corruption, UserError
 TIME_MAX = 2**32 - 1
 """The last time of the original's DateTime, unsigned 32-bit seconds: in the year 2106."""
 
+SHOWN_CHARS_MAX = 10_000  # of a message
+
 ESCAPES = {
     "\b": "\\b",
     "\f": "\\f",
@@ -101,6 +103,17 @@ def _unescaped(match: re.Match[str]) -> str:
     if not char:
         raise Corruption(f"{match.string!r} ends in the middle of an escape")
     return UNESCAPES.get(char, "\\" + char)
+
+
+def shortened(text: str) -> str:
+    """The beginning of a text for people that goes into a node of ZooKeeper. An error may quote a
+    value of megabytes, or a file's name that is no UTF-8: a node that can't be written would stop
+    what it is about.
+    """
+    if len(text) > SHOWN_CHARS_MAX:
+        begins = text[: SHOWN_CHARS_MAX - 100]
+        text = f"{begins}… ({len(text) - len(begins)} characters more)"
+    return text.encode(errors="backslashreplace").decode()
 
 
 def listed(keyword: str, texts: Collection[object]) -> str:

@@ -191,7 +191,7 @@ def _tries_noted(replica: Replica, path: str) -> int:
     """
     try:
         [noted] = replica.keeper.get_many([path])
-        return 0 if noted is None else Attempts.decode(noted[0]).tries
+        return 0 if noted is None else Attempts.read(noted[0]).tries
     except ReplicaRetired:
         raise
     except RmtError:

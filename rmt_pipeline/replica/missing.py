@@ -110,7 +110,7 @@ def yet_to_look(
         for parts, tried in zip(brought.values(), reads, strict=True):
             if (
                 tried is not None
-                and not Attempts.decode(tried[0]).is_unseen
+                and not Attempts.read(tried[0]).is_unseen
                 # Else it may be of a time when another replica had the part.
                 and tried[1].modified_ms >= given_up_ms
             ):
@@ -129,7 +129,7 @@ def _may_copy(
     """
     nodes = [node for node, entry in queued.items() if _copies(entry, part)]
     tried = replica.keeper.get_many([peer.attempts_of(node) for node in nodes])
-    if any(read is not None and Attempts.decode(read[0]).tries for read in tried):
+    if any(read is not None and Attempts.read(read[0]).tries for read in tried):
         return False
     to_come = entries_to_come(replica.keeper, replica.table, peer, KnownQueue())
     return any(_copies(entry, part) for entry in to_come)

@@ -19,6 +19,7 @@ from rmt_pipeline.protocol.text import (
     listed,
     parse_decimal,
     parse_time,
+    shortened,
     unescape,
 )
 
@@ -84,7 +85,7 @@ class Attempts:
         return (
             f"attempts format version: {ATTEMPTS_FORMAT}\n"
             f"tries: {self.tries}\n"
-            f"last exception: {escape(self.last_exception)}\n"
+            f"last exception: {escape(shortened(self.last_exception))}\n"
             f"last attempt: {format_time(self.last_attempt_s)}\n"
             f"postpone reason: {escape(self.postpone_reason)}\n"
             f"unseen: {int(self.is_unseen)}\n"
@@ -101,6 +102,16 @@ class Attempts:
         is_unseen = version > 1 and reader.flag("unseen: ")
         reader.end()
         return cls(tries, exception, attempt_s, reason, is_unseen)
+
+    @classmethod
+    def read(cls, data: bytes) -> Self:
+        """As `decode`. A text that can't be read, as of a newer version, stops no work: it counts
+        as one failure, after which the replica has yet to look at its disk.
+        """
+        try:
+            return cls.decode(data)
+        except Corruption as error:
+            return cls(1, f"what is noted can't be read: {error}", 0, "", is_unseen=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from rmt_pipeline.protocol.reader import TextReader
-from rmt_pipeline.protocol.text import escape, unescape
+from rmt_pipeline.protocol.text import escape, shortened, unescape
 
 DATABASE_MARK = b"Replicated database "
 """How the text of a Replicated database's own node begins."""
@@ -126,7 +126,8 @@ class TaskOutcome:
         """The text of the node. As in the original it begins with the error's number
         and message.
         """
-        return f"{self.status}\n{escape(self.message)}\n{escape(self.code)}\n".encode()
+        message = escape(shortened(self.message))
+        return f"{self.status}\n{message}\n{escape(self.code)}\n".encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Self:

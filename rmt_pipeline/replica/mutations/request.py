@@ -9,7 +9,7 @@ from rmt_pipeline.compute.jobs.mutate import try_first_rows
 from rmt_pipeline.compute.merge.job import SourcePart
 from rmt_pipeline.compute.mutate.job import MutateJob
 from rmt_pipeline.protocol.errors import (
-    MissingPart,
+    Corruption,
     OutcomeUnknown,
     ReplicaRetired,
     RmtError,
@@ -191,8 +191,8 @@ def _try(
                     create_time_s=0,
                 )
                 try_first_rows(job)
-        except MissingPart:
-            continue  # merged away just now, or to be fetched again
+        except Corruption:
+            continue  # merged away just now, or broken: who carries it out has it fetched again
         except UnknownColumn:
             # `commands` fit the definition. So an earlier mutation needs an ALTER that this replica
             # has yet to apply, and what that mutation does to the rows can't be computed here.
@@ -297,7 +297,7 @@ def _failures(
     for (_, entry), read in zip(queued, reads, strict=True):
         if read is None:
             continue
-        attempts = Attempts.decode(read[0])
+        attempts = Attempts.read(read[0])
         failure = PartFailure(
             entry.source, attempts.tries, attempts.last_attempt_s, attempts.last_exception
         )

@@ -32,6 +32,7 @@ from rmt_pipeline.protocol.log.entry import (
     virtual_parts,
 )
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.text import shortened
 from rmt_pipeline.replica.accounting import Accounts
 from rmt_pipeline.replica.backoff import Backoff, longest_wait_s, record_failure
 from rmt_pipeline.replica.claims import Holder
@@ -472,7 +473,7 @@ class BatchCarrier:
         code = error.code if isinstance(error, RmtError) else "LOGICAL_ERROR"
         self._replica.store.errors.add(code, str(error), self._replica.clock.now_s())
         is_bug = not isinstance(error, RmtError | OSError)
-        reason = f"unexpected {error!r}" if is_bug else str(error)
+        reason = shortened(f"unexpected {error!r}" if is_bug else str(error))
         try:
             record_failure(
                 self._replica,

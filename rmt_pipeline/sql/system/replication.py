@@ -329,7 +329,7 @@ def _new_part(entry: LogEntry) -> str:
 def _attempts(replica: Replica, nodes: list[str]) -> dict[str, Attempts]:
     reads = replica.keeper.get_many([replica.paths.attempts_of(node) for node in nodes])
     return {
-        node: Attempts.decode(read[0])
+        node: Attempts.read(read[0])
         for node, read in zip(nodes, reads, strict=True)
         if read is not None
     }

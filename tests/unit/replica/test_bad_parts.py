@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmt_pipeline.compute.jobs.merge import LocalMerger
-from rmt_pipeline.protocol.errors import Corruption, MissingPart
+from rmt_pipeline.protocol.errors import Corruption, MissingPart, UserError
 from rmt_pipeline.protocol.log.entry import MergeParts
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import Column, TableDefinition
@@ -191,6 +191,15 @@ def test_merges_and_mutations_are_still_assigned(replicas, spoil):
     pools.turns(20)
     replicas.stores["r2"].verify(PartName.parse("1_2_2_0"))
     assert [name for name in pools.made() if PartName.parse(name).block_max == 7] != []
+
+
+def test_a_mutation_is_created_although_the_part_on_which_it_is_tried_is_bad(replicas):
+    """It is tried on the next one."""
+    bad = PartName.parse("1_0_0_0")
+    flipped_manifest(files_of(replicas, bad))
+    assert replicas.table("r2").mutate("DELETE WHERE n = 1", settings={"mutations_sync": "0"})
+    with pytest.raises(UserError, match="nowhere"):
+        replicas.table("r2").mutate("DELETE WHERE nowhere = 1")
 
 
 def test_a_part_that_nobody_else_has_holds_up_only_what_needs_it(replicas):

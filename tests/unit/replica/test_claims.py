@@ -9,7 +9,8 @@ import pytest
 
 from rmt_pipeline.compute.jobs.merge import LocalMerger
 from rmt_pipeline.compute.merge.job import MergeJob, MergeOutcome
-from rmt_pipeline.protocol.errors import OutcomeUnknown, Unavailable
+from rmt_pipeline.exchange.peers import FetchRequest
+from rmt_pipeline.protocol.errors import NoReplicaHasPart, OutcomeUnknown, Unavailable
 from rmt_pipeline.protocol.log.entry import MergeParts
 from rmt_pipeline.protocol.nodes.records import Attempts, Claim
 from rmt_pipeline.protocol.parts.name import PartName
@@ -26,6 +27,7 @@ from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.work import mutate
 from rmt_pipeline.replica.work.step import PartDone
+from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, SetData
 from rmt_pipeline.zookeeper.snapshot import queue_snapshot
 from tests.support.executor import Executor
@@ -58,6 +60,22 @@ def told(replica: Replica) -> list[str]:
 
 def carried_out(executor: Executor) -> list[PartDone]:
     return [done for batch in executor.look(None).batches for done in executor.carry_out(batch)]
+
+
+def test_an_error_of_megabytes_is_noted_in_short(replicas, monkeypatch):
+    """It may quote a value. Its note would be too large for ZooKeeper, and its pool would end."""
+
+    def fails(_: DirectPeers, requests: Sequence[FetchRequest], __: PartStore) -> Any:
+        yield [(one, NoReplicaHasPart("x" * 3_000_000)) for one in requests]
+
+    monkeypatch.setattr(DirectPeers, "fetch", fails)
+    replica = replicas["r2"]
+    pull_log(replica)
+    done = carried_out(Executor(replica, replicas.tools(), "fetch"))
+    assert [len(one.error) < 20_000 for one in done] == [True, True]
+    assert [one.error for one in done] == told(replica)
+    assert "characters more" in done[0].error
+    assert claims(replica) == []
 
 
 class Lossy:

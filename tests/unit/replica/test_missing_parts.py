@@ -30,6 +30,7 @@ from rmt_pipeline.replica.mutations.mutations import (
     load_mutations,
 )
 from rmt_pipeline.replica.mutations.progress import mutation_progress
+from rmt_pipeline.replica.mutations.request import mutation_reports
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.check import refetch
 from rmt_pipeline.replica.upkeep.lost import lost_parts, replace_lost_parts
@@ -97,6 +98,22 @@ def said_of_queue(replicas: Replicas, name: str) -> list[str]:
     keeper, paths = replicas[name].keeper, replicas[name].paths
     reads = keeper.get_many([paths.attempts_of(one) for one in keeper.children(paths.queue)])
     return [Attempts.decode(read[0]).last_exception for read in reads if read is not None]
+
+
+def test_notes_of_a_newer_version_hold_nothing_up(replicas):
+    """The server of r2 was upgraded first, and back: both look for a part that nobody has."""
+    lose(replicas, "r1", "r2")
+    work(replicas, "r1", "r2")
+    keeper, paths = replicas["r2"].keeper, replicas["r2"].paths
+    nodes = keeper.children(paths.attempts)
+    newer = b"attempts format version: 99\nwho knows: what\n"
+    keeper.multi([SetData(paths.attempts_of(node), newer) for node in nodes])
+    assert yet_to_look(replicas["r1"], {LOST}) == {LOST: ("r2",)}, "for all that is known"
+    [reported] = mutation_reports(replicas["r2"])
+    assert not reported.status.is_done
+    work(replicas, "r1", "r2")
+    assert yet_to_look(replicas["r1"], {LOST}) == {}
+    assert len(said_of_queue(replicas, "r2")) == len(said_of_queue(replicas, "r1"))
 
 
 def test_a_part_that_every_replica_lost_is_named_wherever_somebody_waits_for_it(replicas):

@@ -484,6 +484,24 @@ def test_a_text_of_a_newer_version_names_the_remedy(decode, keyword):
         decode(keyword + b" format version: 99\nwho knows: what\n")
 
 
+def test_a_message_of_megabytes_fits_into_its_node_and_one_that_is_no_utf_8_too() -> None:
+    for text in ("x" * 3_000_000, "\N{SNOWMAN}" * 1_000_000, "\n" * 2_000_000):
+        for data in (Attempts(1, text, 0, "").encode(), TaskOutcome("X", text).encode()):
+            assert len(data) < 50_000
+    outcome = TaskOutcome.decode(TaskOutcome("X", "y" * 10_007).encode())
+    assert outcome.message == "y" * 9_900 + "… (107 characters more)"
+    assert TaskOutcome.decode(outcome.encode()) == outcome, "it is not shortened once more"
+    no_name = Attempts(1, "no such file: a\udcff", 0, "").encode()
+    assert Attempts.decode(no_name).last_exception == r"no such file: a\udcff"
+
+
+def test_attempts_that_can_not_be_read_are_one_failure_after_which_to_look() -> None:
+    found = Attempts.read(b"attempts format version: 99\nwho knows: what\n")
+    assert (found.tries, found.is_unseen) == (1, True)
+    assert "newer version of rmt" in found.last_exception
+    assert Attempts.read(ATTEMPTS.encode()) == ATTEMPTS
+
+
 def test_attempts_of_before_leave_nothing_to_look_at() -> None:
     older = ATTEMPTS.encode().replace(b"version: 2", b"version: 1").replace(b"unseen: 1\n", b"")
     assert Attempts.decode(older) == replace(ATTEMPTS, is_unseen=False)
