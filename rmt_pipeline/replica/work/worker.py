@@ -134,9 +134,9 @@ class Hands:
 
     @property
     def have_done(self) -> bool:
-        """Whether there are results that `taken` has not returned yet."""
+        """Whether there are results, or an error, that `taken` has not told yet."""
         with self._lock:
-            return bool(self._done)
+            return bool(self._done) or self._broke is not None
 
     def begin(self, executor: Executor, batch: Batch) -> None:
         with self._lock:
@@ -150,12 +150,15 @@ class Hands:
             raise
 
     def taken(self) -> tuple[PartDone, ...]:
-        """The entries that were carried out, or failed, since the last call. Raises an error that
-        belongs to no entry.
+        """The entries that were carried out, or failed, since the last call. If there are none,
+        raises an error that belongs to no entry, if there was one: what was done before it is told
+        first.
         """
         with self._lock:
             done, self._done = self._done, []
-            broke, self._broke = self._broke, None
+            broke = None
+            if not done:
+                broke, self._broke = self._broke, None
         if broke is not None:
             raise broke
         return tuple(done)
@@ -514,18 +517,10 @@ class _Loop:
             self.busy_s = began_s
             self._waker.wait_s(HANDS_WAIT_S)
             return
-        try:
-            look, assigned = worker.turn(
-                progress=progress,
-                elsewhere=self._hands.made_elsewhere(living.session),
-            )
-        except (ReplicaRetired, Unavailable, OutcomeUnknown) as error:
-            if isinstance(error, ReplicaDropped) and self._is_dropped(living):
-                raise
-            # No claim is held: requests without an answer are settled by the session itself, or
-            # their effect is found when we look again.
-            self._pause(error)
+        looked = self._looked(worker, progress=progress)
+        if looked is None:
             return
+        look, assigned = looked
         self._trouble_s = 0.0
         self._ended = ended
         self._begin(worker, look)
@@ -544,6 +539,31 @@ class _Loop:
             # The next look finds more at once. But what a slow look has made wait, because
             # ZooKeeper or the processor was busy, must not wait as long again.
             clock.sleep_s(min(now_s - began_s, REST_MAX_S))
+
+    def _looked(self, worker: Worker, *, progress: bool) -> tuple[Look, list[Assigned]] | None:
+        """What `Worker.turn` returns. After an error None, when it is time for the next try; or the
+        error is raised, if another try does not help.
+        """
+        living = worker.replica
+        try:
+            return worker.turn(
+                progress=progress, elsewhere=self._hands.made_elsewhere(living.session)
+            )
+        except (ReplicaRetired, Unavailable, OutcomeUnknown) as error:
+            if isinstance(error, ReplicaDropped) and self._is_dropped(living):
+                raise
+            # No claim is held: requests without an answer are settled by the session itself, or
+            # their effect is found when we look again.
+            self._pause(error)
+        except Exception as error:
+            # It is raised when what was begun is done. That may take hours: until then we look
+            # again, because the disk may have been full, or have failed, for a moment only.
+            if not self._hands.are_busy:
+                raise
+            code = error.code if isinstance(error, RmtError) else "LOGICAL_ERROR"
+            living.store.errors.add(code, str(error), living.clock.now_s())
+            self._pause(error)
+        return None
 
     def _begin(self, worker: Worker, look: Look) -> None:
         for number, batch in enumerate(look.batches):
@@ -577,14 +597,12 @@ class _Loop:
         at the end.
         """
         broke: Exception | None = None
-        is_over = False
-        while not is_over:
-            is_over = not self._hands.are_busy
+        while self._hands.are_busy or self._hands.have_done:
             try:
                 self._flush(self._hands.taken())
             except Exception as error:  # noqa: BLE001  raised below
                 broke = broke or error
-            if not is_over:
+            if self._hands.are_busy:
                 self._waker.wait_s(HANDS_WAIT_S)
         if broke is not None:
             raise broke
@@ -609,7 +627,7 @@ class _Loop:
         except RmtError:
             return False  # ask again later
 
-    def _pause(self, error: RmtError) -> None:
+    def _pause(self, error: Exception) -> None:
         """Wait before the next try, twice as long each time that it fails again. After the end of a
         session the first try comes at once.
         """

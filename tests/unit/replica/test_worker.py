@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -16,11 +17,13 @@ from rmt_pipeline.protocol.errors import (
     TableIsReadOnly,
     Unavailable,
 )
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.mutations.mutations import create_mutation
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.work import worker
+from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.replica.work.worker import Flush, WorkSummary, work
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper.keeper import SetData
@@ -194,6 +197,87 @@ def test_what_was_begun_is_done_before_an_error_of_the_loop_is_raised(replicas, 
     with pytest.raises(AssertionError, match="nobody expects this"):
         fetches(replicas, replicas.tools(), Waker())
     assert len(done) == 1
+
+
+def test_what_was_done_before_something_breaks_is_told(replicas, monkeypatch):
+    replicas.insert("r2", 1)
+    right, tools = worker.Executor.carry_out, replicas.tools()
+    flushed: list[Flush] = []
+
+    def breaks(executor: Any, batch: Any) -> Any:
+        yield from right(executor, batch)
+        raise AssertionError("nobody expects this")
+
+    monkeypatch.setattr(worker.Executor, "carry_out", breaks)
+    with pytest.raises(AssertionError, match="nobody expects this"):
+        work(
+            lambda: replicas["r1"],
+            worker.Tools(tools.peers, tools.merger, tools.mutator, spawn=lambda run: run()),
+            "fetch",
+            waker=ClockWaker(replicas.clock),
+            linger_s=None,
+            on_flush=flushed.append,
+            should_stop=lambda: False,
+        )
+    assert [str(done.part) for flush in flushed for done in flush.parts] == ["all_0_0_0"]
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_an_error_of_a_look_holds_nothing_up_while_something_is_carried_out(
+    replicas, monkeypatch, is_over
+):
+    """A merge may take hours, and the disk have been full for a moment. It is raised if it is there
+    still when that is done.
+    """
+    replicas.insert("r2", 1)
+    clock, tools, glance = replicas.clock, replicas.tools(), worker.Executor.glance
+    begun: list[Callable[[], None]] = []
+    asked: list[float] = []
+
+    class Waker(ClockWaker):
+        """After an hour it is done."""
+
+        def wait_s(self, seconds: float) -> bool:
+            if begun and clock.passed_s > 3600:
+                begun.pop()()
+            return super().wait_s(seconds)
+
+    def fails(executor: Any, watch: Any) -> Any:
+        asked.append(clock.passed_s)
+        if len(asked) == 2 or (len(asked) > 2 and not is_over):
+            raise OSError(28, "No space left on device")
+        return glance(executor, watch)
+
+    def until_done() -> WorkSummary:
+        return work(
+            lambda: replicas["r1"],
+            worker.Tools(tools.peers, tools.merger, tools.mutator, spawn=begun.append),
+            "fetch",
+            waker=Waker(clock),
+            linger_s=None,
+            on_flush=lambda _: None,
+            should_stop=lambda: clock.passed_s > 7200,
+        )
+
+    monkeypatch.setattr(worker.Executor, "glance", fails)
+    if is_over:
+        assert until_done().parts == 1
+    else:
+        with pytest.raises(OSError, match="No space left"):
+            until_done()
+    assert asked[2] < asked[1] + 60, "it looks again soon"
+    assert clock.passed_s > 3600
+    assert replicas.parts("r1") == ["all_0_0_0"]
+    told = replicas.stores["r1"].errors.read().values()
+    assert any("No space left" in one.last_message for one in told)
+
+
+def test_the_summary_counts_what_differed_from_what_another_replica_has():
+    summary = WorkSummary()
+    part = PartName("all", 0, 1, 1)
+    failed = PartDone(part, "MERGE_PARTS", error="it differs")
+    summary.add([failed, replace(failed, differs=True)])
+    assert (summary.failures, summary.differed, summary.parts) == (2, 1, 0)
 
 
 def test_a_look_that_failed_is_made_again_at_the_next_turn(replicas, monkeypatch):
