@@ -33,7 +33,7 @@ from rmt_pipeline.protocol.errors import (
     UserError,
 )
 from rmt_pipeline.protocol.log.codec import encode
-from rmt_pipeline.protocol.log.entry import DropPart, DropRange, drop_range_of
+from rmt_pipeline.protocol.log.entry import DropPart, DropRange
 from rmt_pipeline.protocol.parts.name import PartName, drop_range
 from rmt_pipeline.protocol.parts.partition_order import order_of_truncate
 from rmt_pipeline.protocol.settings.query import QuerySettings
@@ -42,6 +42,7 @@ from rmt_pipeline.replica.forget import blocks_beside
 from rmt_pipeline.replica.insert.insert import ensure_partitions
 from rmt_pipeline.replica.mutations.mutations import release_numbers, take_numbers
 from rmt_pipeline.replica.partitions.ids_left import forget_what_is_left, with_forgetting
+from rmt_pipeline.replica.partitions.inside import in_no_part
 from rmt_pipeline.replica.replica import Replica, asserting_active
 from rmt_pipeline.replica.wait import wait_as_asked_for
 from rmt_pipeline.system import Waker
@@ -354,21 +355,14 @@ def _gone_beside(replica: Replica, view: MergeView, part: PartName) -> list[Part
     keeps the lines of blocks that are dropped one by one until the last of them goes: if this is
     the last one, nothing is left of the insert's rows in the partition.
 
-    Dropped is what is in no part, or in one that an entry of the queue drops. The multi asserts the
-    view's version of the log, so that none of these blocks is about to come.
+    The multi asserts the view's version of the log, so that none of these blocks is about to come.
+    A replica that carries the entry out looks again (`work.drop`).
     """
     beside = blocks_beside(replica, part)
     if not beside:
         return []
     queue = sweep_snapshot(replica.keeper, replica.paths, replica.memory.queue)
-    dropping = [one for one in map(drop_range_of, queue.entries.values()) if one is not None]
-    parts = (view.active, view.predicate.virtual)
-    return [
-        block
-        for block in beside
-        if any(one.contains(block) for one in dropping)
-        or not any(one.intersecting(block) for one in parts)
-    ]
+    return in_no_part(beside, (view.active, view.predicate.virtual), queue.entries.values())
 
 
 # --- into the log -----------------------------------------------------------------------------

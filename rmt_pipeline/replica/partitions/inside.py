@@ -2,14 +2,16 @@
 the work that is under way there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
 from rmt_pipeline.compute.stop import ask_to_stop
 from rmt_pipeline.protocol.errors import Corruption, RmtError
+from rmt_pipeline.protocol.log.entry import LogEntry, drop_range_of
 from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import idle_ones
 from rmt_pipeline.store.layout import StagedName, parse_staged
@@ -34,6 +36,21 @@ def parts_inside(
                 "gives both. Nothing was dropped"
             )
     return tuple(inside)
+
+
+def in_no_part(
+    blocks: Iterable[PartName], parts: Sequence[PartSet], queue: Iterable[LogEntry]
+) -> list[PartName]:
+    """Return those of these blocks, which were all committed, that were dropped: they are in none
+    of the `parts` that the replica has or will have, or in one that an entry of its queue drops.
+    """
+    dropping = [one for one in map(drop_range_of, queue) if one is not None]
+    return [
+        block
+        for block in blocks
+        if any(one.contains(block) for one in dropping)
+        or not any(one.intersecting(block) for one in parts)
+    ]
 
 
 def remove_unpromised(replica: Replica, parts: Sequence[PartName]) -> None:

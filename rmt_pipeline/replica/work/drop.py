@@ -30,13 +30,16 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.answered import answered
-from rmt_pipeline.replica.forget import forget
+from rmt_pipeline.replica.caught_up import caught_up
+from rmt_pipeline.replica.forget import blocks_beside, forget
 from rmt_pipeline.replica.partitions.inside import (
+    in_no_part,
     parts_inside,
     remove_unpromised,
     stop_making,
 )
 from rmt_pipeline.replica.publish import EntryGone
+from rmt_pipeline.replica.pull_log import PullingIsStopped
 from rmt_pipeline.replica.quorum import forget_dropped_quorums
 from rmt_pipeline.replica.replica import Replica, lost_error
 from rmt_pipeline.replica.settled import are_on_disk
@@ -139,7 +142,28 @@ def _prepare(replica: Replica, drop: DropHere, found: _Found) -> None:
     if found.parts or are_on_disk(replica, [drop.part]):
         store.drops.note(drop.part)
     forget_dropped_quorums(replica, drop.part)
-    forget(replica, [drop.part])
+    beside = _gone_beside(replica, drop.part) if isinstance(drop.entry, DropPart) else []
+    forget(replica, [drop.part, *beside])
+
+
+def _gone_beside(replica: Replica, part: PartName) -> list[PartName]:
+    """The blocks that were dropped before, of inserts which have others in this part, as they are
+    looked for when the drop is decided (`partitions.drop`): what was found then may not have fitted
+    into the multi, and its process have died. If this part had the last of an insert's rows in the
+    partition, its record would keep them out for ever.
+
+    What the records name is read first: it was in the log by then, which is copied after that.
+    While nothing is to be copied that is not known, and the drop does not wait for it.
+    """
+    beside = blocks_beside(replica, part)
+    if not beside:
+        return []
+    try:
+        _, snapshot = caught_up(replica)
+    except PullingIsStopped:
+        return []
+    view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
+    return in_no_part(beside, (view.current, view.virtual), snapshot.entries.values())
 
 
 def _counted(replica: Replica, gone: tuple[PartName, ...]) -> Swept:

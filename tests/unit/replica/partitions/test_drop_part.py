@@ -4,10 +4,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from rmt_pipeline.protocol.background import Background
+from rmt_pipeline.protocol.inserts.ids import insert_id_of_token
+from rmt_pipeline.protocol.nodes.records import InsertRecord, PartitionRows
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.insert.record import read_record
 from rmt_pipeline.replica.insert.result import Outcome
 from rmt_pipeline.replica.partitions.drop import NoSuchPart, PartIsLocked
+from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.zookeeper.keeper import Create
 from tests.support.local_replicas import Replicas, partitioned
 from tests.support.lost_answers import before
@@ -95,3 +101,34 @@ def test_a_merge_that_is_assigned_at_the_same_time_comes_first(replicas):
     work(replicas)
     with before(replicas["r2"].keeper, drops, merge), pytest.raises(PartIsLocked):
         replicas.table("r2").drop_part(first, settings=NOW)
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_who_is_behind_does_not_take_a_block_that_is_to_come_for_one_that_went(
+    replicas, monkeypatch, is_stopped
+):
+    """r2 has the drops of the two first blocks of an insert, and not yet the third, which a retry
+    brought after them. Its record would be forgotten, and a retry bring the third once more.
+    """
+    small = QuerySettings(max_insert_block_size=1, min_insert_block_size_rows=1)
+    parts = insert(replicas, (1, 1), (1, 2), settings=small, token="a token").parts
+    work(replicas)
+    for part in parts:
+        replicas.table("r1").drop_part(part, settings=NOW)
+        pull_log(replicas["r2"])
+    keeper, table = replicas["r1"].session, replicas["r1"].table
+    path = table.insert(insert_id_of_token("a token"))
+    assert keeper.exists(path) is None, "both are gone"
+    [came] = insert(replicas, (1, 3)).parts
+    lines = [PartitionRows("1", 1, f"{n:032x}", n, n, n, n) for n in (0, 1, came.block_min)]
+    record = InsertRecord(0, "r1", "", tuple(lines), 3, 3, f"{9:032x}", 3)
+    keeper.multi([Create(path, record.encode())])
+    if is_stopped:
+        replicas.stores["r2"].marks.stop(Background.PULLING_REPLICATION_LOG)
+    executor = replicas.executor("r2", "fetch")
+    while executor.step(None).did_something:
+        pass
+    left = read_record(replicas["r1"], insert_id_of_token("a token"))
+    assert left is not None
+    assert came.block_min in {line.first for line in left.lines}
+    assert parts[0] not in map(PartName.parse, replicas.parts("r2"))

@@ -168,6 +168,26 @@ def test_if_who_asked_dies_it_can_be_inserted_when_it_is_carried_out(
     assert rows(two.s, "r2") == list(GONE)
 
 
+@pytest.mark.parametrize("then", [goes, is_lost, comes_back, stays])
+@pytest.mark.parametrize("token", ["", "mine"])
+def test_so_can_an_insert_of_which_the_last_part_is_dropped_after_the_others(
+    two, then, token, monkeypatch
+):
+    """Its record kept the blocks that were dropped before, which nobody looked for any more."""
+    first, last = insert(two.s, *GONE, token=token, settings=BY_ROW).parts
+    work(two.s)
+    two.s.table("r1").drop_part(first, settings=NOW)
+    work(two.s)
+    dies_before_ids(monkeypatch, two, lambda of: of.s.table("r1").drop_part(last, settings=NOW))
+    then(two)
+    work(two.s, "r2")
+    assert rows(two.s, "r2") == []
+    again = insert(two.s, *GONE, at="r2", token=token, settings=BY_ROW)
+    assert again.outcome is Outcome.INSERTED
+    work(two.s, "r2")
+    assert rows(two.s, "r2") == list(GONE)
+
+
 def dies_before_ids(monkeypatch, two, command):
     def dies(*_):
         raise KeyboardInterrupt
