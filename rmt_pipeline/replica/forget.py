@@ -102,17 +102,18 @@ def take_out(
     version: int,
     lines: Collection[PartitionRows],
     *,
-    rows_in: int | None = None,
+    rows_left: tuple[int, int] | None = None,
 ) -> list[Op]:
     """The operations that remove these lines from an insert's record, which was read in this
     `version`; or the whole record if no line is left, also that of an insert that is only partly
-    done: a process that goes on with it is refused then. `rows_in`: how many rows are in then, if
-    the record does not tell because it has some of them twice.
+    done: a process that goes on with it is refused then. `rows_left`: how many rows the insert has
+    then, and how many are in, if the record does not tell because it has some of them twice.
     """
     rows = InsertRows(record, _batches(replica, insert_id, record))
     left = rows.without_lines(lines)
-    if rows_in is not None:
-        left = replace(left, record=replace(left.record, rows_in=rows_in))
+    if rows_left is not None:
+        in_all, there = rows_left
+        left = replace(left, record=replace(left.record, rows=in_all, rows_in=there))
     if left.lines:
         return _change(replica.table, insert_id, rows, left, version)
     return transactions.remove_insert(replica.table, insert_id, record.batches, version)

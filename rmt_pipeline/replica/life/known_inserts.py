@@ -102,25 +102,26 @@ def _remember_in_batches(
     of ZooKeeper, and of those with so many parts that their lines do not fit into one node. Return
     their ids: what parts tell of these inserts is in the records too.
     """
-    of_record = []
+    in_part, in_batches = {*disk.in_part}, {*disk.in_part}
+    in_batches |= {one for one, parts in named.items() if len(parts) > _LINES_TOGETHER}
     paths = [replica.table.insert(insert_id) for insert_id in named]
     reads = replica.session.get_many(paths)
     for insert_id, path, read in zip(named, paths, reads, strict=True):
-        if read is not None:
-            record = decoded(path, read[0])
-            if not record.is_whole if record.row_hash else record.batches:
-                of_record.append(insert_id)
-    large = {one for one, parts in named.items() if len(parts) > _LINES_TOGETHER}
-    in_part = {*disk.in_part, *of_record}
-    for insert_id in sorted(in_part | large):
+        record = None if read is None else decoded(path, read[0])
+        if record is not None and record.row_hash and not record.is_whole:
+            in_part.add(insert_id)
+        elif record is not None and not record.row_hash and record.batches:
+            in_batches.add(insert_id)
+    in_batches |= in_part
+    for insert_id in sorted(in_batches):
         note, parts = _note(disk.in_part.get(insert_id, ()), disk), named.get(insert_id, {})
         nothing = None if note is None else note.nothing
-        if note is None and insert_id in large:
+        if note is None and parts:
             nothing = _nothing_of(replica, parts)
         is_whole = insert_id not in in_part and not parts.keys() <= doubtful
         found = _found_in_part(note, parts, frozenset() if is_whole else doubtful)
-        _add_to_record(replica, guard, insert_id, nothing, found)
-    return frozenset(in_part | large)
+        _add_to_record(replica, guard, insert_id, nothing, found, is_whole=is_whole)
+    return frozenset(in_batches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +175,16 @@ def _add_to_record(
     insert_id: str,
     nothing: InsertRecord | None,
     found: tuple[Sequence[PartitionRows], AbstractSet[str]],
+    *,
+    is_whole: bool,
 ) -> None:
     """Add the lines that were found to the record, one multi after the other. If the process dies
     in between, there is a record of an insert in part that has fewer lines; the next try adds the
     others.
 
-    `nothing` is the record of the insert before any of it was in, if a note on this disk has it.
+    `nothing` is the record of the insert before any of it was in, if this disk tells. `is_whole`:
+    some of it is known here to be committed, and nothing tells that it is in part. Then all of it
+    counts as committed, as `_of_lines` says, also what another disk is in doubt about.
     """
     path = replica.table.insert(insert_id)
     for _ in range(limits.FORGET_ROUNDS_MAX):
@@ -191,7 +196,10 @@ def _add_to_record(
         # the record was made of parts of other disks
         if not before.row_hash and nothing is not None and nothing.row_hash:
             before = replace(before, rows=nothing.rows, row_hash=nothing.row_hash, rows_in=0)
-        record, batch = _with_more(before, there, *found)
+        is_told = is_whole or (known is not None and known.record.is_whole)
+        record, batch = _with_more(
+            before, there, *found, is_whole=is_told and not before.row_hash
+        )
         if known is not None and record == known.record:
             return
         ops: list[Op] = []
@@ -209,10 +217,12 @@ def _with_more(
     there: Sequence[PartitionRows],
     lines: Sequence[PartitionRows],
     incomplete: AbstractSet[str],
+    *,
+    is_whole: bool,
 ) -> tuple[InsertRecord, InsertBatch]:
     """Return the record with some of the lines that it lacks, and the batch that has these. All
     lines of an insert in part are in batches, because clean-up recognizes such an insert by them,
-    and keeps it.
+    and keeps it. One that `is_whole` misses nothing.
     """
     known = {(line.partition, line.first, line.last) for line in there}
     lacks = [one for one in lines if (one.partition, one.first, one.last) not in known]
@@ -223,6 +233,7 @@ def _with_more(
             del counts[line.partition]
         if line.partition in incomplete:
             counts.setdefault(line.partition, 0)
+    counts = {} if is_whole else counts
     in_all = [*there, *more]
     batch = InsertBatch(tuple(sorted((*before.partitions, *more))))
     # a record that was made of parts has as many rows as these
@@ -392,9 +403,11 @@ def forget_tries(replica: Replica, united: United, inserts: Mapping[str, InsertT
         left = [line for line in known.lines if line not in lines]
         if record.batches and lines:
             incomplete = {one.partition for one in record.missing}
-            rows_in = _rows_in(record.rows, left, incomplete)
+            # as many as its parts have, if it was made of them
+            rows = record.rows if record.row_hash else sum(one.rows for one in left)
+            rows_left = rows, _rows_in(rows, left, incomplete)
             replica.session.multi(
-                take_out(plain, insert_id, record, known.version, lines, rows_in=rows_in)
+                take_out(plain, insert_id, record, known.version, lines, rows_left=rows_left)
             )
         elif not record.row_hash:  # made of parts, by a replica that announced them
             mended = _of_lines(record, left, is_whole=record.is_whole)

@@ -419,6 +419,7 @@ def test_a_dead_try_of_an_insert_of_many_blocks_is_in_no_record(two, order, monk
     assert [(line.first, line.last) for line in known.lines] == [
         (part.block_min, part.block_max) for part in stays
     ]
+    assert (known.record.rows, known.record.rows_in) == (2, 2), "it is not in part"
     assert two.insert_again("r1", 8, 9, token="mine", settings=by_row) == "duplicate"
 
 
