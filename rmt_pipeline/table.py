@@ -371,7 +371,7 @@ class Table(Partitions):
             raise
         try:
             return self._run(insertion, query, replica)
-        except RmtError as error:
+        except Exception as error:  # also of the disk
             insertion.let_go(self.store)
             if not insertion.in_part or isinstance(error, OtherRows):
                 raise

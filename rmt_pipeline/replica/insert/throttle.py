@@ -3,7 +3,7 @@
 from collections import Counter
 from contextlib import suppress
 
-from rmt_pipeline.protocol.errors import MissingPart, TooManyParts
+from rmt_pipeline.protocol.errors import Corruption, TooManyParts
 from rmt_pipeline.protocol.parts.set import of_disk
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.insert.result import NOT_SLOWED, Slowed
@@ -153,8 +153,8 @@ def _are_large(replica: Replica, partition: str) -> bool:
     for part in of_disk(replica.store.parts()).in_partition(partition) if limit else ():
         try:
             sizes.append(replica.store.manifest(part).bytes_on_disk)
-        except MissingPart:
-            continue  # merged away and removed just now
+        except Corruption:
+            continue  # merged away and removed just now, or broken: a worker finds that out
     return bool(sizes) and sum(sizes) / len(sizes) > limit
 
 
@@ -164,7 +164,7 @@ def _producers(replica: Replica, partition: str) -> str:
     """
     runs: Counter[str] = Counter()
     for part in of_disk(replica.store.parts()).in_partition(partition):
-        with suppress(MissingPart):  # merged away and removed just now
+        with suppress(Corruption):  # as above
             manifest = replica.store.manifest(part)
             runs[manifest.run_id or "inserts outside of Dagster"] += 1
     if not runs:

@@ -11,7 +11,7 @@ from rmt_pipeline.compute.insert.partition import shown_partition
 from rmt_pipeline.compute.progress import Progress, read_progress
 from rmt_pipeline.compute.stop import ask_to_stop
 from rmt_pipeline.protocol.background import Background, stopped_words
-from rmt_pipeline.protocol.errors import MissingPart
+from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.log.entry import MERGE_REGULAR, MergeParts, MutatePart, sources_of
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
@@ -114,12 +114,14 @@ def _running(
     elapsed_s: float,
     directory: str,
 ) -> RunningMerge | None:
-    """None if a source is gone: then the merge has just been published."""
+    """None if a source is gone: then the merge has just been published; or if it can't be read:
+    then the merge is about to fail.
+    """
     try:
         manifests: list[Manifest] = [
             replica.store.manifest(source) for source in sources_of(entry)
         ]
-    except MissingPart:
+    except Corruption:
         return None
     return RunningMerge(
         entry=entry,

@@ -118,6 +118,30 @@ def test_a_retry_that_is_cut_otherwise_on_the_other_replica_completes_it(
     assert again.outcome is Outcome.DUPLICATE
 
 
+@pytest.mark.parametrize("deduplicates", [True, False])
+def test_whatever_ends_it_the_error_says_what_is_in(replicas, monkeypatch, deduplicates):
+    """Also a disk that fails: who is told of that alone inserts all of it again."""
+    store = replicas["r1"].store
+    right, left = store.publish_all, [1]
+
+    def fails(pairs):
+        if not left:
+            raise OSError(5, "Input/output error")
+        left.pop()
+        return right(pairs)
+
+    monkeypatch.setattr(store, "publish_all", fails)
+    settings = QuerySettings(insert_deduplicate=deduplicates)
+    with pytest.raises(InsertInPart, match=r"of 12 rows.* are in.*Input/output error") as told:
+        replicas.table("r1").insert(ROWS, settings=settings)
+    assert ("would be there twice" in str(told.value)) is not deduplicates
+    monkeypatch.undo()
+    there = rows_in(replicas)
+    assert str(told.value).partition(" of 12 rows")[0].endswith(f" {len(there)}")
+    assert 0 < len(there) < 12
+    assert store.staged() == []
+
+
 @pytest.mark.parametrize(("there", "more"), [(3, ""), (5, "; 2 more inserts are in part")])
 def test_clean_up_names_three_inserts_in_part_and_counts_the_others(replicas, there, more):
     begin_and_die(replicas, token="a token")

@@ -4,7 +4,7 @@ from threading import get_ident
 
 import pytest
 
-from rmt_pipeline.protocol.errors import MissingPart, TooManyParts
+from rmt_pipeline.protocol.errors import Corruption, MissingPart, TooManyParts
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import optimize_partition
@@ -205,19 +205,25 @@ def test_large_parts_may_be_any_number(replicas):
             throttle(replicas)
 
 
-def test_of_a_part_that_goes_while_it_is_measured_nothing_is_said(replicas, monkeypatch):
+@pytest.mark.parametrize("error", [MissingPart, Corruption])
+def test_of_a_part_that_goes_or_breaks_while_it_is_measured_nothing_is_said(
+    replicas, monkeypatch, error
+):
     store = replicas["r1"].store
     manifest, (gone, *_) = store.manifest, store.parts()
     size = manifest(gone).bytes_on_disk
 
     def read(part: PartName) -> Manifest:
         if part == gone:
-            raise MissingPart(f"{part} was merged away")
+            raise error(f"{part} was merged away, or is broken")
         return manifest(part)
 
     monkeypatch.setattr(store, "manifest", read)
     replicas.set(parts_to_throw_insert=3, max_avg_part_size_for_too_many_parts=size - 1)
     assert throttle(replicas) == []
+    replicas.set(parts_to_throw_insert=3, max_avg_part_size_for_too_many_parts=size)
+    with pytest.raises(TooManyParts, match=r"came from: inserts outside of Dagster \(2\)"):
+        throttle(replicas)
 
 
 def test_the_whole_table_has_a_limit_of_its_own(replicas):

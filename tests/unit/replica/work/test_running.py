@@ -53,6 +53,18 @@ def seen_while_it_runs(
     return found
 
 
+def test_a_merge_whose_source_breaks_meanwhile_hides_nothing_else(replicas: Replicas) -> None:
+    seen = list[list[RunningMerge]]()
+
+    def look(_: MergeJob) -> None:
+        source = replicas.stores["r1"].directory(PartName("all", 0, 0, 0))
+        (Path(source) / "part.json").write_text("{}")
+        seen.append(running_merges(replicas["r1"]))
+
+    replicas.step("r1", merger=Beside(replicas, look))
+    assert seen == [[]]
+
+
 def test_a_merge_is_seen_while_it_runs_and_not_before_or_after(replicas: Replicas) -> None:
     assert running_merges(replicas["r1"]) == []
     [at_once], [later] = seen_while_it_runs(replicas)
