@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.log.codec import encode
-from rmt_pipeline.protocol.log.entry import MergeParts, MutatePart
+from rmt_pipeline.protocol.log.entry import LogEntry, MutatePart
 from rmt_pipeline.protocol.mutations import Desired, Mutations
 from rmt_pipeline.protocol.parts.name import PartName, mutated
 from rmt_pipeline.protocol.parts.set import PartSet
@@ -94,14 +94,10 @@ def _look(replica: Replica) -> _View:
     pulled = pull_log(replica, afresh=True)
     snapshot = queue_snapshot(keeper, replica.paths, memory.queue)
     awaiting = awaiting_quorum(keeper, replica.table)
-    entries = {
-        node: entry
-        for node, entry in snapshot.entries.items()
-        if isinstance(entry, MergeParts | MutatePart)
-    }
+    entries = snapshot.entries
     slots = {node: slots_of(entry, _sizes(replica, entry)) for node, entry in entries.items()}
-    tried = set(keeper.children(replica.paths.attempts)) if entries else set()
     mutating = {node for node, entry in entries.items() if isinstance(entry, MutatePart)}
+    tried = set(keeper.children(replica.paths.attempts)) if mutating else set()
     return _View(
         active=snapshot.parts.current,
         virtual=view_of(snapshot).virtual,
@@ -116,8 +112,8 @@ def _look(replica: Replica) -> _View:
     )
 
 
-def _sizes(replica: Replica, entry: MergeParts | MutatePart) -> dict[PartName, int]:
-    """The size of a mutation's source, if it is here; empty for merges."""
+def _sizes(replica: Replica, entry: LogEntry) -> dict[PartName, int]:
+    """The size of a mutation's source, if it is here; empty for other entries."""
     if not isinstance(entry, MutatePart) or not replica.store.has(entry.source):
         return {}
     manifest = manifest_here(replica, entry.source)

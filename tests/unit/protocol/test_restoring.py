@@ -223,6 +223,19 @@ def test_what_a_dead_try_has_left_goes_when_the_same_block_stays(case: str) -> N
     assert gone == ([] if any(one.contains(gives_way) for one in stays) else [gives_way])
 
 
+def test_what_was_fetched_stays_although_another_block_of_its_try_goes() -> None:
+    """r2 has seen the first block promised."""
+    found = {
+        "r1": {block(1): header("x"), block(3): header("y")},
+        "r2": {block(1): header("x"), block(5): header("x"), block(7): header("y")},
+    }
+    tried = {block(1): ("r1", 0), block(3): ("r1", 0)}
+    tries = InsertTries([block(one) for one in (1, 3, 5, 7)], tried)
+    united = unite(found, {}, inserts=[tries])
+    assert sorted(united.parts) == [block(1), block(5), block(7)]
+    assert [one.part for one in united.given_up] == [block(3)]
+
+
 def test_the_block_that_would_stay_has_to_be_one_that_does() -> None:
     """It overlaps another part, and is given up itself."""
     stays = mutated(block(5), 9)

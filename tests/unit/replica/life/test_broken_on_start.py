@@ -39,6 +39,9 @@ def test_a_few_are_set_aside_and_queued_for_a_fetch(replicas):
         "broken-on-start_all_2_2_0",
     ]
     assert replicas.parts("r1") == ["all_0_0_0"]
+    told = dict(recovered.detached)
+    assert list(told) == [f"detached/{one}" for one in replicas.stores["r1"].detached()]
+    assert all("part.json" in problem for problem in told.values()), told
 
 
 @pytest.mark.parametrize(
