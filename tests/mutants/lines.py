@@ -237,6 +237,20 @@ MUTANTS: tuple[LineMutant, ...] = (
         UPKEEP,
     ),
     LineMutant(
+        "retention: a leader's clock that is ahead for a moment makes ids old",
+        f"{PROTOCOL}/retention.py",
+        "    until_ms = min(clock_ms[-1], now_s * 1000) if clock_ms else 0\n",
+        "    until_ms = clock_ms[-1] if clock_ms else 0\n",
+        UPKEEP,
+    ),
+    LineMutant(
+        "retention: our clock that is ahead makes ids old",
+        f"{PROTOCOL}/retention.py",
+        "    until_ms = min(clock_ms[-1], now_s * 1000) if clock_ms else 0\n",
+        "    until_ms = now_s * 1000\n",
+        UPKEEP,
+    ),
+    LineMutant(
         "retention: a part that is read goes",
         f"{PROTOCOL}/retention.py",
         "    if old.readers:\n",
@@ -628,8 +642,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "restore: what is noted of an insert of several commits is not looked at",
         f"{REPLICA}/life/known_inserts.py",
-        "in_part = {*disk.in_part, *of_record}",
-        "in_part = set(of_record)",
+        "in_part, in_batches = {*disk.in_part}, {*disk.in_part}",
+        "in_part, in_batches = set(), set()",
         IN_PART,
     ),
     LineMutant(
@@ -689,8 +703,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "restore: what an older copy says of an insert in part is all there is",
         f"{REPLICA}/life/known_inserts.py",
-        "in_part = {*disk.in_part, *of_record}",
-        "in_part = set(disk.in_part)",
+        "            in_part.add(insert_id)\n",
+        "            pass\n",
         f"{IN_PART}::test_a_part_that_was_announced_adds_all_rows_of_its_partition_to_an_older"
         "_copy",
     ),
@@ -1720,8 +1734,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "worker: what another session is at is begun again",
         "rmt_pipeline/replica/work/worker.py",
-        "                elsewhere=self._hands.made_elsewhere(living.session),\n",
-        "",
+        "progress=progress, elsewhere=self._hands.made_elsewhere(living.session)",
+        "progress=progress",
         BESIDE,
     ),
     LineMutant(
@@ -3292,8 +3306,51 @@ MUTANTS: tuple[LineMutant, ...] = (
         f"{DROP_PART}::test_when_all_parts_of_an_insert_are_dropped_one_by_one_it_can_be_said_again",
     ),
     LineMutant(
+        "drop: who carries one of a part out does not look for blocks that went before",
+        f"{REPLICA}/work/drop.py",
+        "    forget(replica, [drop.part, *beside])\n",
+        "    forget(replica, [drop.part])\n",
+        "tests/unit/replica/partitions/test_ids_left.py"
+        "::test_so_can_an_insert_of_which_the_last_part_is_dropped_after_the_others",
+    ),
+    LineMutant(
+        "drop: who carries one of a part out takes what is to come for what went",
+        f"{REPLICA}/work/drop.py",
+        "        _, snapshot = caught_up(replica)\n",
+        "        snapshot = sweep_snapshot(replica.keeper, replica.paths, replica.memory.queue)\n",
+        f"{DROP_PART}::test_who_is_behind_does_not_take_a_block_that_is_to_come_for_one_that_went",
+    ),
+    LineMutant(
+        "notes: an error of megabytes is written as it is",
+        f"{PROTOCOL}/nodes/records.py",
+        "escape(shortened(self.last_exception))",
+        "escape(self.last_exception)",
+        "tests/unit/protocol/nodes/test_formats.py",
+    ),
+    LineMutant(
+        "notes: what a newer version wrote of a failure stops work",
+        "rmt_pipeline/replica/missing.py",
+        "                and not Attempts.read(tried[0]).is_unseen\n",
+        "                and not Attempts.decode(tried[0]).is_unseen\n",
+        "tests/unit/replica/test_missing_parts.py",
+    ),
+    LineMutant(
+        "worker: an error of a look waits for what is carried out",
+        f"{REPLICA}/work/worker.py",
+        "            if not self._hands.are_busy:\n                raise\n",
+        "            if error:\n                raise\n",
+        "tests/unit/replica/test_worker.py",
+    ),
+    LineMutant(
+        "worker: what was done is forgotten when something breaks",
+        f"{REPLICA}/work/worker.py",
+        "            if not done:\n",
+        "            if True:\n",
+        "tests/unit/replica/test_worker.py",
+    ),
+    LineMutant(
         "drop: a part that is there does not keep the record of its insert",
-        f"{REPLICA}/partitions/drop.py",
+        f"{REPLICA}/partitions/inside.py",
         "        or not any(one.intersecting(block) for one in parts)\n",
         "        or parts\n",
         f"{DROP_PART}::test_a_part_of_an_insert_in_several_blocks_is_dropped_and_does_not_come_twice",
@@ -3364,7 +3421,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "ids: who drops does not see to those that are left",
         f"{REPLICA}/work/drop.py",
-        "    forget(replica, [drop.part])\n",
+        "    forget(replica, [drop.part, *beside])\n",
         "",
         f"{LEFT}::test_if_who_asked_dies_it_can_be_inserted_when_it_is_carried_out",
     ),

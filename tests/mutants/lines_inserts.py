@@ -163,7 +163,7 @@ INSERT_MUTANTS = (
     LineMutant(
         "restore: rows of a dead try count as rows of an insert in part",
         f"{REPLICA}/life/known_inserts.py",
-        "known.version, lines, rows_in=rows_in)",
+        "known.version, lines, rows_left=rows_left)",
         "known.version, lines)",
         f"{IN_PART}::test_two_that_went_on_with_an_insert_know_together_what_is_in",
     ),

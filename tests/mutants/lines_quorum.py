@@ -71,6 +71,22 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
         f"{TESTS}::test_a_failed_part_is_known_while_its_entry_is_in_the_log",
     ),
     LineMutant(
+        "quorum: what failed is forgotten by our clock alone",
+        FATE,
+        "    return min(replica.clock.now_s() * 1000, now_ms) - FAILED_KEPT_S * 1000\n",
+        "    return (replica.clock.now_s() - FAILED_KEPT_S) * 1000\n",
+        "tests/unit/replica/insert/test_quorum_meanwhile.py"
+        "::test_a_failed_part_is_known_although_a_clock_is_days_ahead",
+    ),
+    LineMutant(
+        "quorum: what failed is forgotten by ZooKeeper's clock alone",
+        FATE,
+        "    return min(replica.clock.now_s() * 1000, now_ms) - FAILED_KEPT_S * 1000\n",
+        "    return now_ms - FAILED_KEPT_S * 1000\n",
+        "tests/unit/replica/insert/test_quorum_meanwhile.py"
+        "::test_a_failed_part_is_known_although_a_clock_is_days_ahead",
+    ),
+    LineMutant(
         "quorum: an insert that was there is answered at once",
         f"{REPLICA}/insert/insert.py",
         "            self.waits.found(map(Span.of_rows, known.lines))\n",
@@ -224,7 +240,7 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "lost parts: who failed to fetch has looked again",
         f"{REPLICA}/missing.py",
-        "                and not Attempts.decode(tried[0]).is_unseen\n",
+        "                and not Attempts.read(tried[0]).is_unseen\n",
         "",
         f"{LOST}::test_who_has_tried_to_fetch_it_only_has_yet_to_look_at_his_own",
     ),
