@@ -9,9 +9,10 @@ The modules: `location` puts everything together, and `component` offers the sam
 pieces are `replicas` (assets), `checks`, `workers`, `clean_up` and `maintenance` (jobs; those of
 checks and clean-up with their schedules), `sensors` (which use `watching`), and `runs` and
 `presence` (which workers live). `ledger` records in Dagster what runs do to parts, by way of
-`storage`; `untold` records what killed runs left out. Then there are `io_manager`, `reader` (files
-that assets return), `failures` (which of them are tried again), `exports` (tables for other
-programs), `engine` and `spark` (resources), and `instance` (a new DAGSTER_HOME).
+`storage`; `untold` records what killed runs left out, and `unrecorded` what no run does. Then there
+are `io_manager` (over `rows`), `reader` (files that assets return), `failures` (which of them are
+tried again), `exports` (tables for other programs), `engine` and `spark` (resources), `names`, and
+Dagster's own processes: `launcher`, `daemon` and `instance` (a new DAGSTER_HOME).
 
 The engine knows nothing of this package: within rmt_pipeline only the command line may import it.
 """

@@ -126,13 +126,13 @@ def test_the_rows_of_a_table_are_hashed_once_if_nobody_knows_which_are_of_a_day(
 ) -> None:
     """A table whose rows have to be read for that may be large, and a run have hundreds of days."""
     asked: list[Sequence[str]] = []
-    row_hash = io_managers._row_hash
+    row_hash = io_managers.row_hash
 
     def noted(server: ServerContext, table: Table, conditions: Sequence[str]) -> str:
         asked.append(conditions)
         return row_hash(server, table, conditions)
 
-    monkeypatch.setattr(io_managers, "_row_hash", noted)
+    monkeypatch.setattr(io_managers, "row_hash", noted)
     given = {day: [{"day": day, "id": "x" if day == DAYS[1] else 1}] for day in DAYS}
     with dg.instance_for_test() as instance:
         assert not store(io_manager, instance, lambda: given, partition_expr="").success

@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from rmt_pipeline.dagster.partition_rows import rows_of_partitions
+from rmt_pipeline.dagster.rows.partitions import rows_of_partitions
 from rmt_pipeline.sql.run.session import Session
 from tests.support.local_session import create, local_session, rows
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from rmt_pipeline.dagster import RmtIOManager
-from rmt_pipeline.dagster.partition_rows import windows_of
+from rmt_pipeline.dagster.rows.partitions import windows_of
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.sql.run.session import Session
 from tests.support.site import Site

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from rmt_pipeline.dagster import RmtIOManager
-from rmt_pipeline.dagster import io_manager as io_manager_module
+from rmt_pipeline.dagster.rows import tokens, write
 from rmt_pipeline.sql.run.session import Session
 from tests.support.site import Site
 
@@ -28,11 +28,8 @@ def io_manager(site: Site) -> Iterator[RmtIOManager]:
     site.r1.drop_table("default", "stored")
 
 
-_digests = io_manager_module._digests
-
-
 def _of_earlier_builds(rows: pa.Table) -> tuple[str, ...]:
-    return _digests(rows)[1:]
+    return tokens.row_digests(rows)[1:]
 
 
 def of_key(path: Sequence[str], partition: str) -> dg.AssetsDefinition:
@@ -84,8 +81,8 @@ def test_what_an_earlier_build_stored_of_a_partition_with_a_slash_is_stored_once
 
     with dg.instance_for_test() as instance:
         with monkeypatch.context() as patched:
-            patched.setattr(io_manager_module, "_name", earlier)
-            patched.setattr(io_manager_module, "_digests", _of_earlier_builds)
+            patched.setattr(tokens, "insert_name", earlier)
+            patched.setattr(write, "row_digests", _of_earlier_builds)
             store_of_key(io_manager, instance, ["a"], "b/c/d")
         store_of_key(io_manager, instance, ["a"], "b/c/d")
         assert site.r1.table("stored").dataset().count_rows() == 3
@@ -132,7 +129,7 @@ def test_what_an_earlier_build_named_by_the_order_of_rows_is_stored_once(
         for is_earlier in (True, False):
             with monkeypatch.context() as patched:
                 if is_earlier:
-                    patched.setattr(io_manager_module, "_digests", _of_earlier_builds)
+                    patched.setattr(write, "row_digests", _of_earlier_builds)
                 dg.materialize([asset], resources={"io_manager": io_manager}, instance=instance)
             counts.append(site.r1.table("stored").dataset().count_rows())
     assert counts == [3, 3]
@@ -162,6 +159,6 @@ def test_arrays_that_were_corrected_are_other_rows(
         return [{"id": 1}, {"vector": value, "id": 2}]
 
     again = given(copy.deepcopy(vector))[::-1]
-    first, other = (_digests(one)[0] for one in (given(vector), given(corrected)))
+    first, other = (tokens.row_digests(one)[0] for one in (given(vector), given(corrected)))
     assert first != other
-    assert first == _digests(again)[0]
+    assert first == tokens.row_digests(again)[0]

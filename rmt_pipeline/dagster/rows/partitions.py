@@ -25,6 +25,25 @@ bounds of all windows.
 """
 
 
+def partition_keys(context: dg.OutputContext) -> list[str]:
+    """The keys of the partitions that the run is for; none for an asset without partitions."""
+    return list(context.asset_partition_keys) if context.has_asset_partitions else []
+
+
+def stored_rows(context: dg.OutputContext, table: Table, keys: Sequence[str]) -> list[str]:
+    """`rows_of_partitions` for those that an asset stores."""
+    return rows_of_partitions(context, table, keys, context.definition_metadata or {})
+
+
+def requested_rows(context: dg.InputContext, table: Table) -> list[str]:
+    """`rows_of_partitions` for those that an input asks for."""
+    upstream = context.upstream_output
+    if upstream is None or not context.has_asset_partitions:
+        return []
+    metadata = upstream.definition_metadata or {}
+    return rows_of_partitions(context, table, context.asset_partition_keys, metadata)
+
+
 class _Condition(NamedTuple):
     """A condition, and which share it takes of what one statement may have."""
 
