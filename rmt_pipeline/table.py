@@ -8,30 +8,19 @@ with ServerContext.open("rmt.toml", "r1") as server:
 Imports inside methods are for start-up time: pyarrow alone takes longer than all the rest.
 """
 
-import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from rmt_pipeline.exchange.peers import Peers
 from rmt_pipeline.partitions import Partitions
-from rmt_pipeline.protocol.errors import (
-    Corruption,
-    MissingPart,
-    OutcomeUnknown,
-    ReplicaDropped,
-    ReplicaRetired,
-    RmtError,
-    Unavailable,
-    UserError,
-)
+from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.inserts import ids as block_ids
 from rmt_pipeline.protocol.inserts.quorum import Quorum
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.refusal import ReadOnlyReason
 from rmt_pipeline.protocol.settings.query import QuerySettings, query_settings
 from rmt_pipeline.protocol.settings.table import TableSettings
@@ -47,26 +36,17 @@ from rmt_pipeline.replica.insert.result import (
     InsertInPart,
     InsertResult,
     OtherRows,
-    QuorumNotReached,
     Slowed,
     identity_of,
-    retryable,
 )
 from rmt_pipeline.replica.insert.throttle import throttle_insert
+from rmt_pipeline.replica.insert.tried import run_until_done
 from rmt_pipeline.replica.mutations.killed import KillReport, wait_for_kill
 from rmt_pipeline.replica.mutations.mutations import kill_mutation
-from rmt_pipeline.replica.readable import (
-    ReadableParts,
-    ReplicaIsNotInQuorum,
-    absent_error,
-    readable_parts,
-    sequential_parts,
-)
+from rmt_pipeline.replica.reading import ActivePart, Snapshot, TableReader
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.tries import Tries, nobody_knows
-from rmt_pipeline.replica.upkeep.check import manifest_here, suspect
-from rmt_pipeline.replica.upkeep.outdated_ids import forget_outdated_ids
-from rmt_pipeline.replica.upkeep.rewound import ZooKeeperIsOlder, require_promises
+from rmt_pipeline.replica.upkeep.check import manifest_here
 from rmt_pipeline.replica.upkeep.scrub import CheckedPart, checked_parts
 from rmt_pipeline.replica.wait import SyncMode, sync_replica
 from rmt_pipeline.store.frozen import FrozenParts
@@ -83,35 +63,8 @@ if TYPE_CHECKING:
     from rmt_pipeline.replica.mutations.request import MutationReport
     from rmt_pipeline.syntax.mutation import Command
 
-BLOCKS_ALWAYS_TOGETHER = (
-    100  # of one partition; so many fit into one commit, however long their names are
-)
-SNAPSHOT_ROUNDS_MAX = 20  # a part may be merged away and removed while it is being pinned
-BROKEN_POLL_S = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class ActivePart:
-    """An active part, and its manifest: rows, bytes, bounds of its keys."""
-
-    name: PartName
-    manifest: Manifest
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The active parts of one moment, whose files are kept while it is open. `files` are absolute
-    paths.
-    """
-
-    parts: tuple[ActivePart, ...]
-    files: tuple[str, ...]
-
-
-class ReadWithoutZooKeeper(UserWarning):
-    """ZooKeeper could not be reached, so the answer may lack what was inserted or
-    changed lately.
-    """
+BLOCKS_ALWAYS_TOGETHER = 100
+"""Of one partition: so many fit into one commit, however long their names are."""
 
 
 class Table(Partitions):
@@ -139,12 +92,17 @@ class Table(Partitions):
         asks the server why the replica takes no writes.
         """
         self._definition = definition
-        self._current = current
+        self._current = current or (lambda: definition)
         self.store = store
         self.frozen_parts = frozen
         self._peers = peers
         self._replica = replica
-        self._reader = reader or replica
+        self._reader = TableReader(
+            store,
+            replica=reader or replica,
+            definition=self._current,
+            clock=clock,
+        )
         self._why_read_only = why_read_only
         self._clock = clock
         self.new_waker = new_waker
@@ -159,7 +117,7 @@ class Table(Partitions):
         """The definition as of now. An ALTER may change it between two calls, so take it once per
         task.
         """
-        return self._definition if self._current is None else self._current()
+        return self._current()
 
     @property
     def replica(self) -> Replica:
@@ -405,39 +363,9 @@ class Table(Partitions):
     def _run(
         self, insertion: Insertion, query: QuerySettings, replica: Replica | None = None
     ) -> InsertResult:
-        """Run the insertion, with retries, until it is done or `insert_keeper_max_retries` is used
-        up. The session stays open after an answer that did not come: all tables of the process use
-        it. The first try is made with `replica`, if the caller has just got it.
-        """
-        definition = self.definition if replica is None else replica.definition
-        what = f"INSERT into {definition.full_name}"
-        tries = Tries(what, query, self._clock, self._why_read_only)
-        while True:
-            try:
-                living = replica or self._replica()
-                if insertion.identity.insert_id and living.has_own_window:
-                    forget_outdated_ids(living)
-                return insertion.run(living)
-            except RmtError as error:
-                if isinstance(error, UserError) or not retryable(error):
-                    raise
-                ended = tries.pause(error, is_pending=insertion.is_pending)
-                if ended is not None:
-                    raise self._give_up(insertion, ended) from error
-                replica = None
-
-    def _give_up(self, insertion: Insertion, error: RmtError) -> RmtError:
-        if insertion.is_waiting and not insertion.is_pending:
-            return QuorumNotReached(
-                f"{self.definition.full_name}: the rows are in the table; whether on as many "
-                f"replicas as insert_quorum wants is not known ({error}). {_wait_again(insertion)}"
-            )
-        if not insertion.is_pending:
-            return error
-        return OutcomeUnknown(
-            f"{self.definition.full_name}: whether the insert landed is not known: ZooKeeper did "
-            f"not answer it, nor any later try ({error}). " + _remedy(insertion)
-        )
+        name = (self.definition if replica is None else replica.definition).full_name
+        tries = Tries(f"INSERT into {name}", query, self._clock, self._why_read_only)
+        return run_until_done(insertion, name, tries, self._replica, replica)
 
     def inserts(self, insert_ids: Sequence[str] | None = None) -> list[InsertReport]:
         """What became of these inserts, or of all that are remembered, the latest first. An insert
@@ -456,19 +384,13 @@ class Table(Partitions):
         manifests = ((name, manifest_here(replica, name)) for name in names)
         return [ActivePart(name, found) for name, found in manifests if found is not None]
 
-    @contextmanager
     def snapshot(
         self, settings: Mapping[str, Any] | QuerySettings | None = None
-    ) -> Iterator[Snapshot]:
-        """The active parts, pinned: their files stay while this is open. Every file was compared
-        with its hash since it was last written to.
-
-        A part that is broken or missing is fetched again. This waits for it for at most
-        `broken_parts_wait_ms`, and then raises Corruption or MissingPart, which name the part.
+    ) -> AbstractContextManager[Snapshot]:
+        """The active parts, pinned: their files stay while this is open. Waits for a part that is
+        broken or gone, and raises, as `TableReader.snapshot`.
         """
-        query = query_settings(settings)
-        with ExitStack() as pinned:
-            yield self._whole_snapshot(pinned, query)
+        return self._reader.snapshot(query_settings(settings))
 
     def _new_peers(self) -> AbstractContextManager[Peers]:
         return self._peers()
@@ -477,159 +399,12 @@ class Table(Partitions):
     def _pinned(
         self, partition: str | None, query: QuerySettings
     ) -> Iterator[Sequence[tuple[PartName, Manifest]]]:
-        with ExitStack() as pinned:
-            snapshot = self._whole_snapshot(pinned, query, partition)
+        with self._reader.snapshot(query, partition) as snapshot:
             yield [(part.name, part.manifest) for part in snapshot.parts]
 
-    def _whole_snapshot(
-        self, pinned: ExitStack, query: QuerySettings, partition: str | None = None
-    ) -> Snapshot:
-        deadline_s = self._clock.monotonic_s() + query.broken_parts_wait_ms / 1000
-        rounds_left = SNAPSHOT_ROUNDS_MAX
-        told: Corruption | None = None
-        read = sequential_parts if query.select_sequential_consistency else readable_parts
-        while True:
-            pinned.close()  # from the round before
-            try:
-                replica = self._reader()
-                # Another process may have inserted through another server of the ensemble: make
-                # sure that ours knows all that was acknowledged before this read began.
-                replica.keeper.sync(replica.table.root)
-                require_promises(replica)
-                found = read(replica).of_partition(partition)
-                require_promises(replica)
-            except (ReplicaDropped, ReplicaIsNotInQuorum):
-                raise
-            except (Unavailable, ReplicaRetired, ZooKeeperIsOlder) as error:
-                if isinstance(error, ReplicaRetired) and rounds_left:
-                    rounds_left -= 1
-                    continue  # with a new session, if one can be opened
-                if query.select_sequential_consistency:
-                    raise  # this reader wants no older state
-                return self._seen_last(pinned, query, error, partition)
-            try:
-                pinned.enter_context(self.store.pin(found.active))
-                snapshot = self._snapshot_of(found.active, query)
-                if not found.absent or query.skip_broken_parts:
-                    return snapshot
-                told = told or absent_error(replica, found.absent)
-            except Corruption as error:
-                if isinstance(error, MissingPart) and rounds_left:
-                    rounds_left -= 1
-                    continue  # merged away and removed since it was listed: list again
-                told = self._suspected(self._reader, error)
-            if self._clock.monotonic_s() >= deadline_s:
-                raise told
-            self._clock.sleep_s(BROKEN_POLL_S)
-
-    def _seen_last(
-        self,
-        pinned: ExitStack,
-        query: QuerySettings,
-        error: RmtError,
-        partition: str | None,
-    ) -> Snapshot:
-        """While ZooKeeper is away, or lost the table: the parts that were active when the server
-        last looked, with a warning. Raises `error` if these are not noted on the disk; MissingPart,
-        Corruption.
-
-        The server may reach ZooKeeper when this process does not, and remove parts that it merged.
-        It has noted what is active since; so a part that is gone or broken is looked for once more.
-        """
-        rounds_left = SNAPSHOT_ROUNDS_MAX
-        while True:
-            seen = self.store.marks.active_seen()
-            if seen is None:
-                raise error
-            known = PartSet(seen.parts)
-            given_up = self.store.marks.given_up()
-            lacking = [part for part in given_up if not known.containing(part)]
-            found = ReadableParts(seen.parts, tuple(lacking)).of_partition(partition)
-            pinned.close()  # from the round before
-            snapshot, broken = self._whole_of(pinned, found.active, query)
-            if broken is None or not rounds_left or self.store.marks.active_seen() == seen:
-                break
-            rounds_left -= 1
-        # Such a part is lost, or was dropped since: without ZooKeeper that is not known.
-        if found.absent and not query.skip_broken_parts:
-            raise absent_error(f"{self.definition.full_name}", found.absent) from error
-        age_s = max(0.0, self._clock.now_s() - seen.seen_s)
-        warnings.warn(
-            f"{self.definition.full_name} is read without ZooKeeper ({error}): these are the parts "
-            f"that its server saw last, and noted when they last changed, {age_s:.0f} s ago; what "
-            "was inserted or dropped elsewhere since it saw them, or here while it was away, does "
-            "not show",
-            ReadWithoutZooKeeper,
-            stacklevel=2,
-        )
-        if broken is not None and not query.skip_broken_parts:
-            raise type(broken)(
-                f"{self.definition.full_name}: part {broken.part}, which its server saw last, "
-                f"can't be read ({broken}). Another replica's copy can be fetched again when "
-                f"ZooKeeper answers ({error}). Until then read on another server, or without its "
-                "rows: SETTINGS skip_broken_parts = 1",
-                part=broken.part,
-            ) from broken
-        return snapshot
-
-    def _whole_of(
-        self, pinned: ExitStack, names: Sequence[PartName], query: QuerySettings
-    ) -> tuple[Snapshot, Corruption | None]:
-        """Pin those of these parts that are here and whole. Return them, and what is wrong with the
-        first of the others.
-        """
-        parts: list[ActivePart] = []
-        files: list[str] = []
-        broken: Corruption | None = None
-        for name in names:
-            try:
-                pinned.enter_context(self.store.pin([name]))
-                one = self._snapshot_of([name], query)
-            except Corruption as error:
-                broken = broken or error
-                continue
-            parts += one.parts
-            files += one.files
-        return Snapshot(tuple(parts), tuple(files)), broken
-
-    def _snapshot_of(self, names: Sequence[PartName], query: QuerySettings) -> Snapshot:
-        look = (
-            self.store.verify_changed
-            if query.check_parts_before_reading
-            else self.store.manifest
-        )
-        parts = tuple(ActivePart(name, look(name)) for name in names)
-        files = tuple(path for name in names for path in self.store.files(name))
-        return Snapshot(parts, files)
-
     def require_whole(self, snapshot: Snapshot, failure: str = "") -> None:
-        """Check the files once more after they were read. Raises Corruption if one was written to
-        meanwhile and is broken: then what was read of it may be wrong.
-
-        `failure` is the error of a reader that could not read a file. The part that it names is
-        read completely, or each part if it names no file: what a disk loses by itself changes no
-        time of change.
-        """
-        store = self.store
-        names_none = bool(failure) and ".parquet" not in failure
-        for part in snapshot.parts:
-            is_suspected = names_none or f"/{part.name}/" in failure
-            try:
-                (store.verify_again if is_suspected else store.verify_changed)(part.name)
-            except Corruption as error:
-                raise self._suspected(self._reader, error) from error
-
-    def _suspected(self, replica: Callable[[], Replica], error: Corruption) -> Corruption:
-        """Have a part that can't be read checked; the error for the reader."""
-        try:
-            problem = suspect(replica(), error)
-        except (RmtError, OSError) as failure:
-            told = f"{error}; it could not be given up to be fetched again: {failure}"
-            return type(error)(told, part=error.part)
-        if problem is None:
-            return error
-        told = f"{error}; it is fetched again from another replica: try again when it is here"
-        return type(error)(told, part=error.part)
+        """See `TableReader.require_whole`."""
+        self._reader.require_whole(snapshot, failure)
 
     def files(self) -> list[str]:
         """Absolute paths of the active parts' Parquet files, in part and key order.
@@ -761,39 +536,3 @@ def _told(tables: Iterator[Any], on_rows: Callable[[int, int], None]) -> Iterato
     for table in tables:
         on_rows(table.num_rows, table.nbytes)
         yield table
-
-
-def _told_by(insertion: Insertion) -> str:
-    """How to find out what became of an insert. Without an identity it has no record."""
-    insert_id = insertion.identity.insert_id
-    return f"; `rmt inserts {insert_id}` tells what became of it" if insert_id else ""
-
-
-def _wait_again(insertion: Insertion) -> str:
-    """What to do when it is not known whether a quorum has the rows."""
-    if insertion.identity.insert_id:
-        return (
-            "Insert the same data again (or with the same token): nothing is inserted twice, and "
-            f"it is waited for{_told_by(insertion)}"
-        )
-    return (
-        "Do not insert them again: deduplication is switched off for this insert or table, and "
-        "they would be there twice. system.replicas.parts_awaiting_quorum says which parts wait"
-    )
-
-
-def _remedy(insertion: Insertion) -> str:
-    """What to do when it is not known whether the rows are in the table."""
-    if insertion.command_id:
-        return "Repeat the ATTACH: nothing is attached twice"
-    if insertion.identity.insert_id:
-        return (
-            "Insert the same data again (or with the same token): if it landed, that is answered "
-            f"as a duplicate{_told_by(insertion)}"
-        )
-    parts = ", ".join(map(str, insertion.pending_parts))
-    return (
-        "Deduplication is switched off for this insert or table: inserted again, these rows could "
-        f"be there twice. Look first whether system.parts has {parts}, or a part that covers it; "
-        "with a token (insert_deduplication_token) the same insert can be sent again"
-    )

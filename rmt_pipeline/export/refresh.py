@@ -24,7 +24,8 @@ from rmt_pipeline.protocol.alter.history import stored_columns
 from rmt_pipeline.protocol.errors import RmtError, UserError
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.syntax.types import arrow_schema
-from rmt_pipeline.table import ActivePart, Table
+from rmt_pipeline.replica.reading import ActivePart
+from rmt_pipeline.table import Table
 
 EXPORTS = "exports"
 Format = Literal["delta", "iceberg"]

@@ -3186,9 +3186,9 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "freeze: parts are not held",
-        "rmt_pipeline/table.py",
-        "                pinned.enter_context(self.store.pin(found.active))\n",
-        "                self.store.pin(found.active)\n",
+        "rmt_pipeline/replica/reading.py",
+        "                pinned.enter_context(self._store.pin(found.active))\n",
+        "                self._store.pin(found.active)\n",
         f"{FREEZES}::test_a_drop_meanwhile_takes_nothing_from_it",
     ),
     LineMutant(

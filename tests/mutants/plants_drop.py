@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from rmt_pipeline import table
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.queue.view import QueueView
-from rmt_pipeline.replica import forget
+from rmt_pipeline.replica import forget, reading
 from rmt_pipeline.replica.partitions import drop, ids_left
 from rmt_pipeline.replica.work import drop as work
 from rmt_pipeline.store.part_store import PartStore
@@ -76,14 +75,14 @@ def the_range_ends(by: int) -> Plant:
 
 def what_was_replaced_is_read_from_the_disk(patch: pytest.MonkeyPatch) -> None:
     """As long as somebody reads it there."""
-    right = table.readable_parts
+    right = reading.readable_parts
 
     def wrong(replica: Any) -> Any:
         found = right(replica)
         there = PartSet([*found.active, *replica.store.parts()])
         return replace(found, active=tuple(there))
 
-    patch.setattr(table, "readable_parts", wrong)
+    patch.setattr(reading, "readable_parts", wrong)
 
 
 def parts_stay_promised(patch: pytest.MonkeyPatch) -> None:

@@ -23,9 +23,9 @@ from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.replica.assign import duty, merges
 from rmt_pipeline.replica.partitions import ids_left, undo
+from rmt_pipeline.replica.reading import ReadWithoutZooKeeper
 from rmt_pipeline.replica.tries import StillTrying
 from rmt_pipeline.replica.work import execute, worker
-from rmt_pipeline.table import ReadWithoutZooKeeper
 from rmt_pipeline.zookeeper import snapshot
 from rmt_pipeline.zookeeper.keeper import Stat
 from rmt_pipeline.zookeeper.known import KnownQueue, Listed, Queued

@@ -17,11 +17,11 @@ from rmt_pipeline.replica.mutations.mutations import (
     kill_mutation,
 )
 from rmt_pipeline.replica.mutations.request import wait_as_asked
+from rmt_pipeline.replica.reading import ActivePart
 from rmt_pipeline.replica.upkeep.check import check_part
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.store.hashes.checksums import hash_hex
 from rmt_pipeline.store.staging import StagedPart
-from rmt_pipeline.table import ActivePart
 from rmt_pipeline.zookeeper.snapshot import active_parts
 from tests.simulation import keeping
 from tests.simulation.altering import add_column, alter, drop_column

@@ -21,9 +21,9 @@ from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import DiskFull, OutcomeUnknown, RmtError, UserError
 from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.replica.reading import ReadWithoutZooKeeper
 from rmt_pipeline.sql.formats.rows import Rows
 from rmt_pipeline.sql.run.session import Session
-from rmt_pipeline.table import ReadWithoutZooKeeper
 from tests.soak.history import STAYS, Insert, Read, Recorder, read_histories
 
 KEYS_PER_CLIENT = 10_000_000

@@ -34,9 +34,10 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
 from rmt_pipeline.replica.insert.result import InsertCancelled
 from rmt_pipeline.replica.partitions.from_table import EmptySource
+from rmt_pipeline.replica.reading import ReadWithoutZooKeeper
 from rmt_pipeline.replica.upkeep.compare import compare_replicas
 from rmt_pipeline.system import SystemClock
-from rmt_pipeline.table import ReadWithoutZooKeeper, Table
+from rmt_pipeline.table import Table
 from tests.soak.partitions import Act, Kind, Look, Unit, Verdict, judge
 from tests.support.local_server import Server
 from tests.support.serving import NOT_NOW, SHORT_S, config_at, create, patiently

@@ -8,8 +8,8 @@ import pytest
 from examples.flights.ports import free_port
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
+from rmt_pipeline.replica.reading import ReadWithoutZooKeeper
 from rmt_pipeline.sql.run.session import Session
-from rmt_pipeline.table import ReadWithoutZooKeeper
 from tests.support.serving import Served, config_at
 from tests.support.waiting import until
 

@@ -19,11 +19,12 @@ from rmt_pipeline.dagster import names
 from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.insert.report import Origin, Origins
+from rmt_pipeline.replica.reading import ActivePart
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.system import account
-from rmt_pipeline.table import ActivePart, Table
+from rmt_pipeline.table import Table
 
 AssetEvent = dg.AssetMaterialization | dg.AssetObservation
 EventMetadata = dict[

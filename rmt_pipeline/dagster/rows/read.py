@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster.failures import WrongAsset
+from rmt_pipeline.replica.reading import Snapshot
 from rmt_pipeline.sql.formats.rows import Rows, record_batch
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.store.hashes.rows import hash_table
-from rmt_pipeline.table import Snapshot, Table
+from rmt_pipeline.table import Table
 from rmt_pipeline.types.escapes import quote_name
 
 PLAIN = "MergeTree"

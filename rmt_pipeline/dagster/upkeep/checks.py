@@ -29,11 +29,12 @@ from rmt_pipeline.protocol.nodes.records import LostPart
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.mutations.progress import MutationProgress, mutation_progress
 from rmt_pipeline.replica.partitions.detached import DetachedDirectory, detached_directories
+from rmt_pipeline.replica.reading import ActivePart
 from rmt_pipeline.replica.upkeep.compare import compare_replicas
 from rmt_pipeline.replica.upkeep.lag import lag_of
 from rmt_pipeline.replica.upkeep.lost import lost_parts
 from rmt_pipeline.replica.work.queue_status import queue_status
-from rmt_pipeline.table import ActivePart, Table
+from rmt_pipeline.table import Table
 
 CHECKS_CRON = "17 * * * *"
 """Hourly, since reading every byte of a large table takes too long for every minute."""

@@ -37,7 +37,8 @@ from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.syntax.mutation import parse_commands
 from rmt_pipeline.syntax.statements.parse import parse
 from rmt_pipeline.system import account
-from rmt_pipeline.table import ActivePart, Table
+from rmt_pipeline.replica.reading import ActivePart
+from rmt_pipeline.table import Table
 from rmt_pipeline.types.escapes import in_backticks, quote_text
 from rmt_pipeline.zookeeper.paths import TablePaths
 

@@ -21,7 +21,7 @@ from rmt_pipeline.system import RandomIds, account
 if TYPE_CHECKING:
     import duckdb
 
-    from rmt_pipeline.table import Snapshot
+    from rmt_pipeline.replica.reading import Snapshot
 
 
 class SessionContext:

@@ -15,6 +15,7 @@ from rmt_pipeline.files import unwritable
 from rmt_pipeline.protocol.alter.history import stored_columns
 from rmt_pipeline.protocol.errors import NotImplementedStatement
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.reading import Snapshot
 from rmt_pipeline.sql.run.table_relation import (
     TableFiles,
     relation_over,
@@ -23,7 +24,7 @@ from rmt_pipeline.sql.run.table_relation import (
 from rmt_pipeline.store.manifest import PartColumn
 from rmt_pipeline.syntax.nodes import Query, names_columns_by_star, names_in
 from rmt_pipeline.system import Clock
-from rmt_pipeline.table import Snapshot, Table
+from rmt_pipeline.table import Table
 from rmt_pipeline.translate.select.sources import Relation
 
 _PREFIX = "final_"

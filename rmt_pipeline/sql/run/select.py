@@ -42,7 +42,8 @@ from rmt_pipeline.types.data_type import DataType
 from rmt_pipeline.types.escapes import told_apart
 
 if TYPE_CHECKING:
-    from rmt_pipeline.table import Snapshot, Table
+    from rmt_pipeline.replica.reading import Snapshot
+    from rmt_pipeline.table import Table
 
 BATCH_ROWS = 65_536
 MEMORY_BYTES = 1 << 30

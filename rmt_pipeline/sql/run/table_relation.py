@@ -14,13 +14,14 @@ from rmt_pipeline.compute.rows.nested import sibling_of
 from rmt_pipeline.protocol.alter.history import StoredColumn, stored_as
 from rmt_pipeline.protocol.errors import SampleOutOfBound, SamplingNotSupported
 from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.replica.reading import ActivePart, Snapshot
 from rmt_pipeline.store.manifest import PartColumn
 from rmt_pipeline.store.parquet import may_hide_nan
 from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.nodes import Name, Query, SampleClause, names_in
 from rmt_pipeline.syntax.special_forms import cast_node
 from rmt_pipeline.syntax.types import parse_type
-from rmt_pipeline.table import ActivePart, Snapshot, Table
+from rmt_pipeline.table import Table
 from rmt_pipeline.translate.base.typed import ELEMENT
 from rmt_pipeline.translate.expression import compile_node
 from rmt_pipeline.translate.functions.array import stored_default

@@ -706,7 +706,7 @@ def test_a_reader_sees_what_another_process_was_told_before_it_began(
     behind = replicas.zookeeper.connect(lag=lambda unseen: unseen)
     reader = replace(replicas["r1"], keeper=behind, memory=Memory())
     table = replicas.table("r1")
-    table._reader = lambda: reader
+    table._reader.replica = lambda: reader
     assert behind.exists(reader.paths.parts) is not None
     replicas.insert("r1", 3)
     with table.snapshot() as snapshot:

@@ -25,9 +25,10 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.readable import note_active
+from rmt_pipeline.replica.reading import ReadWithoutZooKeeper
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.store import layout
-from rmt_pipeline.table import ReadWithoutZooKeeper, Table
+from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
 from tests.support.local_replicas import Replicas
@@ -225,7 +226,7 @@ def cut_off(tmp_path) -> Iterator[Table]:
             replicas.insert("r1", n)
         note_active(replicas["r1"])
         table = replicas.table("r1")
-        table._reader = partial(unreachable, table)
+        table._reader.replica = partial(unreachable, table)
         yield table
 
 
@@ -295,7 +296,7 @@ def test_a_session_that_ends_is_opened_again_before_anything_old_is_read(tmp_pat
     with session_with_numbers(tmp_path) as session:
         session.execute("INSERT INTO t VALUES (1)")
         table = session.context.server.table("t")
-        good, ended = table._reader, []
+        good, ended = table._reader.replica, []
 
         def reader():
             if not ended:
@@ -303,7 +304,7 @@ def test_a_session_that_ends_is_opened_again_before_anything_old_is_read(tmp_pat
                 raise ReplicaRetired("the session is over")
             return good()
 
-        table._reader = reader
+        table._reader.replica = reader
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert table.dataset().to_table().num_rows == 1

@@ -8,10 +8,9 @@ from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import ReplicaDropped
 from rmt_pipeline.replica.insert import insert
 from rmt_pipeline.replica.insert.record import Known
-from rmt_pipeline.replica.insert.result import Outcome
+from rmt_pipeline.replica.insert.result import InsertInPart, Outcome
 from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.table import InsertInPart
 from rmt_pipeline.zookeeper.keeper import Delete
 from tests.support.local_replicas import Replicas, by_tens
 from tests.support.lost_answers import before, faulty, logs
