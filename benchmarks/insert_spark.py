@@ -71,9 +71,7 @@ def main(count: int) -> None:
 def compare(root: Path, files: list[str], sessions: SparkSessions, count: int) -> None:
     def by_spark(stage: Callable[[StagePlan], list[StagedPart]]) -> None:
         directory = Path(tempfile.mkdtemp(dir=root))
-        plan = StagePlan(
-            table_of(), str(directory), QuerySettings(), None, "", "", 1, durable=False
-        )
+        plan = StagePlan(table_of(), str(directory), QuerySettings(), "", "", 1, durable=False)
         staged = stage(plan)
         assert sum(part.manifest.rows for part in staged) == count
         shutil.rmtree(directory)

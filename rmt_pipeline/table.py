@@ -274,7 +274,6 @@ class Table(Partitions):
             definition=self.definition,
             directory=self.store.disk.local_path(""),
             settings=query,
-            columns_given=None,
             insert_id=self._insert_id(token, query, replica.settings),
             run_id=run_id,
             now_s=self._clock.now_s(),

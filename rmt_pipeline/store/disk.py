@@ -542,14 +542,6 @@ def do_all(do: Callable[[str], None], names: Iterable[str]) -> None:
         raise errors[0]
 
 
-def fsync_tree(disk: Disk, directory: str, names: Sequence[str]) -> None:
-    """Sync these files of a directory, then their names. Stops quietly at one that is missing."""
-    with contextlib.suppress(FileNotFoundError):
-        for name in names:
-            disk.fsync(f"{directory}/{name}")
-        disk.fsync_directory(directory)
-
-
 class _Helpers:
     """Threads that wait for the disk together with the one that asks them. They are kept, as
     starting a thread takes longer than many a sync.

@@ -56,7 +56,6 @@ class TooSlow(UserError):
 
 def open_connection(
     *,
-    files: Iterable[Path] = (),
     directories: Iterable[Path] = (),
     memory_bytes: int = MEMORY_BYTES,
     threads: int = THREADS,
@@ -64,7 +63,7 @@ def open_connection(
 ) -> duckdb.DuckDBPyConnection:
     """Open a new in-memory database, which the caller closes.
 
-    It may read `files` and the files under `directories`, and spill to disk under
+    It may read the files under `directories`, and spill to disk under
     `spill_directory`; with None a query that needs more than `memory_bytes` fails. As in the
     original, times are UTC, NULLs sort last, and dividing a whole number by zero is an error.
     """
@@ -83,7 +82,6 @@ def open_connection(
         "default_null_order": "'NULLS_LAST'",
         "error_on_division_by_zero": "true",
         "temp_directory": duckdb_text(str(spill_directory) if spill_directory else ""),
-        "allowed_paths": _list(files),
         "allowed_directories": _list(
             [*directories, *([spill_directory] if spill_directory else [])]
         ),

@@ -32,7 +32,6 @@ def plan(directory: Path, table=TABLE, **changes) -> StagePlan:
         definition=table,
         directory=str(directory),
         settings=QuerySettings(),
-        columns_given=None,
         insert_id="token-1",
         run_id="run-1",
         now_s=CREATED_S,

@@ -8,6 +8,7 @@ synced.
 `tests/contract/test_disk_contract.py` runs the same tests against this and `LocalDisk`.
 """
 
+import contextlib
 import errno
 import io
 import random
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rmt_pipeline.protocol.errors import DiskFull
-from rmt_pipeline.store.disk import Disk, FileStamp, fsync_tree
+from rmt_pipeline.store.disk import Disk, FileStamp
 
 CHUNK_BYTES = 1 << 20
 FREE_BYTES = 1 << 40
@@ -23,6 +24,14 @@ FREE_BYTES = 1 << 40
 
 class BadSector(OSError):
     """What a disk answers that fails, for a moment or for good."""
+
+
+def fsync_tree(disk: Disk, directory: str, names: Sequence[str]) -> None:
+    """Sync these files of a directory, then their names. Stops quietly at one that is missing."""
+    with contextlib.suppress(FileNotFoundError):
+        for name in names:
+            disk.fsync(f"{directory}/{name}")
+        disk.fsync_directory(directory)
 
 
 class FakeLock:

@@ -4,8 +4,8 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from rmt_pipeline.store.disk import Disk, FileStamp, fsync_tree
-from tests.support.fake_disk import FakeDisk, FakeLock
+from rmt_pipeline.store.disk import Disk, FileStamp
+from tests.support.fake_disk import FakeDisk, FakeLock, fsync_tree
 from tests.support.schedule import Kind
 from tests.support.world import Process
 

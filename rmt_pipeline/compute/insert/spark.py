@@ -8,6 +8,7 @@ itself.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -47,7 +48,7 @@ def stage_dataframe(frame: Any, plan: StagePlan) -> list[StagedPart]:
     """
     files = [] if plan.definition.partition_by else scanned_files(frame)
     if files:
-        return _stage_files(frame.sparkSession, files, plan, nulls_become_defaults=False)
+        return stage_parquet(frame.sparkSession, files, _of_a_dataframe(plan))
     routed = _routed(frame, plan.definition)
     return _run(routed, partial(stage_batches, plan), plan)
 
@@ -59,18 +60,17 @@ def stage_parquet(session: Any, files: Sequence[str], plan: StagePlan) -> list[S
     through the JVM one by one. Raises as `stage_dataframe` does, and IncorrectData for a file that
     is not Parquet. The error for a wrong value names its file and row.
     """
-    return _stage_files(session, files, plan, nulls_become_defaults=True)
-
-
-def _stage_files(
-    session: Any, files: Sequence[str], plan: StagePlan, *, nulls_become_defaults: bool
-) -> list[StagedPart]:
     tasks = _tasks_of(files, plan.settings.max_insert_block_size)
     if not tasks:
         return []
     numbers = session.range(0, len(tasks), 1, len(tasks))
-    read = partial(stage_files, plan, tasks, nulls_become_defaults=nulls_become_defaults)
-    return _run(numbers, read, plan)
+    return _run(numbers, partial(stage_files, plan, tasks), plan)
+
+
+def _of_a_dataframe(plan: StagePlan) -> StagePlan:
+    """In a file, as in any format, a NULL may stand for a column's default; not in a DataFrame."""
+    settings = replace(plan.settings, input_format_null_as_default=False)
+    return replace(plan, settings=settings)
 
 
 def _run(

@@ -32,7 +32,6 @@ class StagePlan:
     definition: TableDefinition
     directory: str
     settings: QuerySettings
-    columns_given: tuple[str, ...] | None
     insert_id: str
     run_id: str
     now_s: float
@@ -80,17 +79,13 @@ def stage_files(
     plan: StagePlan,
     tasks: Sequence[Sequence[FilePiece]],
     batches: Iterator[pa.RecordBatch],
-    *,
-    nulls_become_defaults: bool,
 ) -> Iterator[pa.RecordBatch]:
     """As `stage_batches`, for rows that the task reads from files itself, so that no row goes
-    through the JVM. `batches` have the numbers of tasks in their first column. A NULL may stand for
-    a column's default in a file, as in any format, but not in a DataFrame.
+    through the JVM. `batches` have the numbers of tasks in their first column.
     """
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            tables = _tables_of_files(plan, tasks[number], nulls_become_defaults)
-            yield from _packed(_results(plan, tables))
+            yield from _packed(_results(plan, _tables_of_files(plan, tasks[number])))
 
 
 def stage_task(plan: StagePlan, batches: Iterator[pa.RecordBatch]) -> list[StageResult]:
@@ -148,25 +143,22 @@ def _tables(plan: StagePlan, rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
         rows,
         plan.definition.columns,
         settings=plan.settings,
-        columns_given=plan.columns_given,
         key_columns=key_columns_of(plan.definition),
         now_s=plan.now_s,
     )
 
 
-def _tables_of_files(
-    plan: StagePlan, pieces: Sequence[FilePiece], nulls_become_defaults: bool
-) -> Iterator[pa.Table]:
+def _tables_of_files(plan: StagePlan, pieces: Sequence[FilePiece]) -> Iterator[pa.Table]:
     columns = InsertColumns(
         plan.definition.columns,
-        plan.columns_given,
+        None,
         plan.settings,
         key_columns_of(plan.definition),
         plan.now_s,
     )
     for piece in pieces:
         for rows in _rows_of(piece):
-            yield columns.table(rows, nulls_become_defaults=nulls_become_defaults)
+            yield columns.table(rows, nulls_become_defaults=True)
 
 
 def _rows_of(piece: FilePiece) -> Iterator[InputRows]:

@@ -205,14 +205,13 @@ class Evidence:
     `locks_deleted`: the multi that deletes all of the insert's locks succeeded (True), was refused
     because one of them was gone (False), or had no answer either (None). The others were read after
     that and after a sync; each says whether there is a part node of the insert, a block id that
-    names one of its parts, its insert record with our own run id, or a log entry of ours.
+    names one of its parts, or a log entry of ours.
     `log_is_whole`: all entries were read that were written since the commit was sent.
     """
 
     locks_deleted: bool | None
     part_node: bool = False
     block_id: bool = False
-    insert_record: bool = False
     log_entry: bool = False
     log_is_whole: bool = False
 
@@ -257,6 +256,6 @@ def settle(evidence: Evidence) -> Committed | NotCommitted | StillUnknown:
     if evidence.locks_deleted:
         assert not ours, f"committed although its locks were there: {evidence}"
         return NotCommitted()
-    if ours or evidence.insert_record:
+    if ours:
         return Committed()
     return NotCommitted() if evidence.log_is_whole else StillUnknown()

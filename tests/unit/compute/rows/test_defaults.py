@@ -108,7 +108,6 @@ def test_now_is_one_time_in_all_tasks_of_an_insert(tmp_path: Path, monkeypatch) 
         definition=replace(definition([("n", "Int64")], ("n",)), columns=COLUMNS),
         directory=str(tmp_path),
         settings=QuerySettings(),
-        columns_given=None,
         insert_id="",
         run_id="",
         now_s=NOW_S,
@@ -149,7 +148,7 @@ def test_a_query_reads_them_as_a_merge_does(tmp_path: Path) -> None:
     plain = definition([("n", "Int64")], ("n",))
     table = replace(plain, columns=COLUMNS)
     relation = relation_over([TableFiles((PartColumn("n", "Int64"),), files, 0)], table)
-    with open_connection(files=map(Path, files)) as connection:
+    with open_connection(directories=[Path(part.directory)]) as connection:
         [row] = connection.sql(f"SELECT * FROM ({relation.sql})").fetchall()
     assert [*row[2:]] == [0, NO_UUID, 14]
     assert row[1].timestamp() == 0

@@ -85,11 +85,7 @@ def test_a_lock_that_we_could_delete_was_not_deleted_by_the_commit() -> None:
     assert settle(Evidence(locks_deleted=True)) == NotCommitted()
 
 
-def test_an_insert_record_of_an_earlier_try_does_not_contradict_that() -> None:
-    assert settle(Evidence(locks_deleted=True, insert_record=True)) == NotCommitted()
-
-
-@pytest.mark.parametrize("trace", ["part_node", "block_id", "insert_record", "log_entry"])
+@pytest.mark.parametrize("trace", ["part_node", "block_id", "log_entry"])
 def test_any_trace_of_the_commit_proves_it_once_the_locks_are_gone(trace: str) -> None:
     """P5. The part's node alone may have been cleaned up after a merge (spec §16.2 I5)."""
     assert settle(Evidence(locks_deleted=False, **{trace: True})) == Committed()
