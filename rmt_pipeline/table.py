@@ -48,7 +48,7 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.tries import Tries, nobody_knows
 from rmt_pipeline.replica.upkeep.check import manifest_here
 from rmt_pipeline.replica.upkeep.scrub import CheckedPart, checked_parts
-from rmt_pipeline.replica.wait import SyncMode, sync_replica
+from rmt_pipeline.replica.sync import SyncMode, sync_replica
 from rmt_pipeline.store.frozen import FrozenParts
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.part_store import PartStore

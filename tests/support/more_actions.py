@@ -28,11 +28,11 @@ from rmt_pipeline.replica.mutations.mutations import (
     wait_for_mutation,
 )
 from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.sync import SyncMode, sync_replica
 from rmt_pipeline.replica.upkeep.check import check_part, recover_parts
 from rmt_pipeline.replica.upkeep.lost import lost_parts, replace_lost_parts
 from rmt_pipeline.replica.upkeep.rewound import require_as_seen, require_promises
 from rmt_pipeline.replica.upkeep.scrub import checked_parts
-from rmt_pipeline.replica.wait import SyncMode, sync_replica
 from rmt_pipeline.replica.work.queue_status import queue_status
 from rmt_pipeline.replica.work.running import running_merges
 from rmt_pipeline.zookeeper.keeper import Create, Delete

@@ -25,10 +25,10 @@ from rmt_pipeline.replica.mutations.plan import plan_mutation
 from rmt_pipeline.replica.partitions.detached import detached_directories
 from rmt_pipeline.replica.quorum import clean_quorums
 from rmt_pipeline.replica.readable import note_active, sequential_parts
+from rmt_pipeline.replica.sync import SyncMode, sync_replica
 from rmt_pipeline.replica.upkeep.check import recover_parts
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
-from rmt_pipeline.replica.wait import SyncMode, sync_replica
 from rmt_pipeline.replica.work.queue_status import queue_status
 from rmt_pipeline.replica.work.running import running_merges
 from rmt_pipeline.syntax.mutation import parse_commands

@@ -28,7 +28,7 @@ from rmt_pipeline.protocol.text import require_node
 from rmt_pipeline.replica.life.drop import drop_dead_replica
 from rmt_pipeline.replica.mutations.plan import PartitionPlan, plan_mutation
 from rmt_pipeline.replica.upkeep.lost import lost_parts
-from rmt_pipeline.replica.wait import SyncMode
+from rmt_pipeline.replica.sync import SyncMode
 from rmt_pipeline.sql.formats.rows import Done
 from rmt_pipeline.sql.formats.write import write_rows
 from rmt_pipeline.sql.run.alter import commands_for

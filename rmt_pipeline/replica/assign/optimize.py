@@ -21,7 +21,8 @@ from rmt_pipeline.replica.assign.merges import (
     select_and_assign,
 )
 from rmt_pipeline.replica.replica import Replica, not_active
-from rmt_pipeline.replica.wait import SyncMode, sync_replica, wait_as_asked_for
+from rmt_pipeline.replica.sync import SyncMode, sync_replica
+from rmt_pipeline.replica.wait import wait_as_asked_for
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.snapshot import active_parts
 

@@ -18,8 +18,8 @@ from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.protocol.text import require_node, require_path
 from rmt_pipeline.replica.life.drop import NoSuchReplica, drop_dead_replica
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.sync import SyncMode
 from rmt_pipeline.replica.upkeep.scrub import CheckedPart
-from rmt_pipeline.replica.wait import SyncMode
 from rmt_pipeline.replica.work.running import stop_by_hand
 from rmt_pipeline.sql.define.partition import partition_id_of
 from rmt_pipeline.sql.formats.rows import Columns, Done, Result, Rows, rows_of

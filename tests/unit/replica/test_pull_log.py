@@ -11,7 +11,7 @@ from rmt_pipeline.protocol.log.entry import GetPart
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.partitions.from_table import is_behind
 from rmt_pipeline.replica.pull_log import PUT_OFF_MAX, PUT_OFF_S, Pulled, PutOff, pull_log
-from rmt_pipeline.replica.wait import SyncMode, sync_replica
+from rmt_pipeline.replica.sync import SyncMode, sync_replica
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.local_replicas import ClockWaker, Replicas
 

@@ -18,7 +18,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import Assigned, Nothing, optimize_partition
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.pull_log import PUT_OFF_S, PullingIsStopped, pull_log
-from rmt_pipeline.replica.wait import SyncMode, sync_replica
+from rmt_pipeline.replica.sync import SyncMode, sync_replica
 from rmt_pipeline.replica.work.carry import Tools
 from rmt_pipeline.replica.work.queue_status import queue_status
 from rmt_pipeline.replica.work.running import stop_by_hand

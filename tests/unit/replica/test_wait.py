@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rmt_pipeline.protocol.alter.commands import AddColumn
-from rmt_pipeline.protocol.errors import ReplicaDropped, Unfinished
+from rmt_pipeline.protocol.errors import ReplicaDropped, Timeout, Unfinished
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
@@ -18,14 +18,8 @@ from rmt_pipeline.replica.life.clone import clone_if_lost
 from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.mutations.request import wait_as_asked
 from rmt_pipeline.replica.pull_log import pull_log
-from rmt_pipeline.replica.wait import (
-    SyncMode,
-    Timeout,
-    sync_replica,
-    wait_as_asked_for,
-    wait_for_kinds,
-    wait_for_others,
-)
+from rmt_pipeline.replica.sync import SyncMode, sync_replica
+from rmt_pipeline.replica.wait import wait_as_asked_for, wait_for_kinds, wait_for_others
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.local_replicas import ClockWaker, Meanwhile, Replicas
