@@ -100,15 +100,7 @@ def unite(
     have equally many, that of the replica whose name sorts first. So every replica that asks gets
     the same answer.
     """
-    given_up: list[GivenUp] = []
-    holders: dict[PartName, dict[str, PartHeader]] = defaultdict(dict)
-    for replica in sorted(held):
-        for part, header in held[replica].items():
-            by = _dropped_by(part, dropped)
-            if by:
-                given_up.append(GivenUp(replica, part, f"replica {by} knows it to be dropped"))
-            else:
-                holders[part][replica] = header
+    holders, given_up = _not_dropped(held, dropped)
     maximal, overlapping = outermost(holders)
     parts: dict[PartName, str] = {}
     for part, found in sorted(holders.items()):
@@ -123,6 +115,44 @@ def unite(
         ]
         if part in maximal:
             parts[part] = first
+    apart = {part: found for part, found in holders.items() if part not in overlapping}
+    repeats = _blocks_of_dead_tries(held, apart, maximal, unseen, inserts)
+    for part in sorted(repeats.keys() & parts.keys()):
+        reason = (
+            f"the same block is there as {repeats[part]}, and nobody has seen this one promised"
+        )
+        given_up.append(GivenUp(parts.pop(part), part, reason))
+    return United(parts, tuple(given_up), repeats)
+
+
+def _not_dropped(
+    held: Promised, dropped: Mapping[str, Collection[PartName]]
+) -> tuple[dict[PartName, dict[str, PartHeader]], list[GivenUp]]:
+    """The parts that nobody knows to be dropped, each with the replicas that have it; and the
+    others, which are given up.
+    """
+    holders: dict[PartName, dict[str, PartHeader]] = defaultdict(dict)
+    given_up: list[GivenUp] = []
+    for replica in sorted(held):
+        for part, header in held[replica].items():
+            by = _dropped_by(part, dropped)
+            if by:
+                given_up.append(GivenUp(replica, part, f"replica {by} knows it to be dropped"))
+            else:
+                holders[part][replica] = header
+    return holders, given_up
+
+
+def _blocks_of_dead_tries(
+    held: Promised,
+    holders: Mapping[PartName, Mapping[str, PartHeader]],
+    maximal: PartSet,
+    unseen: Collection[PartName],
+    inserts: Collection[InsertTries],
+) -> dict[PartName, PartName]:
+    """The blocks of tries that died, each with the same block that stays. `holders` leaves out the
+    parts that overlap others.
+    """
     doubtful = {
         part
         for part in chain(unseen, *(one.unseen for one in inserts))
@@ -131,16 +161,17 @@ def unite(
     own = {name: outermost(held[name])[0] for name in (held if doubtful else ())}
     across = {
         part
-        for part in doubtful - parts.keys()
-        if all(part in own[name] for name in holders[part])
+        for part in doubtful
+        if part not in maximal
+        and all(part in own[name] for name in holders[part])
         and (covering := maximal.containing(part)) is not None
         and covering.blocks_count > 1
     }
-    alone = across | (doubtful & parts.keys())
+    alone = across | {part for part in doubtful if part in maximal}
     blocks = {
         part: found[_chosen(found)[0]]
         for part, found in (holders.items() if alone else ())
-        if part.blocks_count == 1 and part not in overlapping
+        if part.blocks_count == 1
     }
     repeats = _repeats(blocks, alone.intersection(unseen), across)
     for insert in inserts:
@@ -151,12 +182,7 @@ def unite(
         }
         tries = {part: by for part, by in insert.unseen.items() if part in alone}
         repeats |= dead_tries(rows, tries, across)
-    for part in sorted(repeats.keys() & parts.keys()):
-        reason = (
-            f"the same block is there as {repeats[part]}, and nobody has seen this one promised"
-        )
-        given_up.append(GivenUp(parts.pop(part), part, reason))
-    return United(parts, tuple(given_up), repeats)
+    return repeats
 
 
 def _repeats(

@@ -426,10 +426,6 @@ class Executor:
     ) -> Iterator[ClaimedEntry]:
         """How each entry is carried out. Entries that can't be are added to `done`, with the
         reason.
-
-        A part that is fetched because it covers the wanted one may overlap parts that other entries
-        want, bring as a replacement, or drop. Of entries that overlap only the first is taken; the
-        next step does the rest.
         """
         wanted: list[tuple[str, LogEntry]] = []
         taken: list[PartName] = []
@@ -447,6 +443,23 @@ class Executor:
             else:
                 taken.append(here.part)
                 yield ClaimedEntry(node, entry, here)
+        yield from self._fetches(view, wanted, taken, done, seen)
+
+    def _fetches(
+        self,
+        view: QueueView,
+        wanted: Sequence[tuple[str, LogEntry]],
+        taken: list[PartName],
+        done: list[PartDone],
+        seen: SeenNodes,
+    ) -> Iterator[ClaimedEntry]:
+        """From where the part of each of these entries is fetched, as `_tasks`. `taken` are the
+        parts that other entries make.
+
+        A part that is fetched because it covers the wanted one may overlap parts that other entries
+        want, bring as a replacement, or drop. Of entries that overlap only the first is taken; the
+        next step does the rest.
+        """
         parts = [(_result(entry), entry.source_replica) for _, entry in wanted]
         failed = {
             _result(entry): peers
