@@ -23,7 +23,7 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.nodes.tasks import DATABASE_MARK, TableRecord, TaskOutcome
 from rmt_pipeline.replica.life.create import ensure_ancestors, require_apart
-from rmt_pipeline.replica.life.drop import delete_tree
+from rmt_pipeline.replica.life.drop import being_removed, delete_tree
 from rmt_pipeline.zookeeper.keeper import (
     Check,
     Create,
@@ -228,10 +228,7 @@ def _finish_removal(keeper: Keeper, database: DatabasePaths) -> bool:
         return False
     with _locked(keeper, database) as is_locked:
         if not is_locked:
-            raise Conflict(
-                f"{database.root} is being removed by another process, or by one that died: then "
-                "its ZooKeeper session ends soon. Try again in a moment"
-            )
+            raise being_removed(database.root)
         _remove_all(keeper, database)
     return True
 

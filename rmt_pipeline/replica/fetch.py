@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from rmt_pipeline.exchange.peers import FetchRequest
-from rmt_pipeline.protocol.errors import NoReplicaHasPart, RmtError
+from rmt_pipeline.protocol.errors import Corruption, NoReplicaHasPart, RmtError
 from rmt_pipeline.protocol.log.entry import GetPart
 from rmt_pipeline.protocol.nodes.formats import PartHeader, ReplicaAddress
 from rmt_pipeline.protocol.parts.name import PartName
@@ -40,7 +40,27 @@ class PartSource:
     header: PartHeader | None
 
 
-def difference_from_promise(
+def broken_promise(
+    replica: Replica,
+    part: PartName,
+    staged: StagedPart,
+    promised: PartHeader | None,
+    sender: str,
+) -> Corruption | None:
+    """The error for a part of a peer that is not what ZooKeeper has promised; None if it is. A
+    wrong one is discarded.
+    """
+    difference = _difference(replica.store, part, staged, promised)
+    if difference is None:
+        return None
+    replica.store.discard(staged)
+    return Corruption(
+        f"{replica}: {part} arrived from {sender} and is not what ZooKeeper has for it: "
+        f"{difference}"
+    )
+
+
+def _difference(
     store: PartStore, part: PartName, staged: StagedPart, promised: PartHeader | None
 ) -> str | None:
     """How a part that a peer has sent differs from what ZooKeeper has promised; None if it does

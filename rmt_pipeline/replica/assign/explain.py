@@ -14,6 +14,7 @@ from rmt_pipeline.replica.assign.merges import (
     MergeView,
     merge_view,
     mergeable,
+    no_room,
     selector_settings,
     ttl_limit,
     ttl_part,
@@ -60,12 +61,8 @@ def explain_merges(replica: Replica, partition: str | None = None) -> Explained:
     view = merge_view(replica, None if partition is None else [partition])
     slots = settings.max_replicated_merges_in_queue
     bytes_max = replica.size_limits().merge_bytes_max(used=view.queued, slots=slots)
-    limit = ""
-    if view.queued >= slots:
-        limit = (
-            f"{view.queued} merges and mutations are queued, max_replicated_merges_in_queue is "
-            f"{slots}"
-        )
+    none = no_room(replica, view)
+    limit = "" if none is None else none.reason
     found, now_s = mergeable_runs(view.predicate, view.active), int(replica.clock.now_s())
     ranges = [
         _explained(candidate)

@@ -28,6 +28,7 @@ from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.protocol.parts.name import PartName, merged
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.queue.view import QueueView
+from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.ttl import something_expired
 from rmt_pipeline.replica.accounting import covered_now
 from rmt_pipeline.replica.alter.apply import knows_its_ttl
@@ -373,7 +374,7 @@ def choose_merges(
     chosen: list[Choice] = []
     why = Nothing("")
     while len(chosen) < most:
-        refused = _no_room(replica, view)
+        refused = no_room(replica, view)
         if refused is not None:
             why = refused
             break
@@ -389,18 +390,23 @@ def choose_merges(
     return chosen or why
 
 
-def _no_room(replica: Replica, view: MergeView) -> Nothing | None:
+def no_room(replica: Replica, view: MergeView) -> Nothing | None:
     """Why no merge is assigned now, whichever it is."""
     settings = replica.settings
     stopped = first_stopped(replica.store.marks.stopped(), Background.MERGES)
     if stopped is not None:
         return Nothing(stopped)
-    if view.queued >= settings.max_replicated_merges_in_queue:
-        return Nothing(
-            f"{view.queued} merges and mutations are queued, max_replicated_merges_in_queue is "
-            f"{settings.max_replicated_merges_in_queue}"
-        )
-    return None
+    return queue_is_full(settings, view.queued)
+
+
+def queue_is_full(settings: TableSettings, queued: float) -> Nothing | None:
+    """Why neither a merge nor a mutation is assigned while so many slots are queued for."""
+    most = settings.max_replicated_merges_in_queue
+    if queued < most:
+        return None
+    return Nothing(
+        f"{queued:g} merges and mutations are queued, max_replicated_merges_in_queue is {most}"
+    )
 
 
 def _choose(

@@ -11,7 +11,14 @@ from rmt_pipeline.protocol.parts.name import PartName, mutated
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.queue.facts import slots_of
 from rmt_pipeline.replica.accounting import covered_now
-from rmt_pipeline.replica.assign.merges import OUTDATED, Assigned, Nothing, outdated, view_of
+from rmt_pipeline.replica.assign.merges import (
+    OUTDATED,
+    Assigned,
+    Nothing,
+    outdated,
+    queue_is_full,
+    view_of,
+)
 from rmt_pipeline.replica.mutations.mutations import load_mutations
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica, asserting_active
@@ -125,11 +132,8 @@ def _room(replica: Replica, view: _View) -> float | Nothing:
     are not counted, because otherwise they would keep all other parts from being mutated.
     """
     settings = replica.settings
-    if view.queued >= settings.max_replicated_merges_in_queue:
-        return Nothing(
-            f"{view.queued:g} merges and mutations are queued, max_replicated_merges_in_queue is "
-            f"{settings.max_replicated_merges_in_queue}"
-        )
+    if (full := queue_is_full(settings, view.queued)) is not None:
+        return full
     counted = view.mutations_queued - min(view.failing, FAILING_NOT_COUNTED_MAX)
     if counted >= settings.max_replicated_mutations_in_queue:
         return Nothing(

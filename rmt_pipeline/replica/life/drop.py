@@ -265,19 +265,9 @@ def _alone(keeper: Keeper, replica: ReplicaPaths, made_in: int | None) -> Iterat
     session lives.
     """
     lock = _lock(keeper, replica.dropping)
-    try:
-        with seen_to(keeper, [lock]):
-            keeper.multi([Create(lock.path, lock.mark.encode(), ephemeral=True)])
-    except Refused as refused:
-        if refused.kind is RefusalKind.NO_NODE:
-            yield False
-            return
-        if refused.kind is not RefusalKind.NODE_EXISTS:
-            raise
-        raise Conflict(
-            f"{replica.root} is being removed by another process, or by one that died: then its "
-            "ZooKeeper session ends soon. Try again in a moment"
-        ) from refused
+    if not _take(keeper, lock, replica.root):
+        yield False
+        return
     with _held(keeper, lock):
         stat = keeper.exists(replica.root)
         is_meant = made_in is None or (stat is not None and stat.created_zxid == made_in)
@@ -288,6 +278,30 @@ def _alone(keeper: Keeper, replica: ReplicaPaths, made_in: int | None) -> Iterat
 
 def _lock(keeper: Keeper, path: str) -> Stray:
     return keeper.strays.marked(path, keeper.session_id)
+
+
+def _take(keeper: Keeper, lock: Stray, root: str) -> bool:
+    """Take the lock of a removal; False if what is to be removed, at `root`, is gone. Raises
+    Conflict while another process's session has the lock.
+    """
+    try:
+        with seen_to(keeper, [lock]):
+            keeper.multi([Create(lock.path, lock.mark.encode(), ephemeral=True)])
+    except Refused as refused:
+        if refused.kind is RefusalKind.NO_NODE:
+            return False
+        if refused.kind is not RefusalKind.NODE_EXISTS:
+            raise
+        raise being_removed(root) from refused
+    return True
+
+
+def being_removed(root: str) -> Conflict:
+    """The error to raise while another process's session has the lock of a removal."""
+    return Conflict(
+        f"{root} is being removed by another process, or by one that died: then its ZooKeeper "
+        "session ends soon. Try again in a moment"
+    )
 
 
 @contextmanager
@@ -346,19 +360,8 @@ def remove_leftovers(keeper: Keeper, table: TablePaths) -> None:
     died.
     """
     lock = _lock(keeper, table.dropped_lock)
-    try:
-        with seen_to(keeper, [lock]):
-            keeper.multi([Create(lock.path, lock.mark.encode(), ephemeral=True)])
-    except Refused as refused:
-        if refused.kind is RefusalKind.NO_NODE:
-            return  # another process has finished it
-        if refused.kind is RefusalKind.NODE_EXISTS:
-            raise Conflict(
-                f"{table.root} is being removed by another process, or by one that died: then "
-                "its ZooKeeper session ends soon. Try again in a moment"
-            ) from refused
-        raise
-    _remove_dropped(keeper, table, lock)
+    if _take(keeper, lock, table.root):  # else another process has finished it
+        _remove_dropped(keeper, table, lock)
 
 
 def _remove_dropped(keeper: Keeper, table: TablePaths, lock: Stray) -> None:

@@ -23,7 +23,6 @@ from dataclasses import dataclass, field, replace
 from rmt_pipeline.compute.rows.conform import is_current
 from rmt_pipeline.exchange.peers import FetchRequest, Peers
 from rmt_pipeline.protocol.errors import (
-    Corruption,
     NoReplicaHasPart,
     ReplicaDropped,
     RmtError,
@@ -44,7 +43,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.protocol.text import require_path
-from rmt_pipeline.replica.fetch import difference_from_promise
+from rmt_pipeline.replica.fetch import broken_promise
 from rmt_pipeline.replica.life.create import at_version
 from rmt_pipeline.replica.partitions.drop import Living, require_partition
 from rmt_pipeline.replica.partitions.from_table import (
@@ -459,14 +458,10 @@ class _Work:
         replica = self.asked.living()
         manifest = outcome.manifest
         header = listed.headers.get(part)
-        difference = difference_from_promise(replica.store, part, outcome, header)
-        if difference is not None:
+        error = broken_promise(replica, part, outcome, header, listed.replica.root)
+        if error is not None:
             self.failed.add(listed.replica.name)
-            replica.store.discard(outcome)
-            return Corruption(
-                f"{part} arrived from {listed.replica.root} and is not what ZooKeeper has for it: "
-                f"{difference}"
-            )
+            return error
         if not is_current(there, manifest.columns, manifest.metadata_version):
             raise CannotFetch(
                 f"{part} of {self.source.root} has its columns as they were before an ALTER "

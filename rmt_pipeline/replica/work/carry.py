@@ -36,10 +36,7 @@ from rmt_pipeline.protocol.text import shortened
 from rmt_pipeline.replica.accounting import Accounts
 from rmt_pipeline.replica.backoff import Backoff, longest_wait_s, record_failure
 from rmt_pipeline.replica.claims import Holder
-from rmt_pipeline.replica.fetch import (
-    PartSource,
-    difference_from_promise,
-)
+from rmt_pipeline.replica.fetch import PartSource, broken_promise
 from rmt_pipeline.replica.partitions.attach import AttachHere, attach_here
 from rmt_pipeline.replica.publish import PartDiffers, Published, publish
 from rmt_pipeline.replica.publish_batch import Ready, publish_batch
@@ -278,13 +275,12 @@ class BatchCarrier:
         wanted = [source for source in sources if source.part in left]
         if not wanted:
             return {}
-        store = self._replica.store
-        kept = store.adopt(
+        kept = self._replica.store.adopt(
             "fetch", {source.part: partial(_is_theirs, source) for source in wanted}
         )
         for source in wanted:
             if source.part in kept and self._differs(source, kept[source.part]):
-                store.discard(kept.pop(source.part))
+                del kept[source.part]
         return kept
 
     def _made(
@@ -378,25 +374,21 @@ class BatchCarrier:
             seconds = clock.monotonic_s() - started_s
             yield self._told(batch, batch.left[one.node], published, seconds)
 
+    def _differs(self, source: PartSource, staged: StagedPart) -> Corruption | None:
+        promised, sender = source.header, source.replica
+        return broken_promise(self._replica, source.part, staged, promised, sender)
+
     def _compared(self, task: ClaimedEntry, staged: StagedPart) -> Ready:
         """The part, ready to be published. Raises Corruption, and discards it, if it is not what
         ZooKeeper has promised for it.
         """
         assert isinstance(task.how, PartSource)
-        difference = self._differs(task.how, staged)
-        if difference is not None:
-            self._replica.store.discard(staged)
-            raise Corruption(
-                f"{self._replica}: {task.part} arrived from {task.how.replica} and is not what "
-                f"ZooKeeper has for it: {difference}"
-            )
+        source = task.how
+        if (error := self._differs(source, staged)) is not None:
+            raise error
         settle_notes(self._replica, task.part)
         awaited = awaited_parts(task.entry)
-        return Ready(task.node, task.part, staged, task.how.header is not None, awaited)
-
-    def _differs(self, source: PartSource, staged: StagedPart) -> str | None:
-        store = self._replica.store
-        return difference_from_promise(store, source.part, staged, source.header)
+        return Ready(task.node, task.part, staged, source.header is not None, awaited)
 
     def _arrived(
         self, batch: Batch, task: ClaimedEntry, outcome: StagedPart | RmtError, seconds: float

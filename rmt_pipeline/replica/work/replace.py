@@ -40,7 +40,7 @@ from rmt_pipeline.protocol.parts.name import PartName, drop_range
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.answered import answered
-from rmt_pipeline.replica.fetch import PartSource, difference_from_promise, find_sources
+from rmt_pipeline.replica.fetch import PartSource, broken_promise, find_sources
 from rmt_pipeline.replica.forget import forget, renumber
 from rmt_pipeline.replica.missing import why_missing
 from rmt_pipeline.replica.partitions.inside import (
@@ -270,16 +270,12 @@ class _Work:
         """Keep a fetched part if it is what ZooKeeper promises; otherwise return the error."""
         if isinstance(outcome, RmtError):
             return outcome
-        store = self.replica.store
-        difference = difference_from_promise(store, source.part, outcome, source.header)
-        if difference is None:
-            self.staged[source.part] = outcome
-            return None
-        self.replica.store.discard(outcome)
-        return Corruption(
-            f"{self.replica}: {source.part} arrived from {source.replica} and is not what "
-            f"ZooKeeper has for it: {difference}"
+        error = broken_promise(
+            self.replica, source.part, outcome, source.header, source.replica
         )
+        if error is None:
+            self.staged[source.part] = outcome
+        return error
 
     def _link(self, wanted: Sequence[PartName]) -> None:
         """Link parts from this server's own copy of the table that they come from, as far as it has

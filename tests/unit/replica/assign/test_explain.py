@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.replica.assign.explain import _coming, explain_merges
 from rmt_pipeline.replica.assign.merges import merge_view, optimize_partition
 from tests.support.local_replicas import Replicas, by_tens
@@ -26,6 +27,12 @@ def test_a_full_queue_is_named_with_the_setting_that_says_when_it_is_full(replic
     assert explain_merges(replicas["r1"]).limit == (
         "1 merges and mutations are queued, max_replicated_merges_in_queue is 1"
     )
+
+
+def test_merges_that_are_stopped_by_hand_are_not_shown_as_if_they_were_to_come(replicas):
+    replicas.stores["r1"].marks.stop(Background.MERGES)
+    limit = explain_merges(replicas["r1"]).limit
+    assert limit == "MERGES are stopped by hand on this server (SYSTEM START MERGES)"
 
 
 def test_of_one_partition_nothing_is_said_of_others(tmp_path: Path) -> None:
