@@ -28,7 +28,7 @@ from kazoo.security import CREATOR_ALL_ACL
 from rmt_pipeline.protocol.errors import AccessDenied, RmtError, ZooKeeperUnreachable
 from rmt_pipeline.zookeeper import connect
 from rmt_pipeline.zookeeper.access import ANYONE, Access
-from rmt_pipeline.zookeeper.connect import TCP_TIMEOUT_MAX_S, OneSessionHandler
+from rmt_pipeline.zookeeper.direct import TCP_TIMEOUT_MAX_S, OneSessionHandler
 from rmt_pipeline.zookeeper.sasl import Sasl
 
 LONG_S = 30.0

@@ -24,8 +24,8 @@ from kazoo.protocol import serialization
 from kazoo.protocol.connection import CLOSE_RESPONSE, PING_XID
 from kazoo.protocol.states import KeeperState
 
-from rmt_pipeline.zookeeper import connect
-from rmt_pipeline.zookeeper.connect import DirectClient, OneSessionHandler
+from rmt_pipeline.zookeeper import connect, direct
+from rmt_pipeline.zookeeper.direct import DirectClient, OneSessionHandler
 
 READ = serialization.GetData("/a", None)
 STAT = bytes(serialization.stat_struct.size)
@@ -194,10 +194,10 @@ def test_what_the_system_can_not_take_now_is_sent_when_it_can(line: Line) -> Non
 
 
 def test_the_numbers_of_requests_begin_anew_where_kazoos_do(line: Line) -> None:
-    line.connection._xid = connect.XID_MAX - 1
+    line.connection._xid = direct.XID_MAX - 1
     line.ask()
     line.ask()
-    assert line.asked() == [connect.XID_MAX, 1]
+    assert line.asked() == [direct.XID_MAX, 1]
 
 
 @pytest.mark.parametrize(
@@ -242,8 +242,8 @@ def test_what_waits_for_kazoos_thread_goes_first(line: Line) -> None:
 @pytest.mark.parametrize("is_larger", [False, True])
 def test_what_is_large_is_sent_by_kazoos_thread(line: Line, *, is_larger: bool) -> None:
     """Not what is just so large as it may be."""
-    frame = len(connect._framed(serialization.SetData("/a", b"", -1), 1))
-    data = bytes(connect.DIRECT_BYTES_MAX - frame + is_larger)
+    frame = len(direct._framed(serialization.SetData("/a", b"", -1), 1))
+    data = bytes(direct.DIRECT_BYTES_MAX - frame + is_larger)
     line.ask(serialization.SetData("/a", data, -1))
     assert len(line.client._pending) == (not is_larger)
     assert len(line.client._queue) == is_larger
@@ -283,7 +283,7 @@ def test_an_encrypted_connection_is_not_used_by_two_threads(
             connection._socket = plain
             return 1, 1
 
-        monkeypatch.setattr(connect.ConnectionHandler, "_connect", connected)
+        monkeypatch.setattr(direct.ConnectionHandler, "_connect", connected)
         line.connection._connect("localhost", "127.0.0.1", 1)
     assert not line.connection.send_now(READ, None)
 
@@ -300,7 +300,7 @@ def test_a_new_connection_begins_with_nothing_of_the_old_one(
     line.ask()
     line.server.sendall(answer(1, b"first") + answer(2, b"half of it")[:9])
     line.connection._read_socket(5)
-    monkeypatch.setattr(connect.ConnectionHandler, "_connect", lambda *_: (1, 1))
+    monkeypatch.setattr(direct.ConnectionHandler, "_connect", lambda *_: (1, 1))
     line.connection._connect("localhost", "127.0.0.1", 1)
     second = line.ask()
     line.server.sendall(answer(2, b"second"))
@@ -330,7 +330,7 @@ def test_a_server_that_takes_a_byte_now_and_then_does_not_keep_all_waiting(
     is_full = itertools.cycle([False, True])
     sent: list[int] = []
     clock_s = [0.0]
-    monkeypatch.setattr(connect, "time", SimpleNamespace(monotonic=lambda: clock_s[0]))
+    monkeypatch.setattr(direct, "time", SimpleNamespace(monotonic=lambda: clock_s[0]))
 
     def take() -> None:
         if next(is_full):
@@ -345,7 +345,7 @@ def test_a_server_that_takes_a_byte_now_and_then_does_not_keep_all_waiting(
     line.handler.select = writable  # type: ignore[method-assign]
     line.ask()
     assert line.cuts == ["cut"]
-    assert (len(sent), clock_s) == (7, [connect.TCP_TIMEOUT_MAX_S])
+    assert (len(sent), clock_s) == (7, [direct.TCP_TIMEOUT_MAX_S])
 
 
 def test_nothing_is_sent_on_a_connection_of_which_kazoos_thread_dies(line: Line) -> None:

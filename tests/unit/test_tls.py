@@ -12,7 +12,7 @@ import pytest
 from rmt_pipeline.config import TlsFiles
 from rmt_pipeline.protocol.errors import BadConfiguration
 from rmt_pipeline.tls import Renewed, client_context, distrust_of
-from rmt_pipeline.zookeeper.connect import OneSessionHandler
+from rmt_pipeline.zookeeper.direct import OneSessionHandler
 from tests.support.certificates import Authority, Certificate
 from tests.support.waiting import LIMIT_S
 
