@@ -14,11 +14,11 @@ import dagster as dg
 
 from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.dagster.instance import SERVERS_VARIABLE
+from rmt_pipeline.dagster.maintenance.jobs import STORES_NOTHING, maintenance_jobs
 from rmt_pipeline.dagster.replicas import replica_asset, replica_specs
 from rmt_pipeline.dagster.spark import SparkResource
 from rmt_pipeline.dagster.upkeep.checks import checks_of, checks_schedule
 from rmt_pipeline.dagster.upkeep.clean_up import clean_up_job, clean_up_schedule
-from rmt_pipeline.dagster.upkeep.maintenance import STORES_NOTHING, maintenance_jobs
 from rmt_pipeline.dagster.work.sensors import sensors_of
 from rmt_pipeline.dagster.work.workers import worker_job
 from rmt_pipeline.protocol.errors import UserError

@@ -10,9 +10,9 @@ import dagster as dg
 import pytest
 
 from rmt_pipeline.dagster import names
+from rmt_pipeline.dagster.maintenance.jobs import STORES_NOTHING, maintenance_jobs
 from rmt_pipeline.dagster.upkeep import checks
 from rmt_pipeline.dagster.upkeep.checks import CHECKS, NOTHING_TO_DO, REMEDY, check_of
-from rmt_pipeline.dagster.upkeep.maintenance import STORES_NOTHING, maintenance_jobs
 from rmt_pipeline.protocol.nodes.records import LostPart
 from rmt_pipeline.replica.upkeep.compare import compare_replicas
 from rmt_pipeline.replica.upkeep.lag import Lag

@@ -15,7 +15,7 @@ from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import RmtIOManager, names
 from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.dagster.location import machinery, rmt_resources
-from rmt_pipeline.dagster.upkeep import maintenance
+from rmt_pipeline.dagster.maintenance import jobs as maintenance
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.table import Table

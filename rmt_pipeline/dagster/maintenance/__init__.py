@@ -1,0 +1,1 @@
+"""Jobs that a person starts, with a form for each."""
