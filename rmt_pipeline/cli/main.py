@@ -43,9 +43,8 @@ def _log() -> None:
     from rmt_pipeline.server.log import set_up_log  # noqa: PLC0415
 
     set_up_log(debug=bool(os.environ.get("RMT_DEBUG")))
-    warnings.simplefilter(
-        "ignore", UserWarning
-    )  # their lines in the log say what they wait for
+    # Their lines in the log say what they wait for.
+    warnings.simplefilter("ignore", UserWarning)
 
 
 def _say(text: str) -> None:

@@ -195,9 +195,8 @@ def _workspace_of_project(config: Config, project: Mapping[str, Any]) -> Path:
         "location_name": project.get("code_location_name") or here.name,
         "working_directory": str(here),
     }
-    file = (
-        config.dagster.home / "project_workspace.yaml"
-    )  # workspace.yaml may be the user's own
+    # workspace.yaml may be the user's own.
+    file = config.dagster.home / "project_workspace.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"load_from": [{"python_module": location}]}, indent=2)  # YAML, too
     file.write_text(text, encoding="utf-8")

@@ -229,9 +229,8 @@ class Sample:
 def units_count(bytes_total: int) -> int:
     """Into how many units a merge of so many bytes of Parquet is cut, if its keys allow that."""
     count = max(1, min(UNITS_PER_MERGE_MAX, -(-bytes_total // UNIT_BYTES)))
-    return (
-        count + count % 2 if count > 1 else 1
-    )  # with an odd number half the cores may be idle at the end
+    # With an odd number half the cores may be idle at the end.
+    return count + count % 2 if count > 1 else 1
 
 
 def cuts(stretches: Sequence[RowGroupStatistics], count: int) -> list[LeadingKey]:

@@ -22,9 +22,9 @@ from rmt_pipeline.export.files import ExportedFile, ExportFiles, name_of
 from rmt_pipeline.files import escape_file_name
 from rmt_pipeline.protocol.alter.history import stored_columns
 from rmt_pipeline.protocol.errors import RmtError, UserError
+from rmt_pipeline.replica.reading import ActivePart
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.syntax.types import arrow_schema
-from rmt_pipeline.replica.reading import ActivePart
 from rmt_pipeline.table import Table
 
 EXPORTS = "exports"
@@ -134,9 +134,8 @@ class _Refresh:
         )
         converted: list[str] = []
         wanted: dict[str, ActivePart] = {}
-        some = [
-            part for part in parts if part.manifest.rows
-        ]  # Iceberg leaves empty files out of its lists
+        # Iceberg leaves empty files out of its lists.
+        some = [part for part in parts if part.manifest.rows]
         with self.files.by_library():
             live = self.opened.live()
         there = {path.split("/")[1] for path in live}

@@ -36,9 +36,8 @@ PAUSE_FIRST_S = 0.2  # between attempts to open a session
 PAUSE_MAX_S = 5.0
 NO_SESSION = (Unavailable, ReplicaRetired, Conflict, OutcomeUnknown)
 """Errors of an attempt to open a session after which another one may succeed."""
-FAILS_MAX_S = (
-    60.0  # for so long looks may fail one after the other, for want of descriptors or so
-)
+FAILS_MAX_S = 60.0
+"""For so long looks may fail one after the other, for want of descriptors or so."""
 
 log = get_log("server")
 

@@ -62,9 +62,8 @@ class HashingFile(io.RawIOBase):
 # A row's position in its part, for the part's content hash, is the number of the file times this,
 # plus the number of the row in it. So a unit need not know how many rows the units before it made.
 FILE_POSITIONS = 1 << 40
-PIECE_ROWS_MIN = (
-    1024  # on average; tables with smaller pieces are copied into one before they are written
-)
+PIECE_ROWS_MIN = 1024
+"""On average; tables with smaller pieces are copied into one before they are written."""
 COMBINED_BYTES_MAX = 16 << 20  # of tables that are copied so
 
 

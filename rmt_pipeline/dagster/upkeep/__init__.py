@@ -1,1 +1,1 @@
-"""Checks of tables, clean-up, and what a person starts from a form."""
+"""Checks of tables, and clean-up."""

@@ -141,9 +141,8 @@ def create_mutation(
             release_numbers(replica, list(locks.values()))
             raise
         if mutation_id is not None:
-            release_numbers(
-                replica, list(locks.values())[1:]
-            )  # the first was deleted with the entry
+            # The first was deleted with the entry.
+            release_numbers(replica, list(locks.values())[1:])
             return mutation_id
         release_numbers(replica, list(locks.values()))
     raise Conflict(

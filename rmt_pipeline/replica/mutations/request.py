@@ -49,9 +49,8 @@ from rmt_pipeline.zookeeper.snapshot import (
     queue_snapshot,
 )
 
-STUCK_TRIES = (
-    8  # of one part: about ten seconds of trying (spec §7.7: 30 tries, a second apart)
-)
+STUCK_TRIES = 8
+"""Of one part: about ten seconds of trying (spec §7.7: 30 tries, a second apart)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,9 +291,8 @@ class _Work:
         deadline_s = clock.monotonic_s() + self.asked.query.receive_timeout
         is_watched = False
         while True:
-            self.asked.living().keeper.sync(
-                self.source.root
-            )  # else all these reads may be stale
+            # Else all these reads may be stale.
+            self.asked.living().keeper.sync(self.source.root)
             behind: list[str] = []
             replicas = self._furthest_first()
             for replica in replicas:

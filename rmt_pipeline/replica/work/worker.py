@@ -42,8 +42,8 @@ from rmt_pipeline.zookeeper.keeper import Keeper
 
 BATCHES_MAX = 64  # at once, of one pool; slots are a closer limit unless batches are tiny
 SAFETY_NET_S = 300.0  # a watch that was missed costs at most this
-PATIENCE_FIRST_S = 1.0  # before a look for what no watch reports; doubles after each
-PATIENCE_MAX_S = 8.0  # look that finds nothing
+PATIENCE_FIRST_S, PATIENCE_MAX_S = 1.0, 8.0
+"""Before a look for what no watch reports; it doubles after each look that finds nothing."""
 WAIT_MIN_S = 0.001  # a clock may not measure shorter times
 STOP_LOOK_S = 1.0  # between looks at `should_stop`, if the loop ends when it is idle
 REST_MAX_S = 0.01  # between looks that find something, while the hands are busy
@@ -52,10 +52,10 @@ OWN_CHANGES_S = 0.5  # before a queue that we emptied is listed again without a 
 OWN_INSERTS_REST_S = 0.02  # after a look at the log that found only what was inserted here
 TROUBLE_WAIT_S = 0.5  # after an error; doubles each time that there is one again
 TROUBLE_WAIT_MAX_S = 8.0
-MERGE_LOOK_EVERY_S = (
-    0.2  # a busy log wakes the merge pool at most this often; the pause doubles
-)
-MERGE_LOOK_EVERY_MAX_S = 0.8  # each time that nothing was found
+MERGE_LOOK_EVERY_S, MERGE_LOOK_EVERY_MAX_S = 0.2, 0.8
+"""A busy log wakes the merge pool at most this often; the pause doubles each time that nothing was
+found.
+"""
 MERGE_LOOK_SOON_S = 0.01  # the first such pause if a merge waits, usually for a part to arrive
 
 

@@ -84,9 +84,8 @@ def instant_spelled(clock: str, zone: str) -> str:
     if zone in UTC_NAMES:
         return instant(clock, zone)
     day_us = 86_400_000_000
-    before = (
-        f"make_timestamptz(epoch_us(a) - {day_us})"  # whose offset was that of the day before
-    )
+    # whose offset was that of the day before
+    before = f"make_timestamptz(epoch_us(a) - {day_us})"
 
     def offset(moment: str) -> str:
         return f"(epoch_us({instant_clock(moment, zone)}) - epoch_us({moment}))"

@@ -27,9 +27,8 @@ def member_constant(value: Typed, element: Typed) -> str | None:
     known = element.constant.value if element.constant else None
     plain = value.plain
     if plain.is_float and isinstance(known, float) and math.isnan(known):
-        return (
-            NAN_SQL  # a member like any other, though it equals none; so DuckDB's IN takes it
-        )
+        # A member like any other, though it equals none: so DuckDB's IN takes it.
+        return NAN_SQL
     if known is None or plain.is_float or isinstance(known, dict | list):
         return None
     if isinstance(known, str):
