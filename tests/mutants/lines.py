@@ -2700,7 +2700,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "swap: what may be in the log is taken back",
         f"{REPLICA}/partitions/swap.py",
-        "        if is_sent[0]:  # the parts may be in the table\n",
+        "        if sides[0].is_sent:  # the parts may be in the table\n",
         "        if not sides:\n",
         f"{SWAPS}::test_nobody_knowing_leaves_what_may_be_in_the_table",
     ),

@@ -241,6 +241,8 @@ class _Side:
     version: int = 0
     locks: tuple[str, ...] = ()
     numbered: tuple[_Numbered, ...] = ()
+    is_sent: bool = False
+    """Of the first side: whether the multi of both may be in the log."""
 
     @property
     def ranges(self) -> list[PartName]:
@@ -294,16 +296,15 @@ def _sides(living: Living, wanted: Wanted) -> list[_Side] | None:
 
 def _try(sides: Sequence[_Side], wanted: Wanted) -> _Done | None:
     """Try once; None if another command came first."""
-    is_sent = [False]
     try:
         for side in sides:
             _take_numbers(side)
         for side in sides:
             side.replica.store.publish_all(side.pairs)
             cancel_inserts(side.replica, side.ranges, side.locks)
-        done = _commit(sides, wanted, is_sent)
+        done = _commit(sides, wanted)
     except BaseException as error:
-        if is_sent[0]:  # the parts may be in the table
+        if sides[0].is_sent:  # the parts may be in the table
             _release(sides)
         elif not _take_back(sides) and isinstance(error, Conflict):
             raise perhaps_another(sides[0].replica) from error
@@ -409,10 +410,9 @@ def _range(change: Change, delimiter: str, *, is_left: bool) -> PartName | None:
     return PartName(change.partition, 0, number, LEVEL_MAX, MUTATION_MAX)
 
 
-def _commit(sides: Sequence[_Side], wanted: Wanted, is_sent: list[bool]) -> _Done | None:
-    """Commit; None if the numbers can't be used any more. `is_sent[0]` is set while the multi may
-    be in the log. Raises CannotAssignDrop if the log moves each time; Conflict if merges add parts
-    that cover others as fast as those are forgotten.
+def _commit(sides: Sequence[_Side], wanted: Wanted) -> _Done | None:
+    """Commit; None if the numbers can't be used any more. Raises CannotAssignDrop if the log moves
+    each time; Conflict if merges add parts that cover others as fast as those are forgotten.
     """
     forgotten = 0
     for _ in range(limits.DROP_ROUNDS_MAX):
@@ -436,7 +436,7 @@ def _commit(sides: Sequence[_Side], wanted: Wanted, is_sent: list[bool]) -> _Don
             else:
                 ops, fit = with_forgetting(side.replica, ops, side.ranges)
             left += [] if fit else [side]
-        if _submit(sides[0], swaps[0], ops, is_sent, looked[0].log_end):
+        if _submit(sides[0], swaps[0], ops, looked[0].log_end):
             return _Done(looked, swaps, gone, left)
         if not _are_good(sides):
             return None
@@ -468,10 +468,9 @@ def _submit(
     side: _Side,
     swaps: Sequence[Swap],
     ops: Sequence[Op],
-    is_sent: list[bool],
     begin: int | None,
 ) -> bool:
-    is_sent[0] = True
+    side.is_sent = True
     memory = side.replica.memory
     known, records, ids = memory.queue, memory.records, memory.block_ids
     parts, queued = known.listed(side.replica.paths), known.queued(side.replica.paths)
@@ -480,16 +479,16 @@ def _submit(
     try:
         found = submit(side.living, side.replica, ops, entries, lock, begin=begin)
     except Refused as refused:
-        is_sent[0] = False
+        side.is_sent = False
         if refused.kind is RefusalKind.NODE_EXISTS:
             raise IdIsTaken(
                 f"{side.replica}: {refused.path} was written by somebody else meanwhile"
             ) from refused
         raise
     except (TableIsReadOnly, ReplicaRetired, Unavailable):  # raised before it was sent
-        is_sent[0] = False
+        side.is_sent = False
         raise
-    is_sent[0] = found is not None
+    side.is_sent = found is not None
     if found is not None:
         # Noted under the session that sent the multi. If a later session has found it in the log,
         # that one lists everything once more.
