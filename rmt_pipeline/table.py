@@ -45,10 +45,10 @@ from rmt_pipeline.replica.mutations.killed import KillReport, wait_for_kill
 from rmt_pipeline.replica.mutations.mutations import kill_mutation
 from rmt_pipeline.replica.reading import ActivePart, Snapshot, TableReader
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.sync import SyncMode, sync_replica
 from rmt_pipeline.replica.tries import Tries, nobody_knows
 from rmt_pipeline.replica.upkeep.check import manifest_here
 from rmt_pipeline.replica.upkeep.scrub import CheckedPart, checked_parts
-from rmt_pipeline.replica.sync import SyncMode, sync_replica
 from rmt_pipeline.store.frozen import FrozenParts
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.part_store import PartStore
@@ -164,9 +164,7 @@ class Table(Partitions):
         from rmt_pipeline.compute.inputs.conform import conform  # noqa: PLC0415
         from rmt_pipeline.compute.insert import blocks  # noqa: PLC0415  pyarrow
 
-        query = query_settings(settings)
-        if quorum is not None:
-            query = replace(query, insert_quorum=str(quorum))
+        query = _with_quorum(query_settings(settings), quorum)
         Quorum.of(query)  # raises for a senseless value, before anything is staged
         token = token or query.insert_deduplication_token
         replica = self._replica()
@@ -181,10 +179,10 @@ class Table(Partitions):
         )
         if on_rows is not None:
             tables = _told(tables, on_rows)
+        slowed = throttle_insert(replica, query)
+        insert_id = self._insert_id(token, query, replica.settings)
         staged: list[StagedPart] = []
         try:
-            slowed = throttle_insert(replica, query)
-            insert_id = self._insert_id(token, query, replica.settings)
             staged.extend(
                 blocks.stage_all(
                     blocks.blocks_of(tables, definition, query),
@@ -250,9 +248,7 @@ class Table(Partitions):
         settings: Mapping[str, Any] | QuerySettings | None,
         run_id: str,
     ) -> InsertResult:
-        query = query_settings(settings)
-        if quorum is not None:
-            query = replace(query, insert_quorum=str(quorum))
+        query = _with_quorum(query_settings(settings), quorum)
         token = token or query.insert_deduplication_token
         plan, slowed = self.stage_plan(token, query, run_id)
         result = self.commit(stage(plan), token=token, settings=query, run_id=run_id)
@@ -535,3 +531,7 @@ def _told(tables: Iterator[Any], on_rows: Callable[[int, int], None]) -> Iterato
     for table in tables:
         on_rows(table.num_rows, table.nbytes)
         yield table
+
+
+def _with_quorum(query: QuerySettings, quorum: int | Literal["auto"] | None) -> QuerySettings:
+    return query if quorum is None else replace(query, insert_quorum=str(quorum))
