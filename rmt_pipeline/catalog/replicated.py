@@ -57,6 +57,15 @@ def replicated_database(catalog: Catalog, database: str) -> ReplicatedDatabase |
         ) from error
 
 
+def require_replicated(catalog: Catalog, database: str) -> ReplicatedDatabase:
+    """How a database is replicated. Raises UnknownDatabase, UserError if it is not, Corruption."""
+    catalog.require_database(database)
+    found = replicated_database(catalog, database)
+    if found is None:
+        raise UserError(f"database {database!r} is not Replicated")
+    return found
+
+
 def uuid_made_by(origin: str, server: str) -> str:
     """The uuid of the table on a server that the statement with the id `origin` makes."""
     return hashlib.sha256(f"{origin} {server}".encode()).hexdigest()[:32]

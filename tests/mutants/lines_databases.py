@@ -16,6 +16,7 @@ TASK = "rmt_pipeline/sql/tasks/task.py"
 ON_CLUSTER = "rmt_pipeline/sql/run/on_cluster.py"
 WAIT = "rmt_pipeline/replica/wait.py"
 SAID = "rmt_pipeline/sql/run/databases.py"
+RECORDED = "rmt_pipeline/sql/run/replicated.py"
 LOST = "tests/unit/cluster/test_lost_database.py"
 DIES = "tests/crash/test_restore_database.py"
 NODES = "tests/unit/cluster/test_database_nodes.py"
@@ -352,7 +353,7 @@ DATABASE_MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "database: a record is written over that of a table made meanwhile",
-        SAID,
+        RECORDED,
         "        return SetData(self.paths.metadata, "
         "version=0 if stat is None else stat.version)\n",
         "        return SetData(self.paths.metadata, version=-1 if stat is None else -1)\n",

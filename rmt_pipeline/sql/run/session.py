@@ -115,12 +115,12 @@ class Session:
     def _execute(self, statement: Piece | str) -> Result:
         parsed = parse(statement)
         if isinstance(parsed, _OF_NAMES):
-            from rmt_pipeline.sql.run import databases  # noqa: PLC0415
+            from rmt_pipeline.sql.run import replicated  # noqa: PLC0415
 
-            database = databases.replicated_of(self.context, parsed)
+            database = replicated.replicated_of(self.context, parsed)
             if database:
                 text = statement if isinstance(statement, str) else statement.text
-                return databases.ask_replicas(self.context, parsed, text, database)
+                return replicated.ask_replicas(self.context, parsed, text, database)
         return self.carry_out(parsed)
 
     def carry_out(self, parsed: Statement) -> Result:

@@ -36,7 +36,7 @@ from rmt_pipeline.replica.life.create import check_structure
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.sql.define.difference import commands_towards
 from rmt_pipeline.sql.define.show_create import create_query
-from rmt_pipeline.sql.run.databases import defined_by
+from rmt_pipeline.sql.run.replicated import defined_by
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.sql.tasks.database_log import DatabaseLog, name_after
 from rmt_pipeline.sql.tasks.task import StatementCarrier, TaskContext

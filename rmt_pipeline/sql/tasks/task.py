@@ -40,8 +40,8 @@ from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.mutations.mutations import wait_for_mutation
 from rmt_pipeline.replica.wait import wait_for_kinds
-from rmt_pipeline.sql.run.databases import replicated_of
 from rmt_pipeline.sql.run.on_cluster import own_settings
+from rmt_pipeline.sql.run.replicated import replicated_of
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.syntax.statements.nodes import (
     AllPartitions,

@@ -25,7 +25,7 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.nodes.tasks import TableRecord, Task
 from rmt_pipeline.replica.life.create import PathInUse, create_replica
-from rmt_pipeline.sql.run.databases import _changes, _Records
+from rmt_pipeline.sql.run.replicated import _changes, _Records
 from rmt_pipeline.syntax.statements.parse import parse
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, Refused, SetData
 from rmt_pipeline.zookeeper.paths import DatabasePaths
