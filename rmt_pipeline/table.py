@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rmt_pipeline.exchange.peers import Peers
 from rmt_pipeline.partitions import Partitions
-from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.inserts import ids as block_ids
 from rmt_pipeline.protocol.inserts.quorum import Quorum
 from rmt_pipeline.protocol.parts.name import PartName
@@ -40,7 +39,7 @@ from rmt_pipeline.replica.insert.result import (
     identity_of,
 )
 from rmt_pipeline.replica.insert.throttle import throttle_insert
-from rmt_pipeline.replica.insert.tried import run_until_done
+from rmt_pipeline.replica.inserting import run_until_done
 from rmt_pipeline.replica.mutations.killed import KillReport, wait_for_kill
 from rmt_pipeline.replica.mutations.mutations import kill_mutation
 from rmt_pipeline.replica.reading import ActivePart, Snapshot, TableReader

@@ -1495,8 +1495,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "publish together: what was promised is not compared",
         "rmt_pipeline/replica/work/carry.py",
-        "        difference = self._differs(task.how, staged)",
-        "        difference = None",
+        "        if (error := self._differs(source, staged)) is not None:\n",
+        "        if (error := self._differs(source, staged)) is not None and False:\n",
         TOGETHER,
     ),
     LineMutant(
@@ -1537,7 +1537,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "publish together: what nobody promised is taken for compared",
         "rmt_pipeline/replica/work/carry.py",
-        "staged, task.how.header is not None, awaited)",
+        "staged, source.header is not None, awaited)",
         "staged, True, awaited)",
         TOGETHER,
     ),
@@ -2422,7 +2422,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "wait: what a clone has yet to copy is not waited for",
-        f"{REPLICA}/wait.py",
+        f"{REPLICA}/sync.py",
         'is_lost[0] != b"1" and number_of(pointer[0]) >= end',
         'is_lost[0] != b"1" and end >= 0',
         "tests/unit/replica/test_wait.py"
@@ -2430,7 +2430,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "wait: a table of the same name is taken for the one that was waited for",
-        f"{REPLICA}/wait.py",
+        f"{REPLICA}/sync.py",
         "if (now.created_zxid, now.version) == (made, is_lost[1].version):",
         "if now.version == is_lost[1].version:",
         "tests/unit/replica/test_wait.py"

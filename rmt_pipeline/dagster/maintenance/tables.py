@@ -214,8 +214,8 @@ def _drop_replica(run: Doing, config: forms.DropReplicaConfig) -> Told:
         refuse_value(
             "replica",
             config.replica,
-            f"it is the replica of this server, {server.server.name}, of {few_named(own)}: DROP TABLE "
-            "removes that",
+            f"it is the replica of this server, {server.server.name}, of {few_named(own)}: DROP "
+            "TABLE removes that",
         )
     found = {}
     for one in definitions:
