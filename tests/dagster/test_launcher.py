@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -34,10 +35,10 @@ CODE = """
 import os, time
 import dagster as dg
 
-@dg.op(config_schema={"seconds": float})
+@dg.op(config_schema={"seconds": float, "file": str})
 def sleep(context):
     until = time.monotonic() + context.op_config["seconds"]
-    while time.monotonic() < until:
+    while time.monotonic() < until and not os.path.exists(context.op_config["file"]):
         time.sleep(0.05)
     context.add_output_metadata({"pid": os.getpid(), "parent": os.getppid()})
 
@@ -62,7 +63,14 @@ class Site:
     ) -> None:
         self.instance, self._workspace = instance, workspace
 
-    def launch(self, seconds: float = 0.0, tags: Mapping[str, str] | None = None) -> str:
+    def launch(
+        self,
+        seconds: float = 0.0,
+        tags: Mapping[str, str] | None = None,
+        *,
+        until: Path = Path("/nowhere"),
+    ) -> str:
+        """A run of so many seconds, or until the file is there."""
         context = self._workspace.create_request_context()
         [location] = context.code_locations
         [repository] = location.get_repositories().values()
@@ -70,7 +78,7 @@ class Site:
         run = create_run_for_test(
             self.instance,
             job_name="naps",
-            run_config={"ops": {"sleep": {"config": {"seconds": seconds}}}},
+            run_config={"ops": {"sleep": {"config": {"seconds": seconds, "file": str(until)}}}},
             remote_job_origin=job.get_remote_origin(),
             job_code_origin=job.get_python_origin(),
             tags=dict(tags or {}),
@@ -240,13 +248,16 @@ def test_a_process_that_began_after_a_run_told_its_number_is_not_that_of_the_run
         assert not launcher._has_lived_since(child.pid, time.time())
 
 
-def test_code_that_was_loaded_anew_is_what_runs(site: Site) -> None:
+def test_code_that_was_loaded_anew_is_what_runs(site: Site, tmp_path: Path) -> None:
     """The runs of the old one go on."""
-    old = site.launch(2.0)
+    may_end = tmp_path / "may end"
+    old = site.launch(LIMIT_S, until=may_end)
     site.until_started(old)
     site.load_anew()
     first = site.done()
     assert PROCESS_TAG not in site.run(first).tags
+    assert not site.run(old).is_finished
+    may_end.touch()
     assert site.ended(old) == dg.DagsterRunStatus.SUCCESS
     site.warm()
 

@@ -16,6 +16,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.assign.explain import Explained, ExplainedRange
 from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.work.step import PartDone
 from tests.support.local_replicas import DirectPeers, Replicas, by_tens
 
@@ -184,6 +185,24 @@ def test_a_merged_part_tells_the_inserts_and_runs_of_its_sources(tmp_path: Path)
         assert row.data["run_ids"] == "run-0 run-1"
         links = [metadata["inserted by run"], metadata["inserted by run 2"]]
         assert links == [dg.MetadataValue.dagster_run(f"run-{n}") for n in range(2)]
+
+
+def test_of_many_mutated_parts_the_first_are_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one flush: how many parts are in one depends on how busy the machine is."""
+    monkeypatch.setattr(ledger, "MUTATED_EVENTS_MAX", 2)
+    with Replicas(tmp_path, ["r1"]) as replicas:
+        table = replicas.table("r1")
+        for value in range(3):
+            replicas.insert("r1", value)
+        table.mutate("DELETE WHERE n < 2", settings={"mutations_sync": 0})
+        assign_mutations(replicas["r1"])
+        done = replicas.work_off()
+        events = list(ledger.mutated_parts(table, "r1", done))
+    mutated = [str(one.part) for one in done if one.kind == "MUTATE_PART"]
+    assert len(mutated) == 3
+    assert [event.metadata["part"].value for event in events] == mutated[:2]
 
 
 def test_a_partition_that_holds_nothing_leaves_dagster_s_partitions(tmp_path: Path) -> None:

@@ -72,7 +72,10 @@ def test_an_unfinished_mutation_is_a_warning_until_it_is_done(site: Site, table:
     assert records(after) == []
 
 
-def test_a_mutated_part_is_an_event_with_its_story(site: Site, table: Table) -> None:
+def test_a_mutated_part_is_an_event_with_its_story(
+    site: Site, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "MUTATED_EVENTS_MAX", 1000)  # beside other tests' parts
     insert(site, table, "2013-09-10")
     with_it = sum(
         carrier == "B6"

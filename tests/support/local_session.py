@@ -1,8 +1,10 @@
 """A client's session in this process: statements as typed, real disks, a fake ZooKeeper."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+
+import pytest
 
 from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
@@ -52,6 +54,11 @@ def session_with_two_tables(directory: Path) -> Iterator[Session]:
         for name in ("t", "u"):
             create(session, TABLE.format(name))
         yield session
+
+
+def commands_use(patch: pytest.MonkeyPatch, server: ServerContext) -> None:
+    """Commands of `rmt` that open a server's context have this one."""
+    patch.setattr(ServerContext, "open", lambda *_, **__: nullcontext(server))
 
 
 def create(session: Session, text: str) -> TableDefinition:

@@ -149,7 +149,7 @@ def change_some(tables: list[Table], seed: int, history: History) -> None:
 
         noted(history, mutate)
         if rng.random() < 0.4:
-            noted(history, lambda table=table: optimize(table))
+            noted(history, lambda table=table: optimize(table), (*NOT_NOW, OutcomeUnknown))
         SystemClock().sleep_s(rng.uniform(0, 0.8))
 
 

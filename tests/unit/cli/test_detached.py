@@ -1,28 +1,42 @@
 """`rmt detached` and system.detached_parts: the same facts."""
 
-from contextlib import nullcontext
-
 import pytest
 
-from rmt_pipeline.cli import watch
 from rmt_pipeline.cli.inserts import run_inserts
 from rmt_pipeline.cli.mutations import run_mutations
 from rmt_pipeline.cli.parts import run_check, run_detached
 from rmt_pipeline.cli.queue import run_queue
 from rmt_pipeline.protocol.errors import UnknownTable
 from rmt_pipeline.protocol.parts.name import PartName
-from tests.support.local_session import local_session, rows, session_with_numbers
+from rmt_pipeline.system import SystemClock
+from tests.support.local_session import (
+    commands_use,
+    local_session,
+    rows,
+    session_with_numbers,
+)
 
 PART = PartName("all", 0, 0, 0)
+
+
+class SetClock(SystemClock):
+    """Shows the time when it was made until somebody sets it; who waits by it waits no longer."""
+
+    def __init__(self) -> None:
+        self.shown_s = super().now_s()
+
+    def now_s(self) -> float:
+        return self.shown_s
 
 
 @pytest.fixture
 def session(tmp_path, monkeypatch):
     """A table of two parts; of one there is a copy aside, of the other a broken one, and somebody
-    has put a directory beside them.
+    has put a directory beside them; all of it in no time.
     """
     with session_with_numbers(tmp_path) as opened:
         server = opened.context.server
+        server.clock = SetClock()
         opened.execute("INSERT INTO t VALUES (1), (2)")
         opened.execute("INSERT INTO t VALUES (3)")
         store = server.table("t").store
@@ -31,7 +45,7 @@ def session(tmp_path, monkeypatch):
         store.disk.make_directory("detached/mine")
         store.disk.make_directory("detached/broken_all_7_7_0")
         store.disk.write("detached/mine/notes", [b"12345"])
-        monkeypatch.setattr(watch.ServerContext, "open", lambda *_, **__: nullcontext(server))
+        commands_use(monkeypatch, server)
         yield opened
 
 
@@ -104,13 +118,7 @@ def test_where_no_table_has_a_queue_of_interest_it_says_so(session, capsys):
 
 def test_what_is_old_says_so(session, capsys):
     context = session.context.server
-    now_s = context.clock.now_s()
-
-    class Later:
-        def now_s(self):
-            return now_s + 3 * 86_400
-
-    context.clock = Later()
+    context.clock.shown_s += 3 * 86_400
     run_detached(context.config, "r1", "t")
     assert capsys.readouterr().out.count("3 days old") == 4
 
@@ -118,7 +126,7 @@ def test_what_is_old_says_so(session, capsys):
 def test_a_table_without_anything_aside_is_told_when_it_is_named(tmp_path, monkeypatch, capsys):
     with local_session(tmp_path) as opened:
         server = opened.context.server
-        monkeypatch.setattr(watch.ServerContext, "open", lambda *_, **__: nullcontext(server))
+        commands_use(monkeypatch, server)
         run_detached(server.config, "r1", None)
         assert capsys.readouterr().out == "no tables\n"
         with pytest.raises(UnknownTable, match=r"no table default\.nosuch on r1"):
