@@ -1,6 +1,8 @@
 """What a run fails with that would come again: it says what to do, and is not tried again."""
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import dagster as dg
@@ -50,6 +52,40 @@ def ended(assets: list[Any], **options: Any) -> tuple[str, str | None]:
         [line, *_] = logged[-1].partition(": ")[2].splitlines()
         assert line in said, "a line of the log says it, too"
         return said, run.tags.get("dagster/retry_on_asset_or_op_failure")
+
+
+def executed(
+    site: Site,
+    instance: dg.DagsterInstance,
+    asset: dg.AssetsDefinition,
+    tags: dict[str, str],
+    **options: Any,
+) -> dict[str, str]:
+    """The tags that Dagster's UI gives to the next run when a person executes this one again."""
+    result = dg.materialize(
+        [asset],
+        instance=instance,
+        resources=io_manager(site),
+        raise_on_error=False,
+        tags=tags,
+        **options,
+    )
+    run = instance.get_run_by_id(result.run_id)
+    assert run is not None
+    return {
+        name: value
+        for name, value in run.tags.items()
+        if name not in TAGS_TO_MAYBE_OMIT_ON_RETRY
+    }
+
+
+@contextmanager
+def dropped(site: Site, name: str) -> Iterator[None]:
+    """The table is there in the block, and nowhere after it."""
+    try:
+        yield
+    finally:
+        site.r1.drop_table("default", name)
 
 
 def io_manager(site: Site) -> dict[str, Any]:
@@ -105,10 +141,8 @@ def test_an_asset_that_can_t_be_stored_is_not_tried_again(
     def kept() -> Any:
         return returned
 
-    try:
+    with dropped(site, "kept"):
         said, again = ended([kept], partition_key="2026-01-05", resources=io_manager(site))
-    finally:
-        site.r1.drop_table("default", "kept")
     assert words in said
     assert again == "false"
 
@@ -135,11 +169,9 @@ def test_a_table_that_the_run_creates_itself_may_be_there_at_the_next_try(site: 
 
     replica = replica_asset(definition_of(CREATE.format("total", "total")), "r1")
     resources = {**io_manager(site), "engine": site.engine}
-    try:
+    with dropped(site, "total"):
         said, again = ended([total, replica], resources=resources)
         there = site.r1.table("total").definition.full_name
-    finally:
-        site.r1.drop_table("default", "total")
     assert "materialize total/r1_replica" in said
     assert (there, again) == ("default.total", None)
 
@@ -147,8 +179,6 @@ def test_a_table_that_the_run_creates_itself_may_be_there_at_the_next_try(site: 
 def test_a_run_that_a_person_executes_again_is_tried_again_for_what_may_pass(
     site: Site,
 ) -> None:
-    """It has the tags of the run that failed, as Dagster's UI gives them to it."""
-
     @dg.asset
     def total(config: Passing) -> int:
         if config.passes:
@@ -159,21 +189,8 @@ def test_a_run_that_a_person_executes_again_is_tried_again_for_what_may_pass(
     tags: dict[str, str] = {}
     with dg.instance_for_test() as instance:
         for passes in (False, True, False, True):
-            result = dg.materialize(
-                [total],
-                instance=instance,
-                resources=io_manager(site),
-                raise_on_error=False,
-                tags=tags,
-                run_config={"ops": {"total": {"config": {"passes": passes}}}},
-            )
-            run = instance.get_run_by_id(result.run_id)
-            assert run is not None
-            tags = {
-                name: value
-                for name, value in run.tags.items()
-                if name not in TAGS_TO_MAYBE_OMIT_ON_RETRY
-            }
+            config = {"ops": {"total": {"config": {"passes": passes}}}}
+            tags = executed(site, instance, total, tags, run_config=config)
             found.append(tags.get(RETRY_TAG))
     assert found == ["false", "true", "false", "true"]
 
@@ -187,17 +204,8 @@ def test_a_person_s_own_tag_stays(site: Site) -> None:
     tags = {RETRY_TAG: "false"}
     with dg.instance_for_test() as instance:
         for _ in range(2):
-            result = dg.materialize(
-                [total],
-                instance=instance,
-                resources=io_manager(site),
-                raise_on_error=False,
-                tags=tags,
-            )
-            run = instance.get_run_by_id(result.run_id)
-            assert run is not None
-            tags = {one: run.tags[one] for one in (RETRY_TAG, NOT_AGAIN_TAG) if one in run.tags}
-            found.append(dict(tags))
+            tags = executed(site, instance, total, tags)
+            found.append({one: tags[one] for one in (RETRY_TAG, NOT_AGAIN_TAG) if one in tags})
     assert found == 2 * [{RETRY_TAG: "false"}]
 
 
@@ -228,19 +236,16 @@ def test_a_declaration_that_was_changed_since_is_told_from_what_is_there(site: S
     declared = [f"{CREATE.format('kept', 'kept')} {CLAUSES}"]
     declared.append(declared[0].replace("id UInt64", "id UInt64, note String"))
     found = []
-    try:
-        with dg.instance_for_test() as instance:
-            for one in (declared[0], declared[0], declared[1]):
-                result = dg.materialize(
-                    [replica_asset(definition_of(one), "r1")],
-                    instance=instance,
-                    resources={"engine": site.engine},
-                )
-                [event] = result.asset_materializations_for_node("kept__r1_replica")
-                found.append(event.metadata.get(DIFFERENCE))
-            warned = [entry.user_message for entry in instance.all_logs(result.run_id)]
-    finally:
-        site.r1.drop_table("default", "kept")
+    with dropped(site, "kept"), dg.instance_for_test() as instance:
+        for one in (declared[0], declared[0], declared[1]):
+            result = dg.materialize(
+                [replica_asset(definition_of(one), "r1")],
+                instance=instance,
+                resources={"engine": site.engine},
+            )
+            [event] = result.asset_materializations_for_node("kept__r1_replica")
+            found.append(event.metadata.get(DIFFERENCE))
+        warned = [entry.user_message for entry in instance.all_logs(result.run_id)]
     assert found[:2] == [None, None]
     assert found[2] is not None
     assert found[2].value == "columns: note is String in the first, none in the second"

@@ -3,7 +3,6 @@
 import io
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from rmt_pipeline.compute import stop
 from rmt_pipeline.compute.mutate import unit as kernel_mutate
 from rmt_pipeline.compute.progress import Progress, UnitProgress
 from rmt_pipeline.compute.rows import write
-from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import TableIsReadOnly
 from rmt_pipeline.replica.assign.mutations import assign_mutations
@@ -23,7 +21,7 @@ from rmt_pipeline.sql.formats.write import write_rows
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.table import Table
 from tests.support.local_work import working
-from tests.support.serving import Served, config_at, create, definition_of, table_of_one_server
+from tests.support.serving import Served, create, definition_of
 from tests.support.waiting import LIMIT_S, until
 
 pytestmark = pytest.mark.zookeeper
@@ -32,16 +30,10 @@ ROWS = 100
 
 
 @pytest.fixture
-def config(tmp_path, zookeeper_server) -> Config:
-    return config_at(tmp_path, zookeeper_server.hosts, data={"r1": "r1"})
-
-
-@pytest.fixture
-def table(config, chroot) -> Iterator[Table]:
-    """On a server that works no queue, with one part."""
-    with table_of_one_server(config, f"{chroot}/t") as found:
-        found.insert([{"n": row} for row in range(ROWS)])
-        yield found
+def table(table: Table) -> Table:
+    """With one part."""
+    table.insert([{"n": row} for row in range(ROWS)])
+    return table
 
 
 @pytest.fixture
@@ -73,12 +65,12 @@ def answer(session: Session, statement: str) -> list[list[str]]:
     return [line.split("\t") for line in out.getvalue().decode().splitlines()]
 
 
-def test_a_killed_mutation_stops_where_it_is_and_leaves_the_rows(config, table, running):
+def test_a_killed_mutation_stops_where_it_is_and_leaves_the_rows(alone, table, running):
     """P36."""
     with (
-        ServerContext.open(config, "r1", purpose="worker") as own,
+        ServerContext.open(alone, "r1", purpose="worker") as own,
         working(own, table.definition) as done,
-        Session.open(config, "r1") as session,
+        Session.open(alone, "r1") as session,
     ):
         mutation = table.mutate("DELETE WHERE n % 2 = 0, DELETE WHERE n = 1")
         assert running.wait(LIMIT_S)
@@ -97,8 +89,8 @@ def test_a_killed_mutation_stops_where_it_is_and_leaves_the_rows(config, table, 
     assert table.store.staged() == []
 
 
-def test_a_kill_of_what_nobody_works_on_says_that_it_waits(config, table):
-    with Session.open(config, "r1") as session:
+def test_a_kill_of_what_nobody_works_on_says_that_it_waits(alone, table):
+    with Session.open(alone, "r1") as session:
         mutation = table.mutate("DELETE WHERE n = 1")
         assert isinstance(assign_mutations(table.replica), list)
         pull_log(table.replica)
@@ -114,12 +106,11 @@ def test_an_unknown_mutation_is_refused(table):
         table.kill_mutation("0000000077")
 
 
-def test_a_read_only_table_kills_and_takes_no_mutation(tmp_path, zookeeper_server, chroot):
-    config = config_at(tmp_path, zookeeper_server.hosts, data={"r1": "r1"})
-    with ServerContext.open(config, "r1") as context:
-        create(config, context.keeper(), definition_of(f"{chroot}/t"))
+def test_a_read_only_table_kills_and_takes_no_mutation(alone, chroot):
+    with ServerContext.open(alone, "r1") as context:
+        create(alone, context.keeper(), definition_of(f"{chroot}/t"))
         table = context.table("t")
-        with Served(config) as served:
+        with Served(alone) as served:
             served.until(served.is_active)
             table.insert([{"n": 1}])
             mutation = table.mutate("DELETE WHERE n = 1")

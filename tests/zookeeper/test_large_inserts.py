@@ -10,7 +10,7 @@ from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.insert.result import Outcome
 from tests.support.lost_answers import logs
 from tests.support.mortal_disk import Died
-from tests.support.serving import config_at, definition_of, table_of_one_server
+from tests.support.serving import definition_of, table_of_one_server
 
 pytestmark = pytest.mark.zookeeper
 
@@ -26,9 +26,8 @@ def partitioned(root):
 
 
 @pytest.fixture
-def table(tmp_path, zookeeper_server, chroot):
-    config = config_at(tmp_path, zookeeper_server.hosts, data={"r1": "r1"})
-    with table_of_one_server(config, f"{chroot}/t", partitioned) as found:
+def table(alone, chroot):
+    with table_of_one_server(alone, f"{chroot}/t", partitioned) as found:
         yield found
 
 

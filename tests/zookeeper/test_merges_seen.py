@@ -12,7 +12,6 @@ from rmt_pipeline.cli import merges as cli_merges
 from rmt_pipeline.compute.progress import Progress, UnitProgress
 from rmt_pipeline.compute.rows import windows as kernel
 from rmt_pipeline.compute.rows import write
-from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import UnknownTable
 from rmt_pipeline.replica.work.running import running_merges
@@ -20,7 +19,6 @@ from rmt_pipeline.sql.formats.write import write_rows
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.table import Table
 from tests.support.local_work import working
-from tests.support.serving import config_at, table_of_one_server
 from tests.support.waiting import LIMIT_S
 
 pytestmark = pytest.mark.zookeeper
@@ -29,17 +27,11 @@ ROWS, PARTS = 100, 3
 
 
 @pytest.fixture
-def config(tmp_path, zookeeper_server) -> Config:
-    return config_at(tmp_path, zookeeper_server.hosts, data={"r1": "r1"})
-
-
-@pytest.fixture
-def table(config, chroot) -> Iterator[Table]:
-    """On a server that works no queue, with three parts of 100 rows."""
-    with table_of_one_server(config, f"{chroot}/t") as found:
-        for part in range(PARTS):
-            found.insert([{"n": part * ROWS + row} for row in range(ROWS)])
-        yield found
+def table(table: Table) -> Table:
+    """With three parts of 100 rows."""
+    for part in range(PARTS):
+        table.insert([{"n": part * ROWS + row} for row in range(ROWS)])
+    return table
 
 
 @pytest.fixture
@@ -73,13 +65,13 @@ def select(session: Session, query: str) -> list[list[str]]:
     return [line.split("\t") for line in out.getvalue().decode().splitlines()]
 
 
-def test_a_running_merge_is_seen_with_what_it_has_done(config, table, pause, capsys):
+def test_a_running_merge_is_seen_with_what_it_has_done(alone, table, pause, capsys):
     stopped, go_on = pause
     names = [str(part.name) for part in table.parts()]
     with (
-        ServerContext.open(config, "r1", purpose="worker") as own,
+        ServerContext.open(alone, "r1", purpose="worker") as own,
         working(own, table.definition, select=False) as done,
-        Session.open(config, "r1") as session,
+        Session.open(alone, "r1") as session,
         released(go_on),
     ):
         session.execute("OPTIMIZE TABLE t FINAL SETTINGS alter_sync = 0")
@@ -101,7 +93,7 @@ def test_a_running_merge_is_seen_with_what_it_has_done(config, table, pause, cap
             *(sources, "Regular", str(merge.bytes_on_disk), merge.worker),
         ]
 
-        assert cli_merges.run_merges(config, None, "t", watch=False) == 0
+        assert cli_merges.run_merges(alone, None, "t", watch=False) == 0
         printed = capsys.readouterr().out
         assert f"default.t: merging {' '.join(names)} into all_0_2_1: " in printed
         assert f"{merge.done.rows_read:,} of 300 rows read" in printed
@@ -110,14 +102,14 @@ def test_a_running_merge_is_seen_with_what_it_has_done(config, table, pause, cap
         assert select(session, "SELECT * FROM system.merges") == []
         assert running_merges(table.replica) == []
     assert [(str(part.part), part.rows) for part in done] == [("all_0_2_1", 300)]
-    assert cli_merges.run_merges(config, "r1", None, watch=False) == 0
+    assert cli_merges.run_merges(alone, "r1", None, watch=False) == 0
     assert capsys.readouterr().out == "server r1: nothing is being merged\n"
 
 
-def test_a_mutation_is_seen_as_one(config, table, pause):
+def test_a_mutation_is_seen_as_one(alone, table, pause):
     stopped, go_on = pause
     with (
-        ServerContext.open(config, "r1", purpose="worker") as own,
+        ServerContext.open(alone, "r1", purpose="worker") as own,
         working(own, table.definition),
         released(go_on),
     ):
@@ -135,7 +127,7 @@ def test_what_an_attempt_that_died_left_behind_is_no_merge(table):
     assert running_merges(table.replica) == []
 
 
-def test_watching_ends_with_an_interrupt(config, table, monkeypatch, capsys):
+def test_watching_ends_with_an_interrupt(alone, table, monkeypatch, capsys):
     rounds: list[float] = []
 
     def sleep(seconds: float) -> None:
@@ -144,10 +136,10 @@ def test_watching_ends_with_an_interrupt(config, table, monkeypatch, capsys):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(cli_merges, "time", SimpleNamespace(sleep=sleep))
-    assert cli_merges.run_merges(config, "r1", "default.t", watch=True) == 0
+    assert cli_merges.run_merges(alone, "r1", "default.t", watch=True) == 0
     assert capsys.readouterr().out == "server r1: nothing is being merged\n" * 2
 
 
-def test_a_table_that_is_not_there_is_an_error(config, table):
+def test_a_table_that_is_not_there_is_an_error(alone, table):
     with pytest.raises(UnknownTable):
-        cli_merges.run_merges(config, "r1", "nowhere", watch=False)
+        cli_merges.run_merges(alone, "r1", "nowhere", watch=False)

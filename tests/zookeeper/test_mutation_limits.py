@@ -1,6 +1,5 @@
 """How many mutations there may be, and of how many partitions and parts one may be."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 
@@ -8,7 +7,6 @@ import pytest
 
 from rmt_pipeline.compute.jobs.merge import LocalMerger
 from rmt_pipeline.compute.jobs.mutate import LocalMutator
-from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import TooManyMutations, TooManyPartitions
@@ -32,27 +30,13 @@ from rmt_pipeline.replica.work import carry
 from rmt_pipeline.replica.work.carry import Tools
 from rmt_pipeline.syntax.mutation import parse_commands
 from rmt_pipeline.system import SystemClock
-from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Create
 from tests.support.executor import Executor
-from tests.support.serving import config_at, table_of_one_server
 
 pytestmark = pytest.mark.zookeeper
 
 PARTITIONS = 3_000
-
-
-@pytest.fixture
-def config(tmp_path, zookeeper_server) -> Config:
-    return config_at(tmp_path, zookeeper_server.hosts, data={"r1": "r1"})
-
-
-@pytest.fixture
-def table(config, chroot) -> Iterator[Table]:
-    """On a server that works no queue."""
-    with table_of_one_server(config, f"{chroot}/t") as found:
-        yield found
 
 
 def having(replica: Replica, **settings: object) -> Replica:
@@ -308,7 +292,7 @@ def test_many_entries_are_written_in_few_multis(table, monkeypatch):
     ],
 )
 def test_parts_that_only_get_another_name_are_published_together(
-    config, table, monkeypatch, bytes_and_parts, multis
+    alone, table, monkeypatch, bytes_and_parts, multis
 ):
     """P31."""
     for number in range(6):
@@ -323,7 +307,7 @@ def test_parts_that_only_get_another_name_are_published_together(
     replica = replace(table.replica, keeper=keeper, memory=Memory())
     clock = SystemClock()
     with (
-        ServerContext.open(config, "r1") as context,
+        ServerContext.open(alone, "r1") as context,
         closing(context.peers(table.definition)) as peers,
     ):
         tools = Tools(peers, LocalMerger(clock), LocalMutator(clock))

@@ -2,7 +2,6 @@
 
 import socket
 import threading
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from rmt_pipeline.cli.status import _table_lines
 from rmt_pipeline.protocol.errors import Unavailable, UnknownTable, UserError
 from rmt_pipeline.zookeeper.four_letters import ServerLoad, server_load
 from tests.support.local_replicas import Replicas, by_tens
-from tests.support.local_session import session_with_numbers
+from tests.support.local_session import commands_use, session_with_numbers
 
 SRVR = """Zookeeper version: 3.9.2
 Latency min/avg/max: 0/0.5/12
@@ -33,7 +32,7 @@ def server(tmp_path, monkeypatch):
         for number in range(3):
             session.execute(f"INSERT INTO t VALUES ({number})")
         opened = session.context.server
-        monkeypatch.setattr(check.ServerContext, "open", lambda *_, **__: nullcontext(opened))
+        commands_use(monkeypatch, opened)
         yield opened
 
 

@@ -1,14 +1,12 @@
 """`rmt inserts`."""
 
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from rmt_pipeline.cli.inserts import run_inserts
-from rmt_pipeline.context import ServerContext
 from rmt_pipeline.replica.life.drop import delete_tree
-from tests.support.local_session import session_with_two_tables
+from tests.support.local_session import commands_use, session_with_two_tables
 
 
 def test_a_table_whose_replica_is_gone_hides_no_other(
@@ -16,7 +14,7 @@ def test_a_table_whose_replica_is_gone_hides_no_other(
 ) -> None:
     with session_with_two_tables(tmp_path) as session:
         server = session.context.server
-        monkeypatch.setattr(ServerContext, "open", lambda *_, **__: nullcontext(server))
+        commands_use(monkeypatch, server)
         session.execute("INSERT INTO u VALUES (1)")
         delete_tree(server.keeper(), "/tables/t")
         assert run_inserts(server.config, None, None, "", "") == 1

@@ -1,13 +1,10 @@
 """`rmt queue` and `rmt explain entry`."""
 
-from contextlib import nullcontext
-
 import pytest
 from urllib3.exceptions import NewConnectionError, ProtocolError, SSLError
 
 from rmt_pipeline.cli import queue
 from rmt_pipeline.cli.status import _table_lines
-from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import Unavailable, UserError
 from rmt_pipeline.protocol.log.codec import encode
@@ -20,7 +17,7 @@ from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.sql.system.replication import queue_of
 from rmt_pipeline.system import account
 from rmt_pipeline.zookeeper.keeper import Create, Delete
-from tests.support.local_session import create, local_session
+from tests.support.local_session import commands_use, create, local_session
 
 MADE = "CREATE TABLE t (n UInt64) ENGINE = ReplicatedMergeTree('/tables/t', 'r1') ORDER BY n"
 
@@ -41,7 +38,7 @@ def server(tmp_path, monkeypatch):
         tried = Attempts(2, "r2 does not answer", now_s, "")
         replica.keeper.multi([Create(replica.paths.attempts_of(node), tried.encode())])
         opened.table("t").store.marks.stop(Background.FETCHES)
-        monkeypatch.setattr(ServerContext, "open", lambda *_, **__: nullcontext(opened))
+        commands_use(monkeypatch, opened)
         yield opened
 
 

@@ -10,9 +10,8 @@ from dataclasses import replace
 import pytest
 
 from rmt_pipeline.cli import inserts, main, merges, mutations, parts, queue, upkeep
-from rmt_pipeline.context import ServerContext
 from rmt_pipeline.store.disk import LocalDisk
-from tests.support.local_session import session_with_two_tables
+from tests.support.local_session import commands_use, session_with_two_tables
 
 COMMANDS = {
     "merges": lambda config: merges.run_merges(config, None, None, watch=False),
@@ -36,7 +35,7 @@ def server(tmp_path, monkeypatch):
             session.execute(f"INSERT INTO {name} VALUES (1)")
             directory = opened.catalog.table_directory(opened.table(name).definition)
             (directory / "detached" / "all_7_7_0").mkdir(parents=True)
-        monkeypatch.setattr(ServerContext, "open", lambda *_, **__: nullcontext(opened))
+        commands_use(monkeypatch, opened)
         monkeypatch.setattr(upkeep, "ServerContext", lambda *_, **__: nullcontext(opened))
         yield opened
 
