@@ -17,11 +17,11 @@ INSIDE  := tidy unit property contract crash simulation
 # `browser` is for itself: it needs Chromium, and some minutes in which Dagster has the machine alone.
 LANES   := $(INSIDE) dagster golden spark zookeeper browser
 SERVERS := $(filter-out $(INSIDE) browser,$(LANES))
-# Tests within one process write many small files. In memory these take a sixth less processor time and wait for no
-# disk: some hundred MB, where there is room for them, 8 GB of memory are free, and files may be run.
+# Tests write many small files, and servers wait for the disk with each of theirs. In memory they wait for nothing, and
+# the small ones take a sixth less processor time: some GB, where there is room for them, 10 GB are free, and files may be run.
 SCRATCH  = $(shell df -Pk /dev/shm 2>/dev/null | cat - /proc/meminfo /proc/mounts 2>/dev/null | awk '\
   $$6 == "/dev/shm" {room = $$4} $$1 == "MemAvailable:" {free = $$2} $$2 == "/dev/shm" {runs = $$4 !~ /noexec/} \
-  END {if (room > 4e6 && free > 8e6 && runs) print "/dev/shm"}')
+  END {if (room > 4e6 && free > 1e7 && runs) print "/dev/shm"}')
 
 export DAGSTER_DISABLE_TELEMETRY := yes
 # What one process compiles, the others need not.
@@ -72,8 +72,9 @@ test: $(READY) ## everything that must hold before a change lands
 	$(MAKE) --no-print-directory lint; linted=$$?; wait; exit $$linted
 	@said=$$(mktemp); files=$$(TMPDIR="$(or $(SCRATCH),$${TMPDIR:-/tmp})" mktemp -d); \
 	trap 'kill -INT $$! 2>/dev/null; wait; rm -rf "$$said" "$$files"' EXIT; trap 'exit 130' INT TERM; \
+	export TMPDIR=$$files; \
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(SERVERS:%=tests/%) >"$$said" 2>&1 & \
-	TMPDIR=$$files nice -n 10 $(BIN)/python -m pytest -n auto --dist worksteal $(INSIDE:%=tests/%); inside=$$?; \
+	nice -n 10 $(BIN)/python -m pytest -n auto --dist worksteal $(INSIDE:%=tests/%); inside=$$?; \
 	wait $$!; servers=$$?; cat "$$said"; \
 	test $$inside = 0 || echo "Tests in $(INSIDE:%=tests/%) failed: see above" >&2; \
 	test $$inside = 0 && test $$servers = 0

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
 
 from examples.flights import source
 from examples.flights.definitions import build_definitions
@@ -19,6 +21,24 @@ from tests.support.site import Site
 from tests.support.waiting import LASTING_S, until
 
 os.environ["DAGSTER_DISABLE_TELEMETRY"] = "yes"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def migrations_are_read_once() -> Iterator[None]:
+    """Each database that a Dagster makes, one for each run and three for itself, asks which of its
+    ninety migration scripts is the newest: reading them takes half of the time.
+    """
+    read, known = ScriptDirectory.from_config, dict[str | None, ScriptDirectory]()
+
+    def read_once(config: Config) -> ScriptDirectory:
+        place = config.get_main_option("script_location")
+        if place not in known:
+            known[place] = read(config)
+        return known[place]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScriptDirectory, "from_config", read_once)
+        yield
 
 
 @pytest.fixture(scope="session")
