@@ -16,6 +16,12 @@ _State = tuple[Any, Any, Any, Any]
 
 def sip_hash_of(word: Word, size: int) -> Any:
     """The hash of the text of `size` bytes, or of each of many, that `word` gives the bytes of."""
+    low, high = sip_hash_128_of(word, size)
+    return low ^ high
+
+
+def sip_hash_128_of(word: Word, size: int) -> tuple[Any, Any]:
+    """The halves of the original's sipHash128, from which its sipHash64 is made."""
     state: _State = _START
     whole = size // 8 * 8
     for at in range(0, whole, 8):
@@ -30,12 +36,12 @@ def _taken_in(state: _State, message: Any) -> _State:
     return a ^ message, b, c, d
 
 
-def _finished(state: _State) -> Any:
+def _finished(state: _State) -> tuple[Any, Any]:
     a, b, c, d = state
     c = c ^ 0xFF
     for _ in range(4):
         a, b, c, d = _round(a, b, c, d)
-    return a ^ b ^ c ^ d
+    return a ^ b, c ^ d
 
 
 def _round(a: Any, b: Any, c: Any, d: Any) -> _State:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from rmt_pipeline.protocol.city_hash import city_hash_of, city_hash_of_two
 from rmt_pipeline.protocol.sip_hash import sip_hash_of
+from rmt_pipeline.translate.by_row import by_row
 from rmt_pipeline.translate.event_chains import count_matches, longest_chain, pieces_of
 from rmt_pipeline.translate.histogram import bins_of
 from rmt_pipeline.translate.simple_json import BY_NAME
@@ -23,6 +24,7 @@ BITS_OF_DOUBLE, BITS_OF_FLOAT = "rmt_bits_of_double", "rmt_bits_of_float"
 CHAINS = "rmt_chains"
 SIMPLE_JSON = "rmt_simple_json"
 HISTOGRAM = "rmt_histogram"
+BY_ROW = "rmt_by_row"
 BINS = 'STRUCT("1" DOUBLE, "2" DOUBLE, "3" DOUBLE)[]'
 EVENTS = "STRUCT(t BIGINT, met UBIGINT)[]"
 TWO_HASHES = 16
@@ -44,6 +46,7 @@ def add_python_functions(connection: "duckdb.DuckDBPyConnection") -> None:
         (CHAINS, events, _chains, "UBIGINT"),
         (HISTOGRAM, ["DOUBLE[]", "INTEGER"], _histogram, BINS),
         (SIMPLE_JSON, ["VARCHAR", "VARCHAR", "VARCHAR"], _simple_json, "VARCHAR"),
+        (BY_ROW, ["VARCHAR", "BLOB"], _by_row, "BLOB[]"),
     )
     for name, given, compute, result in functions:
         connection.create_function(name, compute, given, result, type="arrow")
@@ -117,6 +120,13 @@ def _simple_json(
     pairs = zip(texts.to_pylist(), names.to_pylist(), strict=True)
     found = (None if None in pair else str(function(*pair)) for pair in pairs)
     return pa.array(list(found), pa.string())
+
+
+def _by_row(names: pa.ChunkedArray, data: pa.ChunkedArray) -> pa.Array:
+    """What a function of `by_row` gives for each row. Its name is one constant."""
+    name = names[0].as_py() if len(names) else ""
+    found = [None if each is None else by_row(name, each) for each in data.to_pylist()]
+    return pa.array(found, pa.list_(pa.binary()))
 
 
 def _chains(

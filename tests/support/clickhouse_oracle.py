@@ -12,11 +12,12 @@ from rmt_pipeline.syntax.types import arrow_schema, parse_type
 from rmt_pipeline.types.escapes import unescape_literal
 from rmt_pipeline.types.from_text import parse_value
 
-# What the answers stand on: our servers' zone, defaults of 24.x that later versions changed, and
-# functions that later versions discourage.
+# What the answers stand on: our servers' zone, defaults of 24.x that later versions changed,
+# functions that later versions discourage, and a letter of formatDateTime as in 18.16.
 SETTINGS = (
     "SETTINGS session_timezone = 'UTC', output_format_json_quote_64bit_integers = 1, "
-    "allow_deprecated_error_prone_window_functions = 1, any_join_distinct_right_table_keys = 1"
+    "allow_deprecated_error_prone_window_functions = 1, any_join_distinct_right_table_keys = 1, "
+    "formatdatetime_parsedatetime_m_is_month_name = 0"
 )
 
 

@@ -23,7 +23,7 @@ from rmt_pipeline.protocol.alter.commands import (
 )
 from rmt_pipeline.protocol.alter.definition import apply_alter, place_of
 from rmt_pipeline.protocol.alter.history import stored_columns
-from rmt_pipeline.protocol.errors import DuplicateColumn, UserError
+from rmt_pipeline.protocol.errors import DuplicateColumn
 from rmt_pipeline.protocol.settings.setting import checked
 from rmt_pipeline.protocol.settings.table import find_table_setting
 from rmt_pipeline.protocol.table import Column, TableDefinition, nested_group
@@ -193,11 +193,6 @@ def _command(  # noqa: C901  one line each
 
 def _add(syntax: AddColumnSyntax, now: TableDefinition) -> AddColumn:
     given = syntax.column
-    if given.type is None:
-        raise UserError(
-            f"ADD COLUMN {given.name} needs a type: its default does not say which it is for the "
-            "rows that are there"
-        )
     column = column_of(given, now.columns)
     if given.ttl is not None:
         stored = [*stored_columns(now), column]

@@ -50,20 +50,29 @@ Ask = Callable[[Query], Sequence[Sequence[object]]]
 """Returns the rows that answer a query."""
 
 
-def zookeeper(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    r"""Rows of system.zookeeper, sorted by path and name. A path that does not exist has no nodes.
-    A path that ends with a slash is the same node's, and is shown as it was typed.
+class NoNode(UserError):
+    """A path that a query asks for does not exist."""
 
-    Bytes of a value that are not text are written as `\xNN`. Raises UserError when the query does
-    not say which paths it wants, since the whole tree can be very large.
+    code = "KEEPER_EXCEPTION"
+
+
+def zookeeper(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+    r"""Rows of system.zookeeper, sorted by path and name. A path that ends with a slash is the same
+    node's, and is shown as it was typed.
+
+    Bytes of a value that are not text are written as `\xNN`. Raises NoNode for a path that does not
+    exist, as the original does; UserError when the query does not say which paths it wants, since
+    the whole tree can be very large.
     """
     paths = paths_wanted(scope.query, scope.ask)
     keeper = scope.server.keeper()
     plain = [path.rstrip("/") for path in paths]
     listed = keeper.children_many([path or "/" for path in plain])
     for path, below, names in zip(paths, plain, listed, strict=True):
-        reads = keeper.get_many([f"{below}/{name}" for name in names or []])
-        for name, read in zip(names or [], reads, strict=True):
+        if names is None:
+            raise NoNode(f"there is no node {path} in ZooKeeper")
+        reads = keeper.get_many([f"{below}/{name}" for name in names])
+        for name, read in zip(names, reads, strict=True):
             if read is None:
                 continue  # removed since its name was listed
             data, stat = read

@@ -331,8 +331,19 @@ def _distinct(arguments: list[Typed]) -> Typed:
     return Typed(kept, array_of(_element_of(value).plain))
 
 
+def together(arguments: list[Typed], name: str) -> Typed:
+    """Return the one array, or one of the elements at each place of several."""
+    arrays = [array(each, name) for each in arguments]
+    if len(arrays) == 1:
+        return arrays[0]
+    first, *others = (each.sql for each in arrays)
+    whole = of_one_length(first, *others)
+    return Typed(f"list_zip({', '.join([whole, *others])})", arrays[0].plain)
+
+
 def _unique_count(arguments: list[Typed]) -> Typed:
-    value = array(arguments[0], "arrayUniq")
+    """`arrayUniq(a, …)`: how many different elements, or different ones at one place, there are."""
+    value = together(arguments, "arrayUniq")
     has_null = f"(CASE WHEN list_count({value.sql}) < len({value.sql}) THEN 1 ELSE 0 END)"
     return Typed(f"CAST(list_unique({value.sql}) + {has_null} AS UINTEGER)", UINT32)
 
@@ -464,7 +475,7 @@ FUNCTIONS = (
         ),
         1,
     ),
-    function("arrayUniq", _unique_count, 1),
+    function("arrayUniq", _unique_count, 1, MANY),
     *(
         function(name, _reduce(name), 1)
         for name in ("arraySum", "arrayAvg", "arrayMin", "arrayMax")

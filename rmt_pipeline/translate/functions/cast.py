@@ -164,6 +164,12 @@ def _ipv4_number_to_text(arguments: list[Typed]) -> Typed:
     )
 
 
+def _ipv4_network(arguments: list[Typed]) -> Typed:
+    """`IPv4NumToStringClassC(n)`: the address with xxx for its last number."""
+    whole = _ipv4_number_to_text(arguments)
+    return Typed(f"regexp_replace({whole.sql}, '[0-9]+$', 'xxx')", whole.type)
+
+
 def _ipv4_text_to_number(arguments: list[Typed]) -> Typed:
     value = convert(arguments[0], DataType("IPv4"))
     return Typed(value.sql, nullable_type(DataType("UInt32"), value.nullable))
@@ -197,6 +203,7 @@ FUNCTIONS = (
     function("CAST", _cast, 2),
     function("accurateCastOrNull", _accurate_cast_or_null, 2),
     function("IPv4NumToString", _ipv4_number_to_text, 1),
+    function("IPv4NumToStringClassC", _ipv4_network, 1),
     function("IPv4StringToNum", _ipv4_text_to_number, 1),
 )
 

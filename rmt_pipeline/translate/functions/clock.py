@@ -8,6 +8,7 @@ from rmt_pipeline.translate.base.casts import convert, nullable_like
 from rmt_pipeline.translate.base.function import (
     Build,
     always,
+    constant_integer,
     constant_text,
     function,
     integer,
@@ -35,6 +36,7 @@ from rmt_pipeline.translate.base.typed import (
     Constant,
     Typed,
     TypeProblem,
+    array_of,
     attempt,
     nullable_type,
     string_sql,
@@ -54,7 +56,7 @@ _SAME = {
     "i": "%M",
     "S": "%S",
     "s": "%S",
-    "M": "%B",
+    "M": "%M",
     "b": "%b",
     "a": "%a",
     "W": "%A",
@@ -76,7 +78,7 @@ _SAME = {
     "w": "%w",
 }
 _COMPUTED = {
-    "e": "CAST(day({t}) AS VARCHAR)",
+    "e": "lpad(CAST(day({t}) AS VARCHAR), 2, ' ')",
     "Q": "CAST(quarter({t}) AS VARCHAR)",
     "C": "lpad(CAST(year({t}) // 100 AS VARCHAR), 2, '0')",
     "c": "lpad(CAST(month({t}) AS VARCHAR), 2, '0')",
@@ -252,7 +254,29 @@ def _today(days_ago: int) -> Build:
     return always(f"(CAST(make_timestamp(epoch_us(now())) AS DATE) - {days_ago})", DATE)
 
 
+_SLOT_S = 1800
+
+
+def _time_slots(arguments: list[Typed]) -> Typed:
+    """`timeSlots(t, seconds[, size])`: the starts of the half hours, or of slots of another size in
+    seconds, that the time from t on touches. Raises TypeProblem.
+    """
+    value, length = arguments[0], integer(arguments[1])
+    if value.plain.family != "DateTime":
+        raise TypeProblem(f"timeSlots takes a DateTime, not {value.type.text}")
+    size = _SLOT_S
+    if len(arguments) > 2:
+        size = constant_integer(arguments[2], "the size of a slot")
+    if size < 1:
+        raise TypeProblem(f"a slot has at least 1 second, not {size}")
+    first, last = f"{seconds(value)} // {size}", f"({seconds(value)} + {length}) // {size}"
+    start = from_microseconds(f"e * {size * 1_000_000}", value.plain)
+    sql = f"list_transform(range({first}, {last} + 1), lambda e: {start})"
+    return Typed(sql, array_of(value.plain))
+
+
 FUNCTIONS = (
+    function("timeSlots", _time_slots, 2, 3),
     function("toUnixTimestamp", _to_unix, 1, 2),
     function("fromUnixTimestamp", _from_unix, 1),
     function("FROM_UNIXTIME", _from_unix, 1),

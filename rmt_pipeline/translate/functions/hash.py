@@ -19,6 +19,7 @@ from rmt_pipeline.translate.base.typed import (
     let,
     string_sql,
 )
+from rmt_pipeline.translate.functions.rare import in_memory, number_by_row
 from rmt_pipeline.translate.in_python import (
     BITS_OF_DOUBLE,
     BITS_OF_FLOAT,
@@ -136,6 +137,7 @@ class _Combined:
 
     of_one: Callable[[Typed], str]
     of_two: Callable[[str, str], str]
+    result: DataType = UINT64
 
     def build(self, arguments: list[Typed]) -> Typed:
         values = [part for each in arguments for part in _parts(each)]
@@ -146,7 +148,7 @@ class _Combined:
             else:
                 one = self.of_one(each)
                 sql = self.of_two(sql, one) if sql else one
-        return Typed(sql, nullable_like(UINT64, *values))
+        return Typed(sql, nullable_like(self.result, *values))
 
     def _with_array(self, before: str, value: Typed) -> str:
         """Return SQL of the hash `before`, "" for none, and an array after it."""
@@ -195,6 +197,20 @@ def _sip_hash_of_one(value: Typed) -> str:
     return f"{SIP_HASH_OF_NUMBERS}({bits}, CAST(0 AS UBIGINT), CAST({width} AS UTINYINT))"
 
 
+def _murmur(name: str, kind: DataType) -> _Combined:
+    """A MurmurHash of values' bytes in memory. The hash of the ones before goes through intHash32
+    or intHash64 into the next.
+    """
+
+    def of_two(left: str, right: str) -> str:
+        before = Typed(left, kind)
+        narrow = kind.plain == UINT32
+        mixed = _int_hash_32([before]) if narrow else _finalised(before, left)
+        return f"xor({mixed.sql}, {right})"
+
+    return _Combined(lambda value: number_by_row(name, in_memory(value), kind), of_two, kind)
+
+
 def _city_hash_of_two(low: str, high: str) -> str:
     return f"{CITY_HASH_OF_TWO}({low}, {high})"
 
@@ -219,6 +235,15 @@ FUNCTIONS = (
         for name, combined in (
             ("cityHash64", _Combined(_city_hash_of_one, _city_hash_of_two)),
             ("sipHash64", _Combined(_sip_hash_of_one, _sip_hash_of_two)),
+            *(
+                (name, _murmur(name, kind))
+                for name, kind in (
+                    ("murmurHash2_32", UINT32),
+                    ("murmurHash2_64", UINT64),
+                    ("murmurHash3_32", UINT32),
+                    ("murmurHash3_64", UINT64),
+                )
+            ),
         )
     ),
 )

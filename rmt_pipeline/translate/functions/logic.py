@@ -283,6 +283,7 @@ FUNCTIONS = (
     function("if", lambda it: case([(condition(it[0]), it[1])], it[2]), 3),
     function("multiIf", _multi_if, 3, MANY),
     function("caseWithExpression", _case_with_expression, 4, MANY),
+    function("caseWithExpr", _case_with_expression, 4, MANY),
     function("coalesce", _coalesce, 1, MANY),
     function("ifNull", _coalesce, 2),
     function("nullIf", _null_if, 2),

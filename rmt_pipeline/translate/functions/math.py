@@ -207,16 +207,6 @@ def _bit_count(arguments: list[Typed]) -> Typed:
     return Typed(f"CAST({bits} AS UTINYINT)", nullable_like(UINT8, value))
 
 
-def _bit_test(arguments: list[Typed]) -> Typed:
-    value = as_number(arguments[0])
-    if not value.type.is_integer or value.plain.wide_bytes:
-        raise TypeProblem(f"bitTest takes an integer up to 64 bits, not {value.type.text}")
-    number = f"(CAST({value.sql} AS HUGEINT) & {(1 << 64) - 1}::HUGEINT)"
-    power = f"CAST(pow(2, CAST({integer(arguments[1])} AS INTEGER)) AS HUGEINT)"
-    sql = f"CAST(({number} // {power} % 2) AS UTINYINT)"
-    return Typed(sql, nullable_like(UINT8, *arguments))
-
-
 # DuckDB's result is off by a bit or two, which one step of Newton's method corrects.
 _CUBE_ROOT = (
     "(CASE WHEN {0} = 0 OR NOT abs({0}) < 1e100 THEN cbrt({0}) ELSE "
@@ -246,7 +236,6 @@ FUNCTIONS = (
     function("bitNot", bit_not, 1),
     function("bitShiftLeft", shift_bits(to_left=True), 2),
     function("bitShiftRight", shift_bits(to_left=False), 2),
-    function("bitTest", _bit_test, 2),
     function("roundAge", _step(_AGES, UINT8), 1),
     function("roundDuration", _step(_DURATIONS, UINT16), 1),
     function("roundToExp2", _power_of_two, 1),
@@ -278,6 +267,8 @@ FUNCTIONS = (
     function("acos", _domain("acos({0})", _BETWEEN_ONES), 1),
     function("atan", mathematical("atan({0})"), 1),
     function("atan2", mathematical("atan2({0}, {1})"), 2),
+    function("lgamma", mathematical("lgamma({0})"), 1),
+    function("tgamma", mathematical("gamma({0})"), 1),
     function("hypot", mathematical("sqrt({0} * {0} + {1} * {1})"), 2),
     *(
         function(name, always(number_sql(value), FLOAT64, Constant(value)), 0)

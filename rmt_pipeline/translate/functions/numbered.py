@@ -24,6 +24,7 @@ from rmt_pipeline.translate.base.typed import (
     TypeProblem,
     array_of,
     from_stored,
+    let,
     nullable_type,
     stored_sql,
     to_stored,
@@ -33,10 +34,10 @@ from rmt_pipeline.translate.functions.arithmetic import arithmetic
 from rmt_pipeline.translate.functions.array import (
     array,
     known_element,
-    of_one_length,
     place_of_value,
     reduced,
     stored_default,
+    together,
 )
 
 ELEMENTS_MAX = 1_000_000
@@ -50,19 +51,9 @@ def _each_place(value: Typed, body: str) -> str:
     return f"list_transform(range(1, len({value.sql}) + 1), lambda {PLACE}: {body})"
 
 
-def _together(arguments: list[Typed], name: str) -> Typed:
-    """Return the one array, or one of the elements at each place of several."""
-    arrays = [array(each, name) for each in arguments]
-    if len(arrays) == 1:
-        return arrays[0]
-    first, *others = (each.sql for each in arrays)
-    whole = of_one_length(first, *others)
-    return Typed(f"list_zip({', '.join([whole, *others])})", arrays[0].plain)
-
-
 def _enumerate_uniq(arguments: list[Typed]) -> Typed:
     """`arrayEnumerateUniq(a, …)`: for each element, the how many-th of its value it is."""
-    value = _together(arguments, "arrayEnumerateUniq")
+    value = together(arguments, "arrayEnumerateUniq")
     same = f"{ELEMENT} IS NOT DISTINCT FROM list_extract({value.sql}, {PLACE})"
     before = f"list_slice({value.sql}, 1, {PLACE})"
     count = f"CAST(len(list_filter({before}, lambda {ELEMENT}: {same})) AS UINTEGER)"
@@ -73,7 +64,7 @@ def _enumerate_dense(arguments: list[Typed]) -> Typed:
     """`arrayEnumerateDense(a, …)`: for each element the number of its value, by the places at which
     the values come first.
     """
-    value = _together(arguments, "arrayEnumerateDense")
+    value = together(arguments, "arrayEnumerateDense")
     first = f"list_position({value.sql}, {ELEMENT})"
     up_to = f"list_slice({value.sql}, 1, list_position({value.sql}, {value.sql}[{PLACE}]))"
     first = f"list_filter({up_to}, lambda {ELEMENT}, rmt_p: {first} = rmt_p)"
@@ -86,6 +77,16 @@ def _running_sum(arguments: list[Typed]) -> Typed:
         raise TypeProblem(f"arrayCumSum takes numbers, not {value.type.text}")
     total = reduced("arraySum", Typed(f"list_slice({value.sql}, 1, {PLACE})", value.plain))
     return Typed(_each_place(value, to_stored(total)), array_of(total.type))
+
+
+def _running_sum_above_zero(arguments: list[Typed]) -> Typed:
+    """`arrayCumSumNonNegative(a)`: the sum so far, which begins again where it would be negative:
+    how far it is above its lowest point.
+    """
+    sums = _running_sum(arguments)
+    lowest = f"least(0, list_min(list_slice(v, 1, {PLACE})))"
+    above = f"list_transform(range(1, len(v) + 1), lambda {PLACE}: v[{PLACE}] - {lowest})"
+    return Typed(f"CAST({let(sums.sql, 'v', above)} AS {sums.type.duckdb})", sums.type)
 
 
 def _difference(arguments: list[Typed]) -> Typed:
@@ -206,6 +207,7 @@ FUNCTIONS = (
     function("arrayEnumerateUniq", _enumerate_uniq, 1, MANY),
     function("arrayEnumerateDense", _enumerate_dense, 1, MANY),
     function("arrayCumSum", _running_sum, 1),
+    function("arrayCumSumNonNegative", _running_sum_above_zero, 1),
     function("arrayDifference", _difference, 1),
     function("arrayResize", _resize, 2, 3),
     function("arrayIntersect", _intersect, 1, MANY, differs=_ORDER),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rmt_pipeline.translate.base.casts import convert, nullable_like
+from rmt_pipeline.translate.base.casts import convert, nullable_like, sort_sql
 from rmt_pipeline.translate.base.function import WrongArguments
 from rmt_pipeline.translate.base.typed import (
     FLOAT32,
@@ -11,7 +11,10 @@ from rmt_pipeline.translate.base.typed import (
     Typed,
     TypeProblem,
     array_of,
+    from_stored,
+    let,
     nullable_type,
+    struct_sql,
     to_stored,
 )
 from rmt_pipeline.translate.functions.aggregate_call import (
@@ -20,6 +23,7 @@ from rmt_pipeline.translate.functions.aggregate_call import (
     AggregateBuild,
     AggregateCall,
     exact_quantile,
+    or_default,
     quantile_level,
     quantile_levels,
 )
@@ -123,6 +127,63 @@ def _quantiles_exact(call: AggregateCall) -> Typed:
     )
 
 
+def _weighted(call: AggregateCall) -> tuple[str, Typed]:
+    """Return SQL of the sorted list of a weighted quantile's values, in the stored form, with their
+    weights, and the value. Raises TypeProblem for a weight that is no whole number.
+    """
+    value, weight = call.first(), call.arguments[1]
+    if not weight.type.is_integer or weight.plain.wide_bytes:
+        raise TypeProblem(f"{call.name} takes whole numbers as weights, not {weight.type.text}")
+    stored = to_stored(value)
+    key = sort_sql(value) or stored
+    up_to = f"CAST({weight.sql} AS HUGEINT)"
+    counted = f"{value.sql} IS NOT NULL AND {weight.sql} IS NOT NULL"
+    if value.type.is_float:  # NaN is no number
+        counted += f" AND NOT isnan({value.sql})"
+    row = struct_sql((("key", key), ("value", stored), ("up_to", up_to)))
+    return f"list_sort({call.sql('list', row, extra_filter=counted)})", value
+
+
+_UP_TO = "ceil({level} * {total})"
+_UP_TO_TIMING = "least(floor({level} * {total}) + 1, {total})"
+"""SQL of the weight up to which the values are passed over."""
+
+
+def _at_weight(listed: str, level: float, up_to: str) -> str:
+    """Return SQL of the first value with which the weights come to that share of all of them."""
+    total = "list_sum(list_transform(v, lambda e: e.up_to))"
+    wanted = up_to.format(level=level, total=total)
+    more = struct_sql((("key", "e.key"), ("value", "e.value"), ("up_to", "a.up_to + e.up_to")))
+    first = f"list_reduce(v, lambda a, e: CASE WHEN a.up_to >= {wanted} THEN a ELSE {more} END)"
+    return let(listed, "v", f"CASE WHEN len(v) > 0 THEN {first}.value END")
+
+
+def _quantile_weighted(up_to: str) -> AggregateBuild:
+    """Return the builder of `quantileExactWeighted(level)(x, w)`: as if x were there w times."""
+
+    def build(call: AggregateCall) -> Typed:
+        listed, value = _weighted(call)
+        sql = _at_weight(listed, quantile_level(call.name, call.parameters), up_to)
+        return or_default(call, from_stored(sql, value.plain).sql, value.plain, value)
+
+    return build
+
+
+def _quantiles_weighted(up_to: str) -> AggregateBuild:
+    def build(call: AggregateCall) -> Typed:
+        listed, value = _weighted(call)
+        number = Typed(value.sql, value.plain)  # the type's default for no rows
+        found = (
+            from_stored(_at_weight(listed, level, up_to), value.plain).sql
+            for level in quantile_levels(call.name, call.parameters)
+        )
+        every = [to_stored(or_default(call, sql, value.plain, number)) for sql in found]
+        kind = array_of(value.plain)
+        return Typed(f"CAST([{', '.join(every)}] AS {kind.duckdb})", kind)
+
+    return build
+
+
 def _timing(of_numbers: AggregateBuild) -> AggregateBuild:
     """Return the builder of `quantileTiming` and the like, quantiles of durations up to 30 s."""
 
@@ -131,9 +192,8 @@ def _timing(of_numbers: AggregateBuild) -> AggregateBuild:
         sql = f"CAST(greatest(0, least(trunc({number.sql}), 30000)) AS DOUBLE)"
         if number.nullable:  # a NULL is left out by these functions
             sql = f"(CASE WHEN {number.sql} IS NOT NULL THEN {sql} END)"
-        found = of_numbers(
-            replace(call, arguments=[Typed(sql, nullable_like(FLOAT64, number))])
-        )
+        duration = Typed(sql, nullable_like(FLOAT64, number))
+        found = of_numbers(replace(call, arguments=[duration, *call.arguments[1:]]))
         count = call.sql("count", number.sql)
         if found.plain.family == "Array":
             nothing = f"[{', '.join([_NO_TIME] * len(call.parameters))}]"
@@ -156,10 +216,18 @@ def quantile_aggregates() -> Iterator[Aggregate]:
     ):
         yield Aggregate(name, build, 1, 1, differs=APPROXIMATE)
     yield from _estimates()
-    for name, exact, timing in (
+    for name, exact, of_durations in (
         ("quantile", _one_quantile_exact, _quantile_exact),
         ("median", _one_quantile_exact, _quantile_exact),
         ("quantiles", _quantiles_exact, _quantiles_exact),
     ):
         yield Aggregate(f"{name}Exact", exact, 1, 1)
-        yield Aggregate(f"{name}Timing", _timing(timing), 1, 1, differs=_ROUNDED)
+        yield Aggregate(f"{name}Timing", _timing(of_durations), 1, 1, differs=_ROUNDED)
+    for name, weighted in (
+        ("quantile", _quantile_weighted),
+        ("median", _quantile_weighted),
+        ("quantiles", _quantiles_weighted),
+    ):
+        timing = _timing(weighted(_UP_TO_TIMING))
+        yield Aggregate(f"{name}ExactWeighted", weighted(_UP_TO), 2, 2)
+        yield Aggregate(f"{name}TimingWeighted", timing, 2, 2, differs=_ROUNDED)

@@ -9,6 +9,7 @@ import difflib
 from rmt_pipeline.protocol.errors import UnknownFunction
 from rmt_pipeline.translate.base.function import Function, named
 from rmt_pipeline.translate.functions import array as functions_array
+from rmt_pipeline.translate.functions import bits as functions_bits
 from rmt_pipeline.translate.functions import cast as functions_cast
 from rmt_pipeline.translate.functions import clock as functions_clock
 from rmt_pipeline.translate.functions import encoding as functions_encoding
@@ -18,6 +19,7 @@ from rmt_pipeline.translate.functions import math as functions_math
 from rmt_pipeline.translate.functions import numbered as functions_numbered
 from rmt_pipeline.translate.functions import other as functions_other
 from rmt_pipeline.translate.functions import pattern as functions_pattern
+from rmt_pipeline.translate.functions import rare as functions_rare
 from rmt_pipeline.translate.functions import readable as functions_readable
 from rmt_pipeline.translate.functions import state as functions_state
 from rmt_pipeline.translate.functions import text as functions_text
@@ -34,6 +36,7 @@ SCALARS: dict[str, Function] = named(
     [
         *functions_logic.FUNCTIONS,
         *functions_math.FUNCTIONS,
+        *functions_bits.FUNCTIONS,
         *functions_text.FUNCTIONS,
         *functions_pattern.FUNCTIONS,
         *functions_encoding.FUNCTIONS,
@@ -45,6 +48,7 @@ SCALARS: dict[str, Function] = named(
         *functions_numbered.FUNCTIONS,
         *functions_url.FUNCTIONS,
         *functions_state.FUNCTIONS,
+        *functions_rare.FUNCTIONS,
         *functions_readable.FUNCTIONS,
         *functions_other.FUNCTIONS,
         functions_other.windowed("runningAccumulate", running_accumulate, 1),
@@ -87,6 +91,7 @@ _ALIASES = {
     "array_agg": "groupArray",
     "array_to_string": "arrayStringConcat",
     "casewithoutexpression": "multiIf",
+    "casewithoutexpr": "multiIf",
     "curdate": "today",
     "current_date": "today",
     "current_timestamp": "now",

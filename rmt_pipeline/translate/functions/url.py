@@ -19,10 +19,11 @@ def _cut(pattern: str, kept: str = "", sql: str = "{0}") -> str:
 
 _DOMAIN = _found(_HOST)
 _BEHIND_SLASHES = _cut(rf"^(?:{_SCHEME}:)?//")
+DOMAIN_WITHOUT_WWW = _cut(r"^www\.", sql=_DOMAIN)
 _PARTS = {
     "protocol": _found(f"^({_SCHEME}):(?://.|/?[^/])"),
     "domain": _DOMAIN,
-    "domainWithoutWWW": _cut(r"^www\.", sql=_DOMAIN),
+    "domainWithoutWWW": DOMAIN_WITHOUT_WWW,
     "topLevelDomain": _found(r"\.([^.0-9][^.]*)$", _DOMAIN),
     "path": _found("^[^/?#]*(/[^?#]*)", _BEHIND_SLASHES),
     "pathFull": _found("^[^/?#]*(/.*)", _BEHIND_SLASHES),

@@ -39,9 +39,12 @@ def test_columns_are_added_where_they_are_asked_for() -> None:
     assert altered.definition.metadata_version == 4
 
 
-def test_a_column_that_is_added_has_a_type() -> None:
-    with pytest.raises(RmtError, match="ADD COLUMN c needs a type"):
-        alter("ADD COLUMN c DEFAULT a * 2")
+def test_a_column_that_is_added_without_a_type_has_that_of_its_default() -> None:
+    altered = alter("ADD COLUMN c DEFAULT a * 2, ADD COLUMN t ALIAS concat(b, 'x')")
+    assert shown(altered.definition)[-2:] == [
+        "c Int64 DEFAULT a * 2",
+        "t String ALIAS concat(b, 'x')",
+    ]
 
 
 def test_a_name_that_goes_is_remembered_with_the_version_it_went_with() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.sql.run.session import Session
+from rmt_pipeline.sql.system.zookeeper import NoNode
 from rmt_pipeline.zookeeper.keeper import Create, SetData
 from tests.support.local_session import create, local_session, rows
 
@@ -44,10 +45,8 @@ def session(tmp_path_factory) -> Iterator[Session]:
         ("path = '/t' AND path = '/t/z'", []),
         ("path = '/t' AND name != 'z'", []),
         ("path = p", ["r1"]),
-        ("path = '/t/z/nosuch'", []),
         ("path = '/t/' AND path LIKE '%/'", ["z"]),
         ("path IN ('/t/z/replicas/', '/t/')", ["r1", "z"]),
-        ("z.`path` == '/it\\'s'", []),
     ],
 )
 def test_a_path_is_what_its_expression_comes_to(session, condition, names):
@@ -56,6 +55,20 @@ def test_a_path_is_what_its_expression_comes_to(session, condition, names):
     )
     found = rows(session, f"{query} WHERE {condition} ORDER BY name")
     assert [name for (name,) in found] == names
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "path = '/t/z/nosuch'",
+        "z.`path` == '/it\\'s'",
+        "path IN ('/t', '/t/nosuch')",
+        "path = '/nosuch' AND name = 'z'",
+    ],
+)
+def test_a_path_that_is_not_there_is_refused_as_in_the_original(session, condition):
+    with pytest.raises(NoNode, match="no node"):
+        rows(session, f"SELECT name FROM system.zookeeper AS z WHERE {condition}")
 
 
 @pytest.mark.parametrize(
