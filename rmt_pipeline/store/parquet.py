@@ -3,6 +3,7 @@ same library.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 ROW_GROUP_ROWS = 1 << 17
 ROW_GROUP_BYTES = 128 << 20
 COMPRESSION = "zstd"
+UNCOMPRESSED_BYTES_MAX = 4 << 10  # of an insert's rows in memory: their file fits into one block
+# of the disk as it is, and is written and read in two thirds of the time
 BATCH_ROWS = 1 << 16
 
 WRITER = f"parquet 2, pyarrow {pa.__version__}"
@@ -35,32 +38,34 @@ def to_parquet(table: pa.Table, *, sorted_by: Sequence[str] = (), codec: str = "
     `sorted_by` are the columns by which the rows are in ascending order, noted for readers. The
     Arrow schema is not added: our types are read back the same from Parquet's own types.
     """
-    sink = pa.BufferOutputStream()
+    sink, size, schema = pa.BufferOutputStream(), table.nbytes, table.schema
+    is_tiny = not codec and size <= UNCOMPRESSED_BYTES_MAX
     pq.write_table(
         table,
         sink,
-        **compression(codec),
-        row_group_size=row_group_rows(table.num_rows, table.nbytes),
+        **compression("NONE" if is_tiny else codec),
+        row_group_size=row_group_rows(table.num_rows, size),
         use_dictionary=dictionary_columns(table),
-        sorting_columns=_sorting_columns(table.schema, sorted_by),
-        write_statistics=columns_with_bounds(table.schema, sorted_by),
+        sorting_columns=_sorting_columns(schema, sorted_by),
+        write_statistics=columns_with_bounds(schema, tuple(sorted_by)),
         store_schema=False,
         write_page_checksum=True,
     )
     return sink.getvalue()
 
 
-def columns_with_bounds(schema: pa.Schema, sorted_by: Sequence[str] = ()) -> list[str]:
+@lru_cache(maxsize=256)
+def columns_with_bounds(schema: pa.Schema, sorted_by: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The columns, with the leaves of nested ones, whose least and greatest values are noted for
     readers: all but floats. Parquet leaves NaN out of these values, and DuckDB and Spark take them
     for all that there is: they find no NaN in such a file, or skip it. `sorted_by` has none.
     """
-    return [
+    return tuple(
         path
         for field in schema
         for path, kind in _leaves(field.name, field.type)
         if not pa.types.is_floating(kind) or field.name in sorted_by
-    ]
+    )
 
 
 def may_hide_nan(engine_version: str) -> bool:

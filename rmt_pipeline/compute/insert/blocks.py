@@ -405,11 +405,12 @@ def _block(
     types = shape.partition_by.types
     values = [column_values(array.slice(0, 1))[0] for array in keys[: len(types)]]
     bounds = {
-        name: _bound(name, array) for name, array in zip(shape.key_names, keys, strict=True)
+        name: _bound(name, array, in_order=place <= len(types))
+        for place, (name, array) in enumerate(zip(shape.key_names, keys, strict=True))
     }
     for name in shape.partition_by.inputs:  # the original has these bounds too ("minmax index")
         if name not in bounds:
-            bounds[name] = _bound(name, table.column(name))
+            bounds[name] = _bound(name, table.column(name), in_order=False)
     return Block(
         partition_id=partition_id(values, types),
         partition=partition_text(values, types),
@@ -502,7 +503,12 @@ def _may_be_nan(array: pa.Array) -> bool:
     return bool(pa.types.is_floating(array.type))
 
 
-def _bound(name: str, array: pa.Array | pa.ChunkedArray) -> KeyBound:
+def _bound(name: str, array: pa.Array | pa.ChunkedArray, *, in_order: bool) -> KeyBound:
+    """The least and the greatest value. In a block the keys of its partition, which are all the
+    same, and the first one of its order are `in_order`.
+    """
+    if in_order and (pa.types.is_integer(array.type) or pa.types.is_temporal(array.type)):
+        return KeyBound(name, *json_bounds((array[0].as_py(), array[-1].as_py())))
     try:
         found = pc.min_max(array)
     except pa.ArrowNotImplementedError:  # nested values, fixed bytes

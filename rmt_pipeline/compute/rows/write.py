@@ -95,7 +95,7 @@ class ResultWriter:
         self._first_position = unit.ordinal * FILE_POSITIONS
         self._bounded = shape.bounded
         plain = itertools.takewhile(lambda part: not part.is_computed, shape.key)
-        self._sorted_by = [part.name for part in plain]
+        self._sorted_by = tuple(part.name for part in plain)
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
         self._file: HashingFile | None = None
