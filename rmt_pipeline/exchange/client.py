@@ -492,6 +492,10 @@ class _Reader:
 
     def _chunk(self, size: int) -> bytes:
         """Exactly `size` bytes, at most one chunk."""
+        ahead = len(self._ahead)
+        if size <= ahead:  # as most are of small parts, so nothing is waited for
+            self.received += size
+            return self._arrived(size)
         client, pieces, left = self._client, [], size
         now_s = client.clock.monotonic_s()
         if size == wire.CHUNK_BYTES or now_s >= self._cancel_next_s:
@@ -509,7 +513,7 @@ class _Reader:
                     f"{size} bytes took longer than {client.timeouts.receive_s:g} s to arrive"
                 )
         self.received += size
-        self._slow_down(size)
+        self._slow_down(size - ahead + len(self._ahead))
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _arrived(self, size: int) -> bytes:
@@ -529,6 +533,7 @@ class _Reader:
             raise Unavailable(f"broke off near byte {self.received}: {error!r}") from error
 
     def _slow_down(self, size: int) -> None:
+        """Wait as the limits ask for, after so many bytes have arrived."""
         bandwidth = self._client.bandwidth
         wait_s = bandwidth.wait_s(size) if bandwidth is not None else 0.0
         while wait_s > 0:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 
 from rmt_pipeline.exchange.peers import FetchRequest
@@ -306,7 +307,11 @@ def _nobody_has(
 def _source(
     replica: Replica, name: str, address: bytes, part: PartName, header: bytes
 ) -> PartSource:
-    request = FetchRequest(
-        ReplicaAddress.decode(address), replica.table.replica(name).root, part
-    )
+    request = FetchRequest(_address(address), replica.table.replica(name).root, part)
     return PartSource(request, name, part, PartHeader.decode(header) if header else None)
+
+
+@lru_cache(maxsize=256)
+def _address(text: bytes) -> ReplicaAddress:
+    """Decode an address. Cached, since thousands of parts may have the same source."""
+    return ReplicaAddress.decode(text)

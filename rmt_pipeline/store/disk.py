@@ -212,18 +212,29 @@ class Disk(Protocol):
         ...
 
 
-@contextlib.contextmanager
-def naming_a_full_disk(path: str, needed_bytes: int | None = None) -> Iterator[None]:
-    """Turn "no space left" into DiskFull, with the path and, if known, the bytes to be written."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        wanted = "" if needed_bytes is None else f"; {needed_bytes} bytes were to be written"
+class naming_a_full_disk:  # noqa: N801  it reads as one word with `with`
+    """Turn "no space left" into DiskFull, with the path and, if known, the bytes to be written. A
+    generator as context would take longer than many a call of the system that is within.
+    """
+
+    __slots__ = ("_needed_bytes", "_path")
+
+    def __init__(self, path: str, needed_bytes: int | None = None) -> None:
+        self._path = path
+        self._needed_bytes = needed_bytes
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _where: object) -> None:
+        is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if not is_full:
+            return
+        needed = self._needed_bytes
+        wanted = "" if needed is None else f"; {needed} bytes were to be written"
         raise DiskFull(
-            f"no space left on the disk of {path}{wanted}. Free some space or move the table's "
-            "data directory, then try again; nothing was published"
+            f"no space left on the disk of {self._path}{wanted}. Free some space or move the "
+            "table's data directory, then try again; nothing was published"
         ) from error
 
 
@@ -287,12 +298,12 @@ class LocalDisk:
 
     def write(self, path: str, chunks: Iterable[bytes]) -> int:
         target = self.local_path(path)
-        with naming_a_full_disk(os.path.dirname(target)):
+        directory, size = target.rpartition("/")[0], 0
+        with naming_a_full_disk(directory):
             descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-        size = 0
         try:
             for chunk in chunks:
-                with naming_a_full_disk(os.path.dirname(target), len(chunk)):
+                with naming_a_full_disk(directory, len(chunk)):
                     _write_all(descriptor, chunk)
                 size += len(chunk)
             if not _of_many.is_set:

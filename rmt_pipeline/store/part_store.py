@@ -249,9 +249,9 @@ class PartStore:
         first reader need not do that again. Not if its files may be links to another part's. Nor
         if it is small: then reading is as fast as noting, and most are merged before they are read.
         """
-        name = layout.parse_staged(staged.directory)
         is_small = staged.manifest.bytes_on_disk < NOTED_BYTES_MIN
-        if is_small or staged.is_clone or name is None or name.kind not in _WRITTEN_WHOLE:
+        name = None if is_small else layout.parse_staged(staged.directory)
+        if staged.is_clone or name is None or name.kind not in _WRITTEN_WHOLE:
             return
         directory = self._path(staged.directory)
         self.whole.learn(directory, self.whole.note_now(directory, staged.manifest))

@@ -188,7 +188,8 @@ def total(counts: Iterable[Mapping[ProfileEvent, int]]) -> Counter[ProfileEvent]
     """The sums of the counts of several tables or events."""
     found = Counter[ProfileEvent]()
     for one in counts:
-        found.update(one)
+        for event, count in one.items():
+            found[event] += count
     return found
 
 

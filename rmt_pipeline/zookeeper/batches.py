@@ -24,6 +24,9 @@ def cut(
     items (0: any number). A piece has at least one item, however heavy. An item may stand for
     several operations that must go into the same multi.
     """
+    if len(items) == 1:  # whatever it weighs
+        yield items
+        return
     start, size = 0, 0
     for at, item in enumerate(items):
         more = weigh(item)

@@ -182,11 +182,13 @@ def group_bytes(
     """Return how many bytes of a packet the blocks of one partition take, in the larger one of the
     insert's two multis. `sizes` caches the sizes of this insert's blocks, by their `lengths`.
     """
+    size = len(group.there) * (limits.OP_BYTES_OVERHEAD + _LINE_BYTES)
     for block in group.blocks:
-        if block.lengths not in sizes:
-            sizes[block.lengths] = _block_bytes(replica, block, waits)
-    blocks = sum(sizes[block.lengths] for block in group.blocks)
-    return blocks + len(group.there) * (limits.OP_BYTES_OVERHEAD + _LINE_BYTES)
+        lengths = block.lengths
+        if lengths not in sizes:
+            sizes[lengths] = _block_bytes(replica, block, waits)
+        size += sizes[lengths]
+    return size
 
 
 def _block_bytes(replica: Replica, block: StagedBlock, waits: QuorumWait | None) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from rmt_pipeline.exchange import wire
 from rmt_pipeline.exchange.bandwidth import Bandwidth
-from rmt_pipeline.exchange.client import HttpPeers
+from rmt_pipeline.exchange.client import HttpPeers, PartClient
 from rmt_pipeline.exchange.peers import FetchRequest
 from rmt_pipeline.protocol.errors import NoReplicaHasPart, RmtError, Unavailable
 from rmt_pipeline.protocol.parts.name import PartName
@@ -17,6 +17,7 @@ from rmt_pipeline.store.staging import StagedPart, Staging
 from rmt_pipeline.system import SystemClock
 from tests.support.exchange import (
     ENDPOINT,
+    SECRET,
     Sender,
     address,
     flipped,
@@ -244,3 +245,26 @@ def test_what_comes_together_waits_for_a_limit_chunk_by_chunk(source, target, cl
     assert all(isinstance(one, StagedPart) for one in found.values())
     assert max(sent) == wire.CHUNK_BYTES
     assert sum(sent) > sum(map(len, half.values())) * len(parts)
+
+
+def test_a_limit_counts_each_byte_once_and_is_asked_when_bytes_arrive(source, target):
+    parts = [named(block) for block in range(20)]
+    for part in parts:
+        put(source, part, SMALL)
+    sizes = [
+        wire.answer_bytes(manifest.encode(), manifest.files)
+        for manifest in map(source.manifest, parts)
+    ]
+    charged = []
+
+    class Counted(Bandwidth):
+        def wait_s(self, size: int) -> float:
+            charged.append(size)
+            return 0.0
+
+    client = PartClient(SECRET, bandwidth=Counted(lambda: 0, SystemClock()))
+    with Sender(source) as sender:
+        fetched(client, target, sender.port, *parts)
+    client.connections.close()
+    assert sum(charged) == sum(sizes) + 8 * len(parts)
+    assert len(charged) < len(parts), "reads of a few bytes that are there wait for nothing"

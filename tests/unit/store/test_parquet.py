@@ -67,6 +67,18 @@ def test_row_groups_are_bounded_in_rows_and_bytes(monkeypatch) -> None:
     assert [metadata.row_group(i).num_rows for i in range(4)] == [300, 300, 300, 100]
 
 
+@pytest.mark.parametrize(
+    ("rows", "codec", "found"),
+    [(10, "", "UNCOMPRESSED"), (1000, "", "ZSTD"), (10, "LZ4", "LZ4")],
+)
+def test_rows_that_fit_into_a_block_of_the_disk_are_compressed_if_that_is_asked_for(
+    rows: int, codec: str, found: str
+) -> None:
+    data = parquet.to_parquet(repetitive_table(rows), codec=codec)
+    group = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0)
+    assert {group.column(at).compression for at in range(2)} == {found}
+
+
 def test_readers_are_told_the_order_and_the_bounds() -> None:
     data = parquet.to_parquet(repetitive_table(10), sorted_by=["id"])
     group = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0)
