@@ -171,8 +171,12 @@ class QueueLoops:
             for table in tables
             for pool in self._pools
         }
-        for key in [key for key in self._loops if key not in wanted]:
-            self._loops.pop(key).stop(cancel=self._is_gone(key))
+        ended = [key for key in self._loops if key not in wanted]
+        known = self._known_tables() if ended else frozenset()
+        for (
+            key
+        ) in ended:  # parts of a table that was dropped or detached are not needed any more
+            self._loops.pop(key).stop(cancel=key.table not in known)
         for key in wanted:
             if key in self._loops:
                 self._loops[key].follow(key.definition)
@@ -187,10 +191,12 @@ class QueueLoops:
                 )
         self._upkeep.follow(tables)
 
-    def _is_gone(self, key: _Key) -> bool:
-        """Whether the table was dropped or detached, so that its parts are not needed any more."""
+    def _known_tables(self) -> frozenset[str]:
+        """The tables that the catalog has, each as in `_Key`. It reads the files of all of them: at
+        the end of a session, when the loops of all tables end, once for all.
+        """
         known = self._context.catalog.definitions()
-        return key.table not in {one.uuid or one.full_name for one in known}
+        return frozenset(one.uuid or one.full_name for one in known)
 
     def require_something(self) -> None:
         """Raises ReplicaDropped when every replica that is worked is gone from ZooKeeper."""

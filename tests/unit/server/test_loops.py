@@ -47,6 +47,32 @@ def test_fetches_end_with_their_table_and_with_the_server_and_go_on_when_a_sessi
     assert cancelled["t"]()
 
 
+def test_the_end_of_a_session_reads_the_tables_once_and_not_once_for_each_loop(
+    tmp_path, monkeypatch
+):
+    """The loops of all tables end with it. With a thousand tables the server read two million files
+    before it asked for the next session.
+    """
+    monkeypatch.setattr(loops, "run_pool", lambda *_, should_stop, **__: until(should_stop))
+    config = config_at(tmp_path, "127.0.0.1:1")
+    catalog = Catalog(config.server("r1").data)
+    for table in TABLES:
+        catalog.add(table)
+    reads: list[None] = []
+    definitions = Catalog.definitions
+    monkeypatch.setattr(
+        Catalog, "definitions", lambda self: reads.append(None) or definitions(self)
+    )
+    worked = QueueLoops(config, "r1", ("fetch", "merge"))
+    try:
+        worked.follow(TABLES)
+        assert len(reads) == 0
+        worked.follow([])
+        assert len(reads) == 1
+    finally:
+        worked.stop()
+
+
 def test_results_that_differ_are_counted_and_logged_with_both_hashes(tmp_path, capsys, caplog):
     error = "our all_0_1_1 differs from replica r2's in its rows: ours is 1f, theirs 2e"
     differs = PartDone(PART, "MERGE_PARTS", error=error, differs=True)
