@@ -18,6 +18,7 @@ from rmt_pipeline.protocol.log.entry import (
 )
 from rmt_pipeline.protocol.nodes.records import Attempts
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import contained_in
 from rmt_pipeline.replica.put_back import is_unseen
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.known import KnownQueue
@@ -39,16 +40,16 @@ def why_missing(replica: Replica, wanted: Iterable[PartName]) -> dict[PartName, 
     if not parts:
         return {}
     living = staying_replicas(replica.keeper, replica.table)
-    promised, queued = _promised(replica, living), list[LogEntry]()
-    if not all(_holders(part, promised) for part in parts):
-        queued = _queued(replica, living)
-        promised = _promised(replica, living)
+    queues, there = PeerQueues(replica), _There(_promised(replica, living), ())
+    if not all(map(there.holders, parts)):
+        queued = _queued(replica, living, queues)
+        there = _There(_promised(replica, living), queued)
     found: dict[PartName, str] = {}
-    lost = {part: sorted(_lost(part, queued, promised)) for part in parts}
+    lost = {part: sorted(there.lost(part)) for part in parts}
     first_ones = {some[0] for some in lost.values() if some}
-    unseen = yet_to_look(replica, first_ones) if first_ones else {}
+    unseen = yet_to_look(replica, first_ones, queues) if first_ones else {}
     for part in parts:
-        holders = _holders(part, promised)
+        holders = there.holders(part)
         if some := lost.get(part):
             found[part] = _lost_words(replica, some, list(living), unseen.get(some[0], ()))
         elif holders and not any(living[name] for name in holders):
@@ -58,19 +59,53 @@ def why_missing(replica: Replica, wanted: Iterable[PartName]) -> dict[PartName, 
     return found
 
 
-def lost_of(replica: Replica, wanted: Collection[PartName]) -> set[PartName]:
+class PeerQueues:
+    """The queues of all replicas of a table, for who looks at them many times in a row: what was
+    read of one is not read again. For one thread.
+    """
+
+    def __init__(self, replica: Replica) -> None:
+        self.keeper = replica.keeper
+        self._table = replica.table
+        self._known: dict[str, KnownQueue] = {}
+
+    def entries(self, peer: ReplicaPaths) -> Mapping[str, LogEntry]:
+        """The entries in the peer's queue now, by node. Raises ReplicaDropped."""
+        return queued_entries(self.keeper, peer, self._of_now(peer))
+
+    def to_come(self, peer: ReplicaPaths) -> list[LogEntry]:
+        """As `entries_to_come`."""
+        return entries_to_come(self.keeper, self._table, peer, self._of_now(peer))
+
+    def _of_now(self, peer: ReplicaPaths) -> KnownQueue:
+        """What is known of this peer's queue; nothing if another replica may have its name since:
+        the nodes of its queue have the same names. Of one that comes in this very moment the guards
+        of `lost` tell.
+        """
+        known = self._known.get(peer.name)
+        listed = None if known is None else known.queued(peer)
+        stat = None if listed is None else self.keeper.exists(peer.queue)
+        is_still = listed and stat and stat.created_zxid == listed.created_zxid
+        if known is None or not is_still:
+            known = self._known[peer.name] = KnownQueue()
+        return known
+
+
+def lost_of(
+    replica: Replica, wanted: Collection[PartName], queues: PeerQueues | None = None
+) -> set[PartName]:
     """Which parts are lost among the `wanted` ones and the sources of what is to make them. The
     parts are read after the queues, because the part that an entry makes moves from the queue to
     the parts.
     """
     living = staying_replicas(replica.keeper, replica.table)
-    queued = _queued(replica, living)
-    promised = _promised(replica, living)
-    return {leaf for part in wanted for leaf in _lost(part, queued, promised)}
+    queued = _queued(replica, living, queues or PeerQueues(replica))
+    there = _There(_promised(replica, living), queued)
+    return {leaf for part in wanted for leaf in there.lost(part)}
 
 
 def yet_to_look(
-    replica: Replica, wanted: Collection[PartName]
+    replica: Replica, wanted: Collection[PartName], queues: PeerQueues | None = None
 ) -> dict[PartName, tuple[str, ...]]:
     """Those of the `wanted` parts that may still be whole on some disk, each with the replicas that
     have yet to look there.
@@ -89,15 +124,15 @@ def yet_to_look(
     2. A replacement brings the part: an entry for the part itself waits while the replacement is
        queued.
     """
-    keeper, table = replica.keeper, replica.table
+    keeper, table, queues = replica.keeper, replica.table, queues or PeerQueues(replica)
     found = {part: {replica.name} for part in wanted if is_unseen(replica, part)}
     names = staying_replicas(keeper, table)
     lost = keeper.exists_many([table.replica(name).is_lost for name in names])
     given_up_ms = max((stat.modified_ms for stat in lost if stat is not None), default=0)
     for peer in (table.replica(name) for name in names if name != replica.name):
         try:
-            queued = queued_entries(keeper, peer, KnownQueue())
-            copying = {part for part in wanted if _may_copy(replica, peer, part, queued)}
+            queued = queues.entries(peer)
+            copying = {part for part in wanted if _may_copy(queues, peer, part, queued)}
         except ReplicaRetired:  # it was dropped meanwhile
             continue
         brought = {
@@ -121,18 +156,20 @@ def yet_to_look(
 
 
 def _may_copy(
-    replica: Replica, peer: ReplicaPaths, part: PartName, queued: Mapping[str, LogEntry]
+    queues: PeerQueues,
+    peer: ReplicaPaths,
+    part: PartName,
+    queued: Mapping[str, LogEntry],
 ) -> bool:
     """Whether this peer may have a copy of the part in another table, and has not tried yet to
     carry out the entry that copies it; perhaps it has not even copied that entry from the log.
     Raises ReplicaRetired.
     """
     nodes = [node for node, entry in queued.items() if _copies(entry, part)]
-    tried = replica.keeper.get_many([peer.attempts_of(node) for node in nodes])
+    tried = queues.keeper.get_many([peer.attempts_of(node) for node in nodes])
     if any(read is not None and Attempts.read(read[0]).tries for read in tried):
         return False
-    to_come = entries_to_come(replica.keeper, replica.table, peer, KnownQueue())
-    return any(_copies(entry, part) for entry in to_come)
+    return any(_copies(entry, part) for entry in queues.to_come(peer))
 
 
 def _copies(entry: LogEntry, part: PartName) -> bool:
@@ -149,51 +186,51 @@ def _promised(replica: Replica, names: Collection[str]) -> dict[str, list[PartNa
     }
 
 
-def _queued(replica: Replica, names: Iterable[str]) -> list[LogEntry]:
+def _queued(replica: Replica, names: Iterable[str], queues: PeerQueues) -> list[LogEntry]:
     """The queue entries of all these replicas. A replica that was dropped meanwhile, or whose queue
     can't be read, is left out: it makes nothing, and its own worker reports that.
     """
     found: list[LogEntry] = []
     for name in names:
         with suppress(ReplicaRetired, Corruption):
-            known = KnownQueue()
-            found += queued_entries(replica.keeper, replica.table.replica(name), known).values()
+            found += queues.entries(replica.table.replica(name)).values()
     return found
 
 
-def _holders(part: PartName, promised: Mapping[str, Sequence[PartName]]) -> list[str]:
-    return [
-        name for name, parts in promised.items() if any(one.contains(part) for one in parts)
-    ]
+class _There:
+    """What replicas promise, and what is queued on them, for questions about many parts."""
 
+    def __init__(
+        self, promised: Mapping[str, Sequence[PartName]], queued: Collection[LogEntry]
+    ) -> None:
+        self._promised = {name: contained_in(parts) for name, parts in promised.items()}
+        self._is_dropped = contained_in(filter(None, map(drop_range_of, queued)))
+        self._makers = [
+            (result, sources_of(entry))
+            for entry in queued
+            if isinstance(entry, MergeParts | MutatePart)
+            and (result := result_of(entry)) is not None
+        ]
+        self._is_made = contained_in(result for result, _ in self._makers)
 
-def _lost(
-    part: PartName, queued: Collection[LogEntry], promised: Mapping[str, Sequence[PartName]]
-) -> set[PartName]:
-    """Which parts are lost so that `part` can't be had: itself, or sources of what is to make it.
-    Empty if it is on a replica, can be made, or is going to be dropped. An entry whose source is
-    the part itself, or contains it, does not make it.
-    """
-    if _holders(part, promised):
-        return set()
-    lost = {part}
-    for entry in queued:
-        result = result_of(entry)
-        dropped = drop_range_of(entry)
-        if dropped is not None and dropped.contains(part):
+    def holders(self, part: PartName) -> list[str]:
+        """The replicas that have the part, or one that contains it."""
+        return [name for name, has in self._promised.items() if has(part)]
+
+    def lost(self, part: PartName) -> set[PartName]:
+        """Which parts are lost so that `part` can't be had: itself, or sources of what is to make
+        it. Empty if it is on a replica, can be made, or is going to be dropped. An entry whose
+        source is the part itself, or contains it, does not make it.
+        """
+        if self.holders(part) or self._is_dropped(part):
             return set()
-        if (
-            isinstance(entry, MergeParts | MutatePart)
-            and result is not None
-            and result.contains(part)
-            and not any(source.contains(part) for source in sources_of(entry))
-        ):
-            lost = {
-                leaf for source in sources_of(entry) for leaf in _lost(source, queued, promised)
-            }
-            if not lost:
-                return lost
-    return lost
+        lost = {part}
+        for result, sources in self._makers if self._is_made(part) else ():
+            if result.contains(part) and not any(one.contains(part) for one in sources):
+                lost = {leaf for source in sources for leaf in self.lost(source)}
+                if not lost:
+                    return lost
+        return lost
 
 
 def _lost_words(

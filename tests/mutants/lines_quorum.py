@@ -233,7 +233,7 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "lost parts: who has yet to look again is not waited for",
         f"{REPLICA}/upkeep/lost.py",
-        "yet_to_look(replica, [part]) or ",
+        "yet_to_look(replica, [part], queues) or ",
         "",
         f"{LOST}::test_what_could_not_be_read_for_a_moment_is_put_back",
     ),
@@ -316,7 +316,7 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "lost parts: nobody is waited for who may have a copy in another table",
         f"{REPLICA}/missing.py",
-        "for part in wanted if _may_copy(replica, peer, part, queued)}\n",
+        "for part in wanted if _may_copy(queues, peer, part, queued)}\n",
         "for part in wanted if False}\n",
         "tests/unit/replica/partitions/test_from_table.py"
         "::test_a_part_is_not_lost_that_another_replica_has_a_copy_of",

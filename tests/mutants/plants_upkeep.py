@@ -43,7 +43,7 @@ def missing_is_not_fetched(patch: pytest.MonkeyPatch) -> None:
 
 def what_is_lost_is_not_looked_at_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(execute, "what_is_left", lambda replica, entry: None)
-    patch.setattr(lost, "yet_to_look", lambda replica, parts: {})
+    patch.setattr(lost, "yet_to_look", lambda replica, parts, queues: {})
 
 
 def listed_is_all_there_is(patch: pytest.MonkeyPatch) -> None:

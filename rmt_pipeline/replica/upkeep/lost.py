@@ -43,7 +43,7 @@ from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.claims import Holder
 from rmt_pipeline.replica.forget import forget_lost, what_to_forget
 from rmt_pipeline.replica.insert.report import insert_reports
-from rmt_pipeline.replica.missing import lost_of, yet_to_look
+from rmt_pipeline.replica.missing import PeerQueues, lost_of, yet_to_look
 from rmt_pipeline.replica.publish import EntryGone, publish
 from rmt_pipeline.replica.pull_log import PullingIsStopped, pull_log
 from rmt_pipeline.replica.replica import Replica
@@ -93,18 +93,19 @@ def replace_lost_parts(replica: Replica) -> tuple[PartName, ...]:
     Raises what ends the session, OSError, DiskFull; what else can't be done now is left to the next
     call.
     """
-    wanted = _wanted_in_vain(replica)
+    queues = PeerQueues(replica)
+    wanted = _wanted_in_vain(replica, queues)
     if not wanted:
         return ()
     replaced: list[PartName] = []
     for part in sorted(wanted)[:AT_ONCE_MAX]:
         with suppress(Conflict, OutcomeUnknown, Corruption, PullingIsStopped):
-            if _replace(replica, part):
+            if _replace(replica, part, queues):
                 replaced.append(part)
     return tuple(replaced)
 
 
-def _wanted_in_vain(replica: Replica) -> set[PartName]:
+def _wanted_in_vain(replica: Replica, queues: PeerQueues) -> set[PartName]:
     """Return the lost parts for which entries of this replica have failed."""
     keeper = replica.keeper
     failed = frozenset(keeper.children(replica.paths.attempts))
@@ -120,16 +121,16 @@ def _wanted_in_vain(replica: Replica) -> set[PartName]:
     }
     if not asked:
         return set()
-    return lost_of(replica, asked) - awaiting_quorum(keeper, replica.table)
+    return lost_of(replica, asked, queues) - awaiting_quorum(keeper, replica.table)
 
 
-def _replace(replica: Replica, part: PartName) -> bool:
+def _replace(replica: Replica, part: PartName, queues: PeerQueues) -> bool:
     """Replace the part by an empty one; return whether this call did so."""
     pulled = pull_log(replica, afresh=True)
     seen = _look(replica, part, pulled.log_version)
     if seen is None or any(one.contains(part) for one in seen.making):
         return False
-    if yet_to_look(replica, [part]) or lost_of(replica, [part]) != {part}:
+    if yet_to_look(replica, [part], queues) or lost_of(replica, [part], queues) != {part}:
         return False
     snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
     nodes = [node for node, entry in snapshot.entries.items() if _gets(entry, part)]

@@ -325,10 +325,12 @@ def test_who_has_tried_another_entry_may_still_have_a_copy_in_another_table(
     tries = Attempts(tries=2, last_exception="", last_attempt_s=1, postpone_reason="")
     made = [Create(peer.attempts_of(node), tries.encode()) for node in nodes]
     one.session.multi(made[:1])
-    assert missing._may_copy(one, peer, LOST, nodes)
-    assert not missing._may_copy(one, peer, PartName.parse("all_5_5_0"), nodes)
+    assert missing._may_copy(missing.PeerQueues(one), peer, LOST, nodes)
+    assert not missing._may_copy(
+        missing.PeerQueues(one), peer, PartName.parse("all_5_5_0"), nodes
+    )
     one.session.multi(made[1:])
-    assert not missing._may_copy(one, peer, LOST, nodes)
+    assert not missing._may_copy(missing.PeerQueues(one), peer, LOST, nodes)
 
 
 def test_a_part_that_is_going_to_be_dropped_is_not_lost() -> None:
@@ -336,8 +338,8 @@ def test_a_part_that_is_going_to_be_dropped_is_not_lost() -> None:
         DropPart(create_time=1, source_replica="r1", part=PartName.parse(name))
         for name in ("all_0_3_1", "all_1_1_0")
     )
-    assert missing._lost(LOST, [some], {}) == set()
-    assert missing._lost(LOST, [other], {}) == {LOST}
+    assert missing._There({}, [some]).lost(LOST) == set()
+    assert missing._There({}, [other]).lost(LOST) == {LOST}
 
 
 def test_how_many_parts_are_lost_is_said(replicas) -> None:
