@@ -16,7 +16,7 @@ once what one of them has done. What survives a crash:
 """
 
 # Strings and one system call per method are plainer here than Path, and faster.
-# ruff: noqa: PTH100, PTH102, PTH103, PTH104, PTH116, PTH120, PTH123, PTH208
+# ruff: noqa: PTH100, PTH102, PTH103, PTH104, PTH106, PTH112, PTH114, PTH116, PTH120, PTH123, PTH208
 
 import contextlib
 import errno
@@ -166,7 +166,9 @@ class Disk(Protocol):
         ...
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory with everything in it; do nothing if it is gone."""
+        """Remove a directory with everything in it; do nothing if it is gone. The root may be on a
+        disk of its own, as a mount point, which stays, empty, or behind a link, which goes.
+        """
         ...
 
     def remove_trees(self, paths: Sequence[str]) -> None:
@@ -457,6 +459,9 @@ class LocalDisk:
     def remove_tree(self, path: str) -> None:
         # Another process may be removing the same tree: then files are gone already. Or a thread
         # adds a file meanwhile, as a Tally does: the next round removes it.
+        if not path and os.path.islink(self.root):
+            self._remove_behind_link()
+            return
         for _ in range(REMOVERS_MAX):
             try:
                 shutil.rmtree(self.local_path(path))
@@ -464,11 +469,33 @@ class LocalDisk:
                 if not os.path.lexists(self.local_path(path)):
                     return
             except OSError as error:
+                if error.errno == errno.EBUSY and not path and not os.listdir(self.root):
+                    return
                 if error.errno != errno.ENOTEMPTY:
                     raise
             else:
                 return
         raise OSError(errno.EBUSY, "others keep changing it", self.local_path(path))
+
+    def _remove_behind_link(self) -> None:
+        """Remove what is in the directory to which the root is a link, then the link. While that
+        directory is there, this can be repeated. Raises FileNotFoundError if it is not: its disk is
+        not mounted.
+        """
+        there = LocalDisk(os.path.realpath(self.root, strict=True))
+        for _ in range(REMOVERS_MAX):
+            names = there.list("")
+            if not names:
+                break
+            for name in names:
+                path = there.local_path(name)
+                if os.path.isdir(path) and not os.path.islink(path):
+                    there.remove_tree(name)
+                else:
+                    there.remove_file(name)
+        Path(self.root).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a mount point, which stays
+            os.rmdir(there.root)
 
     def remove_trees(self, paths: Sequence[str]) -> None:
         """Remove several trees at once, since each waits for the file system: 2,000 parts take
