@@ -40,6 +40,7 @@ from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import Clock, IdSource
 from rmt_pipeline.zookeeper.keeper import Delete, Keeper, Refused, SetData
+from rmt_pipeline.zookeeper.strays import Stray
 
 RETRY_SOON_S = 0.5  # after a conflict, or without an answer: it may be over at once
 RETRY_LATER_S = 10.0  # a person has to do something about it; as in the original
@@ -339,19 +340,21 @@ class Tables:
         again, or None. The note of a dropped table goes when an UNDROP of it begins, so as long as
         there is one, the note is renewed regularly. Without dropped tables, once is enough.
         """
-        again_s = None
-        try:
-            for one in self.catalog.detached():
-                note_detached(keeper, one.definition, one.words)
-            for dropped in self.catalog.dropped():
-                if not dropped.drop.replica_czxid:
-                    continue  # it has no replica, or another table has that now
-                note_detached(keeper, dropped.definition, DROPPED)
-                again_s = self.clock.monotonic_s() + RETRY_LATER_S
-        except RmtError as error:
-            log.debug("detached tables were not told of", error=str(error))
-            return self.clock.monotonic_s() + RETRY_LATER_S
-        return again_s
+        detached = [(one.definition, one.words) for one in self.catalog.detached()]
+        dropped = [
+            (one.definition, DROPPED)
+            for one in self.catalog.dropped()
+            if one.drop.replica_czxid  # else it has no replica, or another table has that now
+        ]
+        is_whole = not dropped
+        for definition, words in (*detached, *dropped):
+            try:
+                note_detached(keeper, definition, words)
+            except RmtError as error:
+                is_whole = False
+                table = definition.full_name
+                log.debug("a detached table was not told of", table=table, error=str(error))
+        return None if is_whole else self.clock.monotonic_s() + RETRY_LATER_S
 
     def _store(self, definition: TableDefinition) -> PartStore:
         disk = LocalDisk(self.catalog.table_directory(definition))
@@ -463,9 +466,10 @@ class Tables:
             table.renamed = False
 
     def _leave(self, table: ServedTable, keeper: Keeper | None) -> None:
-        """Remove our `is_active` of a table that is not served any more. Its other nodes are not
-        touched here: those of a dropped table are removed by the DROP, those of a detached one
-        stay.
+        """Remove our `is_active` of a table that is not served any more. If there is no answer, the
+        session does it later: else others would wait for this replica for as long as it lives. Its
+        other nodes are not touched here: those of a dropped table are removed by the DROP, those of
+        a detached one stay.
         """
         replica = table.replica
         if replica is None or keeper is None:
@@ -477,6 +481,8 @@ class Tables:
         except Refused:
             return  # the DROP was faster
         except RmtError as error:
+            mine = Stray(replica.paths.is_active, self.identity.incarnation)
+            keeper.strays.leave([mine])
             log.debug("is_active was not removed", table=str(replica), error=str(error))
 
     def _replica(self, table: ServedTable, keeper: Keeper) -> Replica:

@@ -8,7 +8,7 @@ Every step may be repeated. A server that dies in between begins here again.
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from rmt_pipeline.protocol.errors import ReplicaDropped, ReplicaIsAlreadyActive
+from rmt_pipeline.protocol.errors import ReplicaDropped, ReplicaIsAlreadyActive, RmtError
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress, number_of
 from rmt_pipeline.replica.alter.apply import take_up
 from rmt_pipeline.replica.life.clone import (
@@ -22,12 +22,7 @@ from rmt_pipeline.replica.life.restore import require_not_restoring
 from rmt_pipeline.replica.quorum import set_aside_failed
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import Recovered, recover_parts
-from rmt_pipeline.replica.upkeep.rewound import (
-    BeingRestored,
-    TooManyUnexpectedParts,
-    require_log_as_seen,
-    require_no_namesake,
-)
+from rmt_pipeline.replica.upkeep.rewound import require_log_as_seen, require_no_namesake
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.alter_transactions import as_of_one_moment
 from rmt_pipeline.zookeeper.keeper import Check, Delete, RefusalKind, Refused, absent
@@ -66,9 +61,11 @@ def start(
         mark_lost_if_log_is_gone(replica)
         cloned = clone_if_lost(replica)
         recovered = recover_parts(replica)
-    except (TooManyUnexpectedParts, BeingRestored):
-        # no inserts until a person has decided, or all replicas are there
-        _deactivate(replica)
+    except Exception:
+        # No inserts until a person has decided, all replicas are there, or the disk works again;
+        # and nobody is to wait for a replica that does not work.
+        with suppress(RmtError):
+            _deactivate(replica)
         raise
     return Started(cloned, recovered)
 

@@ -10,16 +10,19 @@ from structlog.testing import CapturingLogger
 
 from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.config import Address
+from rmt_pipeline.protocol.errors import AccessDenied
 from rmt_pipeline.server import supervisor as supervisor_module
+from rmt_pipeline.server import tables as tables_module
 from rmt_pipeline.server.status import Counters
 from rmt_pipeline.server.supervisor import FAILS_MAX_S, Supervisor
 from rmt_pipeline.server.tables import Identity, Tables
 from rmt_pipeline.system import EventWaker, RandomIds
-from rmt_pipeline.zookeeper.keeper import Delete, Keeper, Stat, Watch
+from rmt_pipeline.zookeeper.keeper import Delete, Keeper, Op, Stat, Watch
 from rmt_pipeline.zookeeper.through import ThroughKeeper
 from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.local_replicas import StillClock
-from tests.support.local_session import session_with_numbers
+from tests.support.local_session import session_with_numbers, session_with_two_tables
+from tests.support.lost_answers import faulty
 
 ACTIVE = "/tables/t/replicas/r1/is_active"
 
@@ -137,3 +140,55 @@ def test_failures_of_two_sessions_are_not_one_that_lasts(session, monkeypatch):
         should_stop=lambda: looks[0] > 3,
     ).run()
     assert looks == [4]
+
+
+@pytest.mark.parametrize("landed", [False, True])
+def test_a_table_that_is_detached_without_an_answer_is_not_active_for_long(session, landed):
+    """Else others wait for its replica for as long as the session lives, and nobody notes that it
+    is detached.
+    """
+    server, clock = session.context.server, StillClock()
+    keeper = server.keeper()
+    identity = Identity("r1", "2", Address("127.0.0.1", 1))
+    tables = Tables(server.catalog, clock, RandomIds(), identity, lambda: None)
+    tables.follow_catalog(keeper)
+    tables.look(keeper)
+    assert keeper.exists(ACTIVE) is not None
+    server.catalog.detach("default", "t")
+
+    def leaves(op: Op) -> bool:
+        return isinstance(op, Delete) and op.path == ACTIVE
+
+    with faulty(keeper, leaves, landed=landed):
+        tables.follow_catalog(keeper)
+    tables.look(keeper)
+    assert keeper.exists(ACTIVE) is None
+    assert keeper.get(f"{ACTIVE.rpartition('/')[0]}/detached")[0] == b"detached"
+
+
+def test_a_detached_table_of_which_nothing_can_be_told_keeps_no_other_from_that(
+    tmp_path, monkeypatch
+):
+    with session_with_two_tables(tmp_path) as session:
+        server, clock = session.context.server, StillClock()
+        keeper = server.keeper()
+        keeper.multi([Delete(f"/tables/{name}/replicas/r1/is_active") for name in "tu"])
+        server.catalog.detach("default", "t")
+        server.catalog.detach("default", "u", permanently=True)
+        identity = Identity("r1", "2", Address("127.0.0.1", 1))
+        tables = Tables(server.catalog, clock, RandomIds(), identity, lambda: None)
+        note = tables_module.note_detached
+
+        def denied(keeper, definition, words):
+            if definition.name == "t":
+                raise AccessDenied("not for us")
+            note(keeper, definition, words)
+
+        monkeypatch.setattr(tables_module, "note_detached", denied)
+        tables.follow_catalog(keeper)
+        tables.look(keeper)
+        assert keeper.get("/tables/u/replicas/r1/detached")[0] == b"detached permanently"
+        monkeypatch.undo()
+        clock.passed_s += tables.next_look_s()
+        tables.look(keeper)
+        assert keeper.get("/tables/t/replicas/r1/detached")[0] == b"detached"

@@ -1,5 +1,6 @@
 """A server starts a replica while a worker of its host is at work."""
 
+import errno
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -7,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from rmt_pipeline.protocol.alter.commands import AddColumn
-from rmt_pipeline.protocol.errors import MetadataMismatch
+from rmt_pipeline.protocol.errors import DiskFull, MetadataMismatch
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.replica.alter.request import request_alter
+from rmt_pipeline.replica.life import start as starts
 from rmt_pipeline.replica.life.start import start
 from rmt_pipeline.replica.pull_log import pull_log
 from tests.support.between_requests import BetweenAnswers
@@ -78,3 +80,26 @@ def test_who_has_other_columns_than_his_replica_is_not_started(tmp_path: Path) -
         with pytest.raises(MetadataMismatch):
             start(starting, identity="r1", incarnation="2", address=ADDRESS)
         assert starting.keeper.exists(starting.paths.is_active) is None
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EIO, "the disk"), DiskFull("no space"), KeyError()]
+)
+def test_who_can_not_begin_is_not_active(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """It works nothing: others would wait for it as for one that does, and clients insert here."""
+
+    def fails(_: object) -> None:
+        raise error
+
+    with Replicas(tmp_path, ["r1"]) as replicas:
+        replicas.stop("r1")
+        with monkeypatch.context() as failing:
+            failing.setattr(starts, "recover_parts", fails)
+            with pytest.raises(type(error)):
+                replicas.come_back("r1")
+        replica = replicas["r1"]
+        assert replica.session.exists(replica.paths.is_active) is None
+        start(replica, identity="r1", incarnation="1", address=ADDRESS)
+        assert replica.session.exists(replica.paths.is_active) is not None
