@@ -9,8 +9,8 @@ import socket
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Self
 from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.catalog.contents import CatalogVersion, FullName
 from rmt_pipeline.catalog.directory import make_data_directory, require_owner
-from rmt_pipeline.catalog.entries import directory_of_its_own
+from rmt_pipeline.catalog.entries import directory_of_its_own, full_name_of
 from rmt_pipeline.config import Config, RenewedConfig, ServerConfig, expand, load_config
 from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import (
+    Conflict,
     DiskFull,
     ReplicaAlreadyExists,
     TableAlreadyExists,
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 
 READ_PATIENCE_S = 3.0  # for ZooKeeper; then a reader goes on from what the server last knew
 AWAY_S = 5.0  # after a wait in vain, readers do not wait again for so long
+MAKING_WAIT_S = 60.0  # for another process that gives a table the same name
+MAKING_LOOK_S = 0.05
 LOOKED_FOR = 2  # directories of tables, for each table more
 
 
@@ -388,7 +391,7 @@ class ServerContext:
                 gone.append(self._stores[directory])
         for store in gone:
             store.forget_all()
-        for key, replica in [*self._replicas.items()]:
+        for key, replica in [*self._replicas.items()] if gone else ():
             if replica.store in gone:
                 del self._replicas[key]
 
@@ -430,12 +433,12 @@ class ServerContext:
         The server makes the replica active when it notices the new table; `wait_active` waits for
         that. Raises TableAlreadyExists, MetadataMismatch, ReplicaAlreadyExists.
         """
+        name = called or definition.name
         try:
-            self._create_table(definition, called)
+            with self._making((definition.database, name)):
+                self._create_table(definition, called)
         except (TableAlreadyExists, ReplicaAlreadyExists):
-            if not if_not_exists or self.catalog.is_free(
-                definition.database, called or definition.name
-            ):
+            if not if_not_exists or self.catalog.is_free(definition.database, name):
                 raise
             return False
         return True
@@ -450,13 +453,33 @@ class ServerContext:
         if called:  # a temporary name is used only once, so no mark is needed that it was used
             own = directory_of_its_own(definition, definition.uuid)
             definition = replace(definition, name=called, directory=own)
-        self._remove_dropped(definition.engine.root)
         self.catalog.require_room(definition)
+        self._remove_dropped(definition)
         try:
-            definition = create_replica(self.keeper(), definition, self._creator(definition))
+            made = create_replica(self.keeper(), definition, self._creator(definition))
         except ReplicaAlreadyExists as error:
             raise self._whose(error, definition) from None
-        self.catalog.add(definition)
+        if made.creation != definition.creation:  # it is of a CREATE that got no answer; or
+            for other in self._tables_at(made.engine.root):  # has that been renamed since?
+                raise _is_of(other)
+        self.catalog.add(made)
+
+    @contextmanager
+    def _making(self, *names: FullName) -> Iterator[None]:
+        """While this is open no other process makes a table of one of these names. Raises
+        Conflict.
+        """
+        deadline_s = self.clock.monotonic_s() + MAKING_WAIT_S
+        with ExitStack() as held:
+            for database, name in sorted(set(names)):
+                while not held.enter_context(self.catalog.making(database, name)):
+                    if self.clock.monotonic_s() >= deadline_s:
+                        raise Conflict(
+                            f"another process has been making table {database}.{name} for "
+                            f"{MAKING_WAIT_S:g} s; nothing was changed, try again"
+                        )
+                    self.clock.sleep_s(MAKING_LOOK_S)
+            yield
 
     def new_uuid(self, definition: TableDefinition) -> str:
         """A uuid for a new table, which tells it from all others that ever have its name."""
@@ -512,10 +535,7 @@ class ServerContext:
         engine = definition.engine
         for other in self._tables_at(engine.root):
             if other.full_name != definition.full_name:
-                raise ReplicaAlreadyExists(
-                    f"replica {engine.replica} at {engine.zookeeper_path} is this server's table "
-                    f"{other.full_name}: RENAME TABLE gives that another name"
-                )
+                raise _is_of(other)
         table = TablePaths(engine.zookeeper_path)
         replica = table.replica(engine.replica)
         version, host = self.keeper().get_many([replica.metadata_version, replica.host])
@@ -528,7 +548,9 @@ class ServerContext:
         applied = number_of(version[0])
         for name in creations or ():  # the catalog finds the table's directory by it
             definition = definition.with_creation(name)
-        self.catalog.add(at_version(self.keeper(), table, definition, applied))
+        definition = at_version(self.keeper(), table, definition, applied)
+        with self._making(full_name_of(definition)):
+            self.catalog.add(definition)
 
     def restore(self, definition: TableDefinition) -> "Restored":
         """SYSTEM RESTORE REPLICA. Raises what `replica.life.restore` raises."""
@@ -541,15 +563,15 @@ class ServerContext:
         this uuid. Raises UnknownTable, UnknownDatabase, TableAlreadyExists.
         """
         from rmt_pipeline.replica.life.detach import forget_note  # noqa: PLC0415  start-up
-        from rmt_pipeline.zookeeper.paths import ReplicaPaths  # noqa: PLC0415  start-up
 
         self._finish_drop(database, name)
         last = self.catalog.to_take_back(database, name, uuid)
         # The note goes first, so that other servers do not take the replica for given up. If this
         # process dies now, or is refused below, the table stays dropped, and its server notes that
         # again.
-        forget_note(self.keeper(), ReplicaPaths(last.definition.engine.root))
-        self.catalog.take_back(database, name, last.definition.uuid)
+        with self._making((database, name)):
+            forget_note(self.keeper(), last.definition)
+            self.catalog.take_back(database, name, last.definition.uuid)
 
     def rename_tables(self, *moves: tuple[FullName, FullName]) -> None:
         """RENAME TABLE: each move is a (database, name) and a new one. They happen in turn, all or
@@ -558,7 +580,8 @@ class ServerContext:
         """
         for _, new in moves:
             self._finish_drop(*new)
-        self.catalog.rename_tables(moves)
+        with self._making(*(new for _, new in moves)):
+            self.catalog.rename_tables(moves)
 
     def exchange_tables(self, one: FullName, other: FullName) -> None:
         """EXCHANGE TABLES: swap two names in one step. Raises UnknownTable."""
@@ -570,12 +593,16 @@ class ServerContext:
             self._finish_drop(old, name)
         self.catalog.rename_database(old, new)
 
-    def _remove_dropped(self, root: str) -> None:
-        """Remove a dropped table whose replica a new table is about to get. Raises Conflict."""
+    def _remove_dropped(self, definition: TableDefinition) -> None:
+        """Remove a dropped table whose replica a new one, of this definition, is about to get, but
+        not if that would be refused. Raises MetadataMismatch, Conflict.
+        """
+        from rmt_pipeline.replica.life.create import require_fits  # noqa: PLC0415  start-up
         from rmt_pipeline.replica.life.drop import remove_dropped  # noqa: PLC0415  start-up
 
         for one in self.catalog.dropped():
-            if one.definition.engine.root == root:
+            if one.definition.engine.root == definition.engine.root:
+                require_fits(self.keeper(), definition)
                 remove_dropped(self.catalog, self.keeper(), one, self._last_store)
 
     def _whose(
@@ -616,6 +643,17 @@ class ServerContext:
 
     def _creator(self, definition: TableDefinition) -> bytes:
         return f"{definition.full_name}|{self.server.name}".encode()
+
+
+def _is_of(table: TableDefinition) -> ReplicaAlreadyExists:
+    """The error for who would take the replica of this server's `table`: each of the two would take
+    the other's parts for lost.
+    """
+    engine = table.engine
+    return ReplicaAlreadyExists(
+        f"replica {engine.replica} at {engine.zookeeper_path} is this server's table "
+        f"{table.full_name}: RENAME TABLE gives that another name"
+    )
 
 
 def with_names(text: str, definition: TableDefinition) -> str:

@@ -14,6 +14,7 @@ dies. Each step leaves files from which the next process to take the lock can go
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -159,6 +160,33 @@ class Catalog(CatalogContents):
             finally:
                 staged.unlink(missing_ok=True)
             self._changed(file.parent)
+
+    @contextmanager
+    def making(self, database: str, name: str) -> Iterator[bool]:
+        """Hold a name for a table that is to get it, from the look whether it is free until it is
+        `add`ed: else of two processes that make one table, perhaps at two paths in ZooKeeper, the
+        second one has made its nodes when it finds the name taken. Yields False while somebody else
+        holds it; the kernel lets go of it when that process dies.
+        """
+        of_it = hashlib.sha256(repr((database, name)).encode()).hexdigest()
+        file = self._staged(f"making_{of_it}")
+        while True:
+            try:
+                held = file.open("ab")
+            except OSError as error:
+                raise unwritable(file, error) from error
+            with held:
+                try:
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    yield False
+                    return
+                if is_at(held.fileno(), file):  # else who held it before has removed it
+                    try:
+                        yield True
+                    finally:
+                        file.unlink(missing_ok=True)
+                    return
 
     def require_room(self, definition: TableDefinition) -> None:
         """Raises DiskFull, or BadConfiguration if this account may not write, as `add` would."""

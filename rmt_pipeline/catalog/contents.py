@@ -417,7 +417,7 @@ class CatalogContents:
         """Change several files as one; `replaced` maps each file to the staged one
         that becomes it.
         """
-        staged = self._root / _STAGING / self._ids.new_id()
+        staged = self._staged(self._ids.new_id())
         try:
             journal.decide(self._root / _JOURNAL, staged, replaced, gone)
         except RmtError:
@@ -436,7 +436,10 @@ class CatalogContents:
             self._changed(self._root)
 
     def _stage(self, content: bytes) -> Path:
-        return stage_file(self._root / _STAGING / self._ids.new_id(), content)
+        return stage_file(self._staged(self._ids.new_id()), content)
+
+    def _staged(self, name: str) -> Path:
+        return self._root / _STAGING / name
 
     def _changed(self, directory: Path) -> None:
         """Make a change durable, and tell all processes of it. If the disk is too full for another

@@ -3,10 +3,16 @@
     <path>/log/query-0000000007       a statement for every replica, as those ON CLUSTER
     <path>/metadata/<table>           the table's record: what the table is now
     <path>/replicas/<shard|replica>   the replica's server; log_ptr; active, ephemeral
-    <path>/restored                   if ZooKeeper had lost it all, and a server made it again
+    <path>/dropped_replicas/<shard|replica>   SYSTEM DROP DATABASE REPLICA has removed this one
 
 A table is in `metadata` from the multi that puts its CREATE into the log to the one with its DROP.
 So a replica that has missed statements needs none of them: it makes its tables as the records say.
+
+A replica that is neither there nor noted as dropped may have been lost. Without the notes:
+
+1. ZooKeeper loses everything. 2. CREATE DATABASE is said on a new server, or on one that has lost
+its disk: now the database is there, with this one replica. 3. Servers whose tables have rows find
+that theirs is not among the replicas. Had it been dropped, they were to drop the database.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +29,7 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.nodes.tasks import DATABASE_MARK, TableRecord, TaskOutcome
 from rmt_pipeline.replica.life.create import ensure_ancestors, require_apart
-from rmt_pipeline.replica.life.drop import being_removed, delete_tree
+from rmt_pipeline.replica.life.drop import being_removed
 from rmt_pipeline.zookeeper.keeper import (
     Check,
     Create,
@@ -42,11 +48,10 @@ from rmt_pipeline.zookeeper.paths import (
     sequence_number,
 )
 from rmt_pipeline.zookeeper.strays import seen_to
+from rmt_pipeline.zookeeper.trees import delete_tree
 
 
-def make_database(
-    keeper: Keeper, database: DatabasePaths, name: str, *, is_restored: bool = False
-) -> None:
+def make_database(keeper: Keeper, database: DatabasePaths, name: str) -> None:
     """Make the database if there is none. Raises UserError when the path has other data; PathInUse
     if it is below that of a table or another database.
     """
@@ -58,7 +63,6 @@ def make_database(
     below = (database.queue.root, database.metadata, database.replicas)
     mark = DATABASE_MARK + name.encode()
     made: list[Op] = [Create(database.root, mark), *(Create(path) for path in below)]
-    made += [Create(database.restored)] if is_restored else []
     with suppress(Refused):  # the root exists: the next read shows what it is
         keeper.multi(made)
     data, _ = keeper.get(database.root)
@@ -89,10 +93,12 @@ def register(
 
 
 def _register(keeper: Keeper, database: DatabasePaths, replica: str, server: str) -> None:
+    was_dropped = keeper.exists(database.dropped_replica(replica)) is not None
     ops: list[Op] = [
         Create(database.replica(replica), server.encode()),
         Create(database.log_ptr(replica), b""),
         SetData(database.replicas),  # see `_remove_nodes`
+        *([Delete(database.dropped_replica(replica))] if was_dropped else []),
     ]
     try:
         keeper.multi(ops)
@@ -110,8 +116,8 @@ def _register(keeper: Keeper, database: DatabasePaths, replica: str, server: str
 
 
 class DatabaseLost(UserError):
-    """ZooKeeper does not have a Replicated database of this server, or another server has made it
-    again already.
+    """ZooKeeper does not have this server's replica of a Replicated database, nor that it was
+    dropped. The database may be there: another server has made it again already.
     """
 
     code = "UNKNOWN_DATABASE"
@@ -124,8 +130,9 @@ def why_not_registered(
     ZooKeeper; None if it has. Its tables hold rows: who is told to drop them has to know that
     nobody lost them.
     """
-    paths = (database.replica(replica), database.root, database.restored)
-    mine, root, restored = keeper.get_many(paths)
+    mine, noted = keeper.get_many(
+        [database.replica(replica), database.dropped_replica(replica)]
+    )
     dropped = f"DROP DATABASE {name} here too, and create it again to come back"
     if mine is not None:
         if mine[0] == server.encode():
@@ -135,21 +142,27 @@ def why_not_registered(
             f"{mine[0].decode(errors='replace')}'s now: {dropped}, under another shard or replica "
             "name"
         )
-    if root is not None and root[0].startswith(DATABASE_MARK) and restored is None:
+    if noted is not None:
         return UserError(f"replica {replica!r} of {database.root} was dropped: {dropped}")
     return DatabaseLost(
         f"{database.root} in ZooKeeper has no replica {replica!r}: if ZooKeeper lost its data, "
-        f"SYSTEM RESTORE DATABASE REPLICA {name} on each of its servers makes it again; if "
-        f"somebody dropped it, {dropped}"
+        f"SYSTEM RESTORE DATABASE REPLICA {name} on each of its servers makes it again, after "
+        "SYSTEM RESTORE REPLICA of its tables (rmt restore does both); if somebody dropped it, "
+        f"{dropped}"
     )
 
 
 def drop_database_replica(keeper: Keeper, database: DatabasePaths, replica: str) -> bool:
     """Remove one replica. True when it was the last one, and the database was removed with it.
-    Raises ReplicaIsActive, and UserError when there is no such replica.
+    Raises ReplicaIsActive, and UserError when there is no such replica, or no database.
 
     This is refused if its server has started since: then `active` is below it.
     """
+    [root] = keeper.get_many([database.root])
+    if root is not None and not root[0].startswith(DATABASE_MARK):  # tables have replicas, too
+        raise UserError(
+            f"{database.root} in ZooKeeper is not the path of a Replicated database"
+        )
     try:
         names, stat = keeper.children_stat(database.replicas)
     except Refused:
@@ -157,10 +170,13 @@ def drop_database_replica(keeper: Keeper, database: DatabasePaths, replica: str)
     if replica not in names:  # '' would remove all of them
         known = ", ".join(names) or "none"
         raise UserError(f"{database.root} has no replica {replica!r}; it has: {known}")
+    with suppress(Refused):  # it is there, or the database goes just now
+        keeper.multi([Create(database.dropped_replicas)])
+    note = database.dropped_replica(replica)
+    noted: list[Op] = [Create(note)] if keeper.exists(note) is None else []
+    nodes = [database.log_ptr(replica), database.replica(replica)]
     try:
-        _remove_nodes(
-            keeper, database, stat, [database.log_ptr(replica), database.replica(replica)]
-        )
+        _remove_nodes(keeper, database, stat, nodes, noted)
     except Refused as refused:
         if refused.kind is RefusalKind.NOT_EMPTY:
             raise ReplicaIsActive(
@@ -194,15 +210,19 @@ def remove_replica(keeper: Keeper, database: DatabasePaths, replica: str, server
 
 
 def _remove_nodes(
-    keeper: Keeper, database: DatabasePaths, replicas: Stat, nodes: Sequence[str]
+    keeper: Keeper,
+    database: DatabasePaths,
+    replicas: Stat,
+    nodes: Sequence[str],
+    noted: Sequence[Op] = (),
 ) -> None:
-    """Remove the nodes of a replica in one multi. It is refused if a replica was made since
-    `replicas` was read, perhaps in its place, whose nodes may have its versions; and if there are
-    others below it.
+    """Remove the nodes of a replica in one multi, with what is `noted` of that. It is refused if a
+    replica was made since `replicas` was read, perhaps in its place, whose nodes may have its
+    versions; and if there are others below it.
     """
     there = keeper.exists_many(nodes)
     ops = [Delete(path) for path, one in zip(nodes, there, strict=True) if one is not None]
-    keeper.multi([Check(database.replicas, replicas.version), *ops])
+    keeper.multi([Check(database.replicas, replicas.version), *ops, *noted])
 
 
 def _remove_if_last(keeper: Keeper, database: DatabasePaths) -> bool:
@@ -257,7 +277,8 @@ def _locked(
 
 def _remove_all(keeper: Keeper, database: DatabasePaths) -> None:
     """Remove the database's nodes; the lock goes together with the root."""
-    for path in (database.queue.root, database.metadata, database.restored):
+    earlier = f"{database.root}/restored"  # earlier builds noted there what was lost
+    for path in (database.queue.root, database.metadata, database.dropped_replicas, earlier):
         delete_tree(keeper, path)
     keeper.multi([Delete(database.dropping), Delete(database.root)])
 

@@ -26,7 +26,6 @@ from rmt_pipeline.protocol.errors import (
     UserError,
 )
 from rmt_pipeline.protocol.nodes.tasks import Task, TaskOutcome
-from rmt_pipeline.replica.life.drop import delete_tree
 from rmt_pipeline.system import Clock, Waker
 from rmt_pipeline.zookeeper.batches import op_bytes
 from rmt_pipeline.zookeeper.keeper import (
@@ -40,6 +39,7 @@ from rmt_pipeline.zookeeper.keeper import (
     Stat,
 )
 from rmt_pipeline.zookeeper.paths import TaskPaths, TaskQueuePaths, ancestors, sequence_number
+from rmt_pipeline.zookeeper.trees import delete_tree
 
 WAIT_SLICE_S = 3.0  # the delay after an event that was missed, at most
 SETTLE_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0)  # while ZooKeeper does not answer

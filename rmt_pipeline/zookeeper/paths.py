@@ -288,8 +288,9 @@ class DatabasePaths:
     dropping = _Below("dropping")
     """Ephemeral: held by the process that removes the database with its last replica."""
 
-    restored = _Below("restored")
-    """There if ZooKeeper had lost the database, and a server made it again."""
+    dropped_replicas = _Below("dropped_replicas")
+    dropped_replica = _Each("dropped_replicas")
+    """There if another server than its own has dropped this replica. Ours."""
 
     def log_ptr(self, name: str) -> str:
         """The node with the number of the last statement that this replica is done with, whether it

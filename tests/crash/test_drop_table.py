@@ -231,6 +231,9 @@ class Losing:
             raise OutcomeUnknown("no answer")
         return self._keeper.multi(ops)
 
+    def multi_many(self, multis):
+        return FakeKeeper.multi_many(self, multis)
+
     def __getattr__(self, name):
         return getattr(self._keeper, name)
 

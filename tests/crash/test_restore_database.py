@@ -14,7 +14,7 @@ from rmt_pipeline.sql.run.databases import restore_lost
 from rmt_pipeline.zookeeper.keeper import Refused
 from tests.crash.test_replicated_database import OTHER, TABLE, columns, everywhere, with_both
 from tests.support.between_requests import BeforeRequest
-from tests.support.databases import PATHS, Site
+from tests.support.databases import Site
 from tests.unit.cluster.test_lost_database import lose_zookeeper
 
 REQUESTS_MAX = 60
@@ -107,4 +107,3 @@ def test_two_that_restore_it_at_once_end_as_one(tmp_path, monkeypatch, other):
         if not sessions[0].has_come:
             break
     assert 5 < number < REQUESTS_MAX - 1
-    assert PATHS.restored in site.servers.zookeeper.nodes

@@ -113,6 +113,21 @@ def test_nothing_is_left_when_its_time_is_over(tmp_path):
         world.context().undrop_table(*T)
 
 
+def test_a_create_that_is_refused_leaves_what_was_dropped_to_be_taken_back(tmp_path):
+    """The table has another structure on r2: the CREATE fails, and its old table is not gone."""
+    world = with_table(tmp_path, "r2")
+    context = world.context()
+    context.drop_table(*T, sync=False)
+    other = replace(TABLE, columns=(*TABLE.columns, Column("x", "Int64")))
+    with pytest.raises(MetadataMismatch):
+        context.create_table(other)
+    context.undrop_table(*T)
+    assert len(context.table("t").store.parts()) == 1
+    world.context("r2").drop_table(*T)
+    context.drop_table(*T, sync=False)
+    assert context.create_table(other), "nobody else has it"
+
+
 def test_its_name_and_its_replica_are_free_at_once(tmp_path):
     world = with_table(tmp_path)
     [(tables, keeper)] = served(world, "r1")

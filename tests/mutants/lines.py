@@ -866,7 +866,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "undrop: so is what comes in the place of a dropped one just then",
         f"{REPLICA}/life/detach.py",
-        "    ops += [Check(replica.creation(one)) for one in creations or ()]\n",
+        "    ops += same\n",
         "",
         "tests/unit/replica/life/test_detach.py"
         "::test_nothing_is_said_of_another_table_that_has_its_place",
@@ -874,10 +874,26 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "drop: a table below another one's root goes with it",
         f"{REPLICA}/life/drop.py",
-        "            delete_tree(keeper, path, spare=_TABLE) for path in paths",
-        "            delete_tree(keeper, path) for path in paths",
+        "if one != table.dropped], _TABLE)",
+        "if one != table.dropped])",
         "tests/unit/replica/life/test_create.py"
         "::test_one_that_was_created_below_another_by_an_earlier_build_outlives_it",
+    ),
+    LineMutant(
+        "drop: SYSTEM DROP REPLICA takes the path of a database",
+        f"{REPLICA}/life/drop.py",
+        "    _require_no_database(table, above)\n",
+        "",
+        "tests/unit/cluster/test_database_nodes.py"
+        "::test_a_replica_of_a_database_is_none_of_a_table",
+    ),
+    LineMutant(
+        "trees: what is written below a node while it is removed keeps it",
+        f"{ZOOKEEPER}/trees.py",
+        "    for _ in range(TRIES_MAX):\n",
+        "    for _ in range(1):\n",
+        "tests/unit/replica/life/test_drop.py"
+        "::test_what_is_written_below_a_replica_while_it_goes_goes_too",
     ),
     LineMutant(
         "fetch partition: what waits for its quorum is fetched",
@@ -2366,6 +2382,69 @@ MUTANTS: tuple[LineMutant, ...] = (
         "            todo = [[is_still, *some] for some in _cut(counted)]\n",
         "            todo = [[is_still, *counted]]\n",
         f"{MANY}::test_of_many_that_wait_for_a_replica_that_is_dropped_none_waits_on",
+    ),
+    LineMutant(
+        "create: what was dropped goes for a CREATE that is refused",
+        "rmt_pipeline/context.py",
+        "                require_fits(self.keeper(), definition)\n",
+        "                _ = require_fits\n",
+        "tests/crash/test_undrop_table.py"
+        "::test_a_create_that_is_refused_leaves_what_was_dropped_to_be_taken_back",
+    ),
+    LineMutant(
+        "create: a replica that nobody has used is of no table that was renamed",
+        "rmt_pipeline/context.py",
+        "        if made.creation != definition.creation:",
+        "        if False:",
+        "tests/unit/test_context.py"
+        "::test_a_table_that_was_renamed_before_its_server_saw_it_keeps_its_replica",
+    ),
+    LineMutant(
+        "create: two make one table at once",
+        "rmt_pipeline/context.py",
+        "                while not held.enter_context(self.catalog.making(database, name)):\n",
+        "                while held.enter_context(self.catalog.making(database, name)) is None:\n",
+        "tests/unit/test_context.py"
+        "::test_of_two_that_make_one_table_at_two_paths_the_second_one_makes_no_nodes",
+    ),
+    LineMutant(
+        "restore: what a try that failed has set aside is not told",
+        f"{REPLICA}/life/latecomer.py",
+        '        error.args = (f"{error}{_too(aside)}",)\n',
+        "",
+        "tests/unit/replica/life/test_restore_late.py"
+        "::test_what_a_try_has_set_aside_that_ended_with_an_error_is_told_by_that",
+    ),
+    LineMutant(
+        "compare: what a replica has while it is dropped is a difference",
+        f"{REPLICA}/upkeep/compare.py",
+        "    names = tuple(name for name in names if name in there)\n",
+        "",
+        "tests/unit/replica/test_compare.py"
+        "::test_a_replica_that_is_dropped_while_it_is_read_is_not_compared",
+    ),
+    LineMutant(
+        "detach: who takes a table back forgets what is said of another one",
+        f"{REPLICA}/life/detach.py",
+        "            keeper.multi([*same, Delete(note)])\n",
+        "            keeper.multi([Delete(note)])\n",
+        "tests/unit/replica/life/test_detach.py"
+        "::test_who_takes_his_table_back_leaves_what_is_said_of_another_one_in_its_place",
+    ),
+    LineMutant(
+        "start: who can't begin stays active",
+        f"{REPLICA}/life/start.py",
+        "    except Exception:\n        # No inserts",
+        "    except UnicodeError:\n        # No inserts",
+        "tests/unit/replica/life/test_start.py::test_who_can_not_begin_is_not_active",
+    ),
+    LineMutant(
+        "server: a table that is detached without an answer stays active",
+        "rmt_pipeline/server/tables.py",
+        "            keeper.strays.leave([mine])\n",
+        "",
+        "tests/unit/server/test_is_active.py"
+        "::test_a_table_that_is_detached_without_an_answer_is_not_active_for_long",
     ),
     LineMutant(
         "start: what another server has there since is what is left of oneself",

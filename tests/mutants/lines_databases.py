@@ -252,16 +252,30 @@ DATABASE_MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "database: who restores it is there before its tables are",
         SAID,
-        "    make_database(keeper, paths, name, is_restored=True)\n",
+        "    make_database(keeper, paths, name)\n",
         "    register(keeper, paths, name, replica=database.name, server=server.server.name)\n",
         f"{DIES}::test_whoever_comes_next_goes_on",
     ),
     LineMutant(
-        "database: one that was restored was never lost",
-        SAID,
-        "make_database(keeper, paths, name, is_restored=True)",
-        "make_database(keeper, paths, name)",
-        f"{LOST}::test_a_database_that_zookeeper_lost_is_made_again_with_its_tables",
+        "database: who is not there any more was dropped",
+        DATABASE,
+        "    if noted is not None:\n",
+        "    if noted is not None or keeper.exists(database.root) is not None:\n",
+        f"{LOST}::test_who_makes_it_anew_tells_no_other_that_it_was_dropped",
+    ),
+    LineMutant(
+        "database: that a replica was dropped is not noted",
+        DATABASE,
+        "[Create(note)] if keeper.exists(note) is None else []",
+        "[]",
+        f"{LOST}::test_a_database_that_was_dropped_here_is_not_restored",
+    ),
+    LineMutant(
+        "database: SYSTEM DROP DATABASE REPLICA takes the path of a table",
+        DATABASE,
+        "    if root is not None and not root[0].startswith(DATABASE_MARK):",
+        "    if False:",
+        f"{NODES}::test_a_replica_of_a_table_is_none_of_a_database",
     ),
     LineMutant(
         "database: a table that is detached is not restored",
@@ -302,8 +316,8 @@ DATABASE_MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "database: a replica that was made anew since is dropped",
         DATABASE,
-        "    keeper.multi([Check(database.replicas, replicas.version), *ops])\n",
-        "    keeper.multi([Check(database.replicas), *ops])\n",
+        "    keeper.multi([Check(database.replicas, replicas.version), *ops, *noted])\n",
+        "    keeper.multi([Check(database.replicas), *ops, *noted])\n",
         f"{NODES}::test_a_replica_that_was_made_anew_meanwhile_is_not_dropped",
     ),
     LineMutant(

@@ -151,6 +151,9 @@ class Pausing:
             self._meanwhile()
         return self._keeper.multi(ops)
 
+    def multi_many(self, multis):
+        return FakeKeeper.multi_many(self, multis)
+
     def __getattr__(self, name):
         return getattr(self._keeper, name)
 

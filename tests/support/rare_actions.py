@@ -600,7 +600,7 @@ RARE = [
     Action("a table is created over leftovers", created_anew, half_removed),
     Action(
         "a note that it is detached goes",
-        lambda of: forget_note(of["r2"].session, of["r2"].paths),
+        lambda of: forget_note(of["r2"].session, of["r2"].definition),
     ),
     Action("a partition is fetched", fetches_from_there, makes=WithSource),
     Action(

@@ -6,6 +6,7 @@ import os
 import socket
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,14 +20,26 @@ from rmt_pipeline.dagster.record.unrecorded import Unrecorded
 from rmt_pipeline.dagster.work.watching import MergeWatch, MutationWatch, QueueWatch
 from rmt_pipeline.exchange.guard import Guard
 from rmt_pipeline.exchange.peers import FetchRequest
-from rmt_pipeline.protocol.errors import DiskFull
+from rmt_pipeline.protocol.errors import (
+    Conflict,
+    DiskFull,
+    ReplicaAlreadyExists,
+    TableAlreadyExists,
+)
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.life.create import create_replica
 from rmt_pipeline.server.listener import _Visitor
+from rmt_pipeline.sql.define.table import define_table
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.syntax.statements.nodes import CreateTable
+from rmt_pipeline.syntax.statements.parse import parse
+from rmt_pipeline.zookeeper.keeper import Create, Op
 from tests.support.exchange import ENDPOINT, Sender, address, put, store_at
+from tests.support.local_replicas import StillClock
 from tests.support.local_session import create, local_session
+from tests.support.lost_answers import before
 from tests.support.waiting import until
 
 PART = PartName("2013", 0, 0, 0)
@@ -189,3 +202,68 @@ def test_a_table_more_is_not_looked_for_with_all_others(server, monkeypatch):
 
 def _accepted(sender: Sender) -> list[_Visitor]:
     return [*sender._listener._visitors]
+
+
+def defined(session: Session, name: str, path: str) -> TableDefinition:
+    statement = parse(MADE.format(name, path))
+    assert isinstance(statement, CreateTable)
+    return define_table(statement.table, statement.syntax, session.context.database)
+
+
+def test_a_table_that_was_renamed_before_its_server_saw_it_keeps_its_replica(session, server):
+    """A CREATE of its old name finds a replica that nobody has used, as one of which the answer was
+    lost. Two tables of one replica would take each other's parts for lost.
+    """
+    assert server.create_table(defined(session, "d", "d"))
+    server.rename_tables((("default", "d"), ("default", "e")))
+    with pytest.raises(ReplicaAlreadyExists, match=r"is this server's table default\.e"):
+        server.create_table(defined(session, "d", "d"))
+    assert not server.catalog.has("default", "d")
+    server.rename_tables((("default", "e"), ("default", "d")))
+    assert not server.create_table(defined(session, "d", "d"), if_not_exists=True)
+
+
+def test_a_create_without_an_answer_is_said_again(session, server):
+    """Its replica is there, and no table of this server's has it."""
+    made = replace(server.expanded(defined(session, "d", "d")), uuid="of the first")
+    create_replica(server.keeper(), made, server._creator(made))
+    assert server.create_table(defined(session, "d", "d"))
+    assert server.catalog.definition("default", "d").uuid == "of the first"
+
+
+def test_of_two_that_make_one_table_at_two_paths_the_second_one_makes_no_nodes(session, server):
+    second = ServerContext(server.config, "r1", clock=StillClock())
+    second.use(server.keeper())
+
+    def makes(op: Op) -> bool:
+        return isinstance(op, Create) and op.path == "/tables/d"
+
+    def beside() -> None:
+        with pytest.raises(Conflict, match=r"has been making table default\.d for 60 s"):
+            second.create_table(defined(session, "d", "other"))
+
+    with before(server.keeper(), makes, beside):
+        assert server.create_table(defined(session, "d", "d"))
+    with pytest.raises(TableAlreadyExists):
+        second.create_table(defined(session, "d", "other"))
+    assert server.keeper().exists("/tables/other") is None
+    assert not [one.name for one in (server.catalog.data / "metadata/.staging").iterdir()]
+
+
+@pytest.mark.parametrize("takes_it", ["another CREATE", "RENAME"])
+def test_who_makes_a_table_waits_for_who_is_giving_its_name_away(session, server, takes_it):
+    with (
+        ThreadPoolExecutor() as threads,
+        server.catalog.making("default", "d") as is_ours,
+    ):
+        assert is_ours
+        made = threads.submit(
+            server.create_table, defined(session, "d", "other"), if_not_exists=True
+        )
+        until(made.running)
+        if takes_it == "RENAME":
+            server.catalog.rename_tables([(("default", "a"), ("default", "d"))])
+        else:
+            add(server.catalog, "d")
+    assert made.result() is False
+    assert server.keeper().exists("/tables/other") is None

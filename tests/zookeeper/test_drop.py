@@ -3,8 +3,8 @@
 import pytest
 
 from rmt_pipeline.protocol.errors import Conflict
-from rmt_pipeline.replica.life.drop import delete_tree
 from rmt_pipeline.zookeeper.keeper import Create
+from rmt_pipeline.zookeeper.trees import delete_tree
 from tests.conftest import Sessions
 
 

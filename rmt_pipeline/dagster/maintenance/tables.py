@@ -22,7 +22,7 @@ from rmt_pipeline.dagster.upkeep.checks import ACKNOWLEDGED, loss_name
 from rmt_pipeline.protocol.errors import RmtError, UserError
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.text import require_node
-from rmt_pipeline.replica.life.drop import drop_dead_replica
+from rmt_pipeline.replica.life.dead import drop_dead_replicas
 from rmt_pipeline.replica.mutations.plan import PartitionPlan, plan_mutation
 from rmt_pipeline.replica.reading import ActivePart
 from rmt_pipeline.replica.sync import SyncMode
@@ -238,8 +238,7 @@ def _drop_replica(run: Doing, config: forms.DropReplicaConfig) -> Told:
     verb = "would be removed" if config.dry_run else "is removed"
     run.say("replica %s %s from ZooKeeper, of %s", config.replica, verb, few_named(list(found)))
     if not config.dry_run:
-        for path in found.values():
-            drop_dead_replica(keeper, TablePaths(path), config.replica)
+        drop_dead_replicas(server.keeper, found.values(), config.replica)
     return {"tables": len(found), "of": few_named(list(found))}
 
 

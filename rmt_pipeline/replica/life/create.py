@@ -167,6 +167,19 @@ def _create_first(
     return True
 
 
+def require_fits(keeper: Keeper, definition: TableDefinition) -> None:
+    """Raises MetadataMismatch if other replicas have the table with another structure, so that
+    `create_replica` would be refused; not if all of them were dropped, for then the table goes.
+    """
+    table = TablePaths(definition.engine.zookeeper_path)
+    [names] = keeper.children_many([table.replicas])
+    others = [name for name in names or () if name != definition.engine.replica]
+    read = read_at_once(keeper, [table.metadata, table.columns])
+    if others and read is not None and _put_away(keeper, table, others) is None:
+        (metadata, _), (columns, _) = read
+        check_structure(definition, metadata, columns, table.root)
+
+
 def _join(
     keeper: Keeper, table: TablePaths, definition: TableDefinition, creator: bytes
 ) -> TableDefinition | None:
@@ -247,7 +260,23 @@ def _remove_put_away(keeper: Keeper, table: TablePaths) -> bool:
     or is being removed: the new table gets its path. Return False if the table is in use or has no
     replicas; True: look again. Raises Conflict while another process removes one of them.
     """
-    names = keeper.children(table.replicas)
+    notes = _put_away(keeper, table, keeper.children(table.replicas))
+    if not notes:
+        return False
+    try:
+        for name, version in notes.items():
+            drop_put_away(keeper, table, name, version)
+    except ReplicaIsActive:
+        return False  # it was taken back just now
+    return True
+
+
+def _put_away(
+    keeper: Keeper, table: TablePaths, names: Sequence[str]
+) -> dict[str, int | None] | None:
+    """For each of these replicas, if all of them were dropped, the version of the note that says
+    so; None for one that is being removed. None if the table is in use.
+    """
     paths = [table.replica(name) for name in names]
     reads = keeper.get_many([path for one in paths for path in (one.host, one.detached)])
     notes: dict[str, int | None] = {}
@@ -257,13 +286,8 @@ def _remove_put_away(keeper: Keeper, table: TablePaths) -> bool:
         elif host is None:
             notes[name] = None
         else:
-            return False
-    try:
-        for name, version in notes.items():
-            drop_put_away(keeper, table, name, version)
-    except ReplicaIsActive:
-        return False  # it was taken back just now
-    return bool(names)
+            return None
+    return notes
 
 
 def at_version(

@@ -13,12 +13,13 @@ of a session after its end, a late delete of a dead process never meets a replic
 since.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.catalog.entries import DroppedTable, UnfinishedDrop
 from rmt_pipeline.protocol.errors import Conflict, ReplicaIsActive, UserError
+from rmt_pipeline.protocol.nodes.tasks import DATABASE_MARK
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.keeper import (
@@ -35,8 +36,8 @@ from rmt_pipeline.zookeeper.keeper import (
 )
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
 from rmt_pipeline.zookeeper.strays import Stray, give_back, seen_to
+from rmt_pipeline.zookeeper.trees import TRIES_MAX, delete_tree, delete_trees, is_written_to
 
-_TRIES = 20  # listings of one node below which another process writes while it is removed
 _TABLE = ("block_numbers", "columns", "replicas")  # children of the root of a table
 
 
@@ -171,7 +172,10 @@ def drop_dead_replica(keeper: Keeper, table: TablePaths, name: str) -> bool:
     if not name or "/" in name:
         raise _no_replica(keeper, table, name)
     root, meant = _found(keeper, replica)
-    dropped, awaited = keeper.exists_many([table.dropped, table.restoring_replica(name)])
+    above, dropped, awaited = keeper.get_many(
+        [table.root, table.dropped, table.restoring_replica(name)]
+    )
+    _require_no_database(table, above)
     # others are restoring the table, and this one will never announce its parts
     if awaited is not None:
         _quietly(keeper, Delete(table.restoring_replica(name)))
@@ -248,6 +252,15 @@ class NoSuchReplica(UserError):
     """The table has no replica of that name in ZooKeeper. Nothing was removed."""
 
 
+def _require_no_database(table: TablePaths, root: tuple[bytes, Stat] | None) -> None:
+    """Raises NoSuchReplica for the path of a Replicated database, which has `replicas`, too."""
+    if root is not None and root[0].startswith(DATABASE_MARK):
+        raise NoSuchReplica(
+            f"{table.root} is the path of a Replicated database, not of a table; of its replicas: "
+            "SYSTEM DROP DATABASE REPLICA"
+        )
+
+
 def _no_replica(keeper: Keeper, table: TablePaths, name: str) -> NoSuchReplica:
     known = ", ".join(_replicas_of(keeper, table)) or "none"
     return NoSuchReplica(f"{table.root} has no replica {name!r}; it has: {known}")
@@ -317,10 +330,9 @@ def _held(keeper: Keeper, lock: Stray) -> Iterator[None]:
 
 
 def _delete_with_lock(keeper: Keeper, replica: ReplicaPaths) -> None:
-    for _ in range(_TRIES):
-        for name in keeper.children(replica.root):
-            if f"{replica.root}/{name}" != replica.dropping:
-                delete_tree(keeper, f"{replica.root}/{name}")
+    for _ in range(TRIES_MAX):
+        below = [f"{replica.root}/{name}" for name in keeper.children(replica.root)]
+        delete_trees(keeper, [one for one in below if one != replica.dropping])
         try:
             keeper.multi([Delete(replica.dropping), Delete(replica.root)])
         except Refused as refused:
@@ -328,7 +340,7 @@ def _delete_with_lock(keeper: Keeper, replica: ReplicaPaths) -> None:
                 raise
         else:
             return
-    raise _is_written_to(replica.root)
+    raise is_written_to(replica.root)
 
 
 def drop_table_without_replicas(keeper: Keeper, table: TablePaths) -> bool:
@@ -371,45 +383,9 @@ def _remove_dropped(keeper: Keeper, table: TablePaths, lock: Stray) -> None:
     """
     with _held(keeper, lock):
         paths = [f"{table.root}/{name}" for name in keeper.children(table.root)]
-        gone = [
-            delete_tree(keeper, path, spare=_TABLE) for path in paths if path != table.dropped
-        ]
-        root = [Delete(table.root)] if all(gone) else []
+        stay = delete_trees(keeper, [one for one in paths if one != table.dropped], _TABLE)
+        root = [] if stay else [Delete(table.root)]
         keeper.multi([Delete(lock.path), Delete(table.dropped), *root])
-
-
-def delete_tree(keeper: Keeper, path: str, *, spare: Collection[str] = ()) -> bool:
-    """Delete a node and everything below it. What is gone already is fine. A node that has children
-    of all these names (`spare`) stays, with what is above it: then False is returned.
-
-    A process that has not noticed the removal may still write below it: what came after the listing
-    is listed again. Raises Conflict if that does not end.
-    """
-    for _ in range(_TRIES):
-        try:
-            names = keeper.children(path)
-        except Refused as refused:
-            if refused.kind is RefusalKind.NO_NODE:
-                return True
-            raise
-        if spare and set(names).issuperset(spare):
-            return False
-        below = [f"{path}/{name}" for name in names]
-        if [stays for stays in below if not delete_tree(keeper, stays, spare=spare)]:
-            return False
-        try:
-            keeper.multi([Delete(path)])
-        except Refused as refused:
-            if refused.kind is RefusalKind.NOT_EMPTY:
-                continue
-            if refused.kind is not RefusalKind.NO_NODE:
-                raise
-        return True
-    raise _is_written_to(path)
-
-
-def _is_written_to(path: str) -> Conflict:
-    return Conflict(f"{path} can't be removed: another process keeps writing there; try again")
 
 
 def _quietly(keeper: Keeper, op: SetData | Delete) -> None:

@@ -1,11 +1,11 @@
 """A replica that comes when its restored table works (`restore`)."""
 
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import Conflict, MissingPart
+from rmt_pipeline.protocol.errors import Conflict, MissingPart, RmtError
 from rmt_pipeline.protocol.nodes.formats import PartHeader
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
@@ -57,9 +57,10 @@ def join_late(replica: Replica, creator: bytes, disk: DiskParts) -> Restored:
         return replace(now, metadata_version=there.metadata_version, history=there.history)
 
     equal = _equal_elsewhere(replica, names, disk)
+    aside: list[tuple[PartName, str]] = []
     unchanged = [*same_table, Check(table.replicas, stat.version), *absent(table.restoring)]
     try:
-        with alone(keeper, table, unchanged):
+        with _told_in_errors(aside), alone(keeper, table, unchanged):
             creation = become_another(replica, joined)
             ops: list[Op] = [
                 *same_table,
@@ -79,21 +80,40 @@ def join_late(replica: Replica, creator: bytes, disk: DiskParts) -> Restored:
                 for part in sorted(equal)
             ]
             together = next(batches([*ops, *promises], bytes_max=limits.MULTI_BYTES_MAX))
-            left_out = [*disk.left_out, *_set_aside(replica, equal, disk)]
+            aside.extend(_set_aside(replica, equal, disk))  # one by one: it may end in an error
             replica.store.marks.forget_log_seen()
             keeper.multi([*together, Delete(table.restoring_lock)])
     except Refused as refused:
         raise Conflict(
-            f"{replica}: the table's replicas changed while it joined; say it again"
+            f"{replica}: the table's replicas changed while it joined; say it again{_too(aside)}"
         ) from refused
     stay = sorted(equal)[: len(together) - len(ops)]
     return Restored(
         parts=len(stay),
         rows=sum(disk.parts[part].rows for part in stay),
         inserts=0,
-        left_out=tuple((str(part), reason) for part, reason in left_out),
+        left_out=tuple((str(part), reason) for part, reason in (*disk.left_out, *aside)),
         joined=True,
     )
+
+
+@contextmanager
+def _told_in_errors(aside: Sequence[tuple[PartName, str]]) -> Iterator[None]:
+    """Whatever error comes when these parts were set aside says so: they are not on the disk any
+    more when it is said again, and no answer would tell of their rows. Refused is told elsewhere.
+    """
+    try:
+        yield
+    except Refused:
+        raise
+    except RmtError as error:
+        error.args = (f"{error}{_too(aside)}",)
+        raise
+
+
+def _too(aside: Sequence[tuple[PartName, str]]) -> str:
+    """The words of an error that tell of these parts; "" for none."""
+    return "".join(f"; {part} was left out: {reason}" for part, reason in aside)
 
 
 def _equal_elsewhere(

@@ -51,10 +51,13 @@ def compare_replicas(replica: Replica) -> Comparison:
     names = tuple(staying_replicas(keeper, table))
     behind = _behind(replica, names)
     held: dict[str, dict[str, Held]] = defaultdict(dict)
+    found = {name: _held(replica, name) for name in names}
+    there = staying_replicas(keeper, table)  # what one has while it is dropped is no difference
+    names = tuple(name for name in names if name in there)
     for name in names:
-        for partition, sums in _held(replica, name).items():
+        for partition, sums in found[name].items():
             held[partition][name] = sums
-    return Comparison(dict(held), names, behind)
+    return Comparison(dict(held), names, tuple(name for name in behind if name in there))
 
 
 def _behind(replica: Replica, names: Sequence[str]) -> tuple[str, ...]:
@@ -85,12 +88,14 @@ def _held(replica: Replica, name: str) -> dict[str, Held]:
 
 
 def _headers(replica: Replica, name: str) -> list[tuple[PartName, PartHeader]]:
-    """Return the headers of a replica's active parts. If a part was merged away and removed between
-    the two reads, they are read again. Raises Unavailable if that happens too often.
+    """Return the headers of a replica's active parts; none if it was dropped meanwhile. If a part
+    was merged away and removed between the two reads, they are read again. Raises Unavailable if
+    that happens too often.
     """
     keeper, paths = replica.keeper, replica.table.replica(name)
     for _ in range(ROUNDS_MAX):
-        parts = list(PartSet(map(PartName.parse, keeper.children(paths.parts))))
+        [listed] = keeper.children_many([paths.parts])
+        parts = list(PartSet(map(PartName.parse, listed or ())))
         reads = keeper.get_many([paths.part(part) for part in parts])
         found = [
             (part, PartHeader.decode(read[0]))

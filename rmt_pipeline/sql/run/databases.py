@@ -215,7 +215,7 @@ def restore_lost(server: ServerContext, name: str, database: ReplicatedDatabase)
         )
     if not isinstance(problem, DatabaseLost):
         raise problem
-    make_database(keeper, paths, name, is_restored=True)
+    make_database(keeper, paths, name)
     catalog = server.catalog
     here = [(catalog.definition(name, table), False) for table in catalog.tables(name)]
     here += [(one.definition, one.permanently) for one in catalog.detached(name)]

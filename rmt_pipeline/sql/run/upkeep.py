@@ -16,7 +16,7 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.protocol.text import require_node, require_path
-from rmt_pipeline.replica.life.drop import NoSuchReplica, drop_dead_replica
+from rmt_pipeline.replica.life.dead import drop_dead_replicas
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.sync import SyncMode
 from rmt_pipeline.replica.upkeep.scrub import CheckedPart
@@ -53,7 +53,6 @@ from rmt_pipeline.system import EventWaker
 from rmt_pipeline.table import Table
 from rmt_pipeline.translate.select.items import matching
 from rmt_pipeline.zookeeper.keeper import Delete, Refused
-from rmt_pipeline.zookeeper.paths import TablePaths
 
 
 def upkeep(  # noqa: C901, PLR0912  one line each
@@ -272,14 +271,12 @@ def drop_replica_of(session: SessionContext, statement: SystemDropReplica) -> Do
     """Remove what a replica whose server is gone for good has left in ZooKeeper.
 
     Of several tables, those without such a replica are skipped. Raises UnknownTable,
-    UnknownDatabase, ReplicaIsActive, Conflict; NoSuchReplica when no table has it; UserError when
-    it is this server's own.
+    UnknownDatabase; UserError when it is this server's own; what `drop_dead_replicas` raises.
     """
     server = session.server
     require_node(statement.replica, "replica")
     if statement.database:
         server.catalog.require_database(statement.database)
-    is_of_one = bool(statement.zookeeper_path) or statement.table is not None
     if statement.zookeeper_path:
         require_path(statement.zookeeper_path, "ZKPATH")
         paths = [statement.zookeeper_path]
@@ -302,16 +299,8 @@ def drop_replica_of(session: SessionContext, statement: SystemDropReplica) -> Do
         raise UserError(
             f"{statement.replica!r} is this server's own replica of {mine[0].full_name}: DROP TABLE"
         )
-    gone, missing = [], list[NoSuchReplica]()
     others = [path for path in paths if (path, statement.replica) not in own]
-    for path in others:
-        try:
-            if drop_dead_replica(server.keeper(), TablePaths(path), statement.replica):
-                gone.append(path)
-        except NoSuchReplica as error:
-            missing.append(error)
-    if missing and (is_of_one or len(missing) == len(others)):
-        raise missing[0]
+    gone = drop_dead_replicas(server.keeper, others, statement.replica).gone
     was_last = (
         f"it was the last replica of {', '.join(gone)}: the table is gone" if gone else ""
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rmt_pipeline.cli.inserts import run_inserts
-from rmt_pipeline.replica.life.drop import delete_tree
+from rmt_pipeline.zookeeper.trees import delete_tree
 from tests.support.local_session import commands_use, session_with_two_tables
 
 

@@ -25,10 +25,11 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.nodes.tasks import TableRecord, Task
 from rmt_pipeline.replica.life.create import PathInUse, create_replica
+from rmt_pipeline.replica.life.drop import drop_dead_replica
 from rmt_pipeline.sql.run.replicated import _changes, _Records
 from rmt_pipeline.syntax.statements.parse import parse
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, Refused, SetData
-from rmt_pipeline.zookeeper.paths import DatabasePaths
+from rmt_pipeline.zookeeper.paths import DatabasePaths, TablePaths
 from tests.support.fake_keeper import FakeKeeper, FakeZooKeeper
 from tests.support.local_replicas import StillClock, definition_of
 from tests.support.lost_answers import before, faulty
@@ -89,6 +90,26 @@ def test_a_replica_that_was_made_anew_meanwhile_is_not_dropped(zookeeper, keeper
     with before(keeper, removes, made_anew), pytest.raises(Conflict, match="or made again"):
         drop_database_replica(keeper, PATHS, TWO)
     assert keeper.get(PATHS.replica(TWO))[0] == b"r9"
+
+
+def test_a_replica_of_a_table_is_none_of_a_database(zookeeper, keeper):
+    """Its path has `replicas`, too."""
+    create_replica(keeper, definition_of("r1"), b"r1")
+    before_it = dict(zookeeper.nodes)
+    with pytest.raises(
+        UserError, match="/tables/t in ZooKeeper is not the path of a Replicated"
+    ):
+        drop_database_replica(keeper, DatabasePaths("/tables/t"), "r1")
+    assert zookeeper.nodes == before_it
+
+
+def test_a_replica_of_a_database_is_none_of_a_table(zookeeper, keeper):
+    """SYSTEM DROP REPLICA of one removed the whole database, whether its servers ran or not."""
+    before_it = dict(zookeeper.nodes)
+    for name in (ONE, "r9"):
+        with pytest.raises(UserError, match="SYSTEM DROP DATABASE REPLICA"):
+            drop_dead_replica(keeper, TablePaths(PATHS.root), name)
+    assert zookeeper.nodes == before_it
 
 
 def test_what_is_left_of_a_replica_can_be_dropped(keeper):

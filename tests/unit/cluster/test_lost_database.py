@@ -5,8 +5,8 @@ from contextlib import suppress
 import pytest
 
 from rmt_pipeline.protocol.errors import DatabaseAlreadyExists, TableIsReadOnly, UserError
-from rmt_pipeline.replica.life.drop import delete_tree
 from rmt_pipeline.sql.define.show_create import create_query
+from rmt_pipeline.zookeeper.trees import delete_tree
 from tests.support.databases import DATABASE, LATER, TABLE, Node, Site, part, started
 from tests.unit.cluster.test_missed_alters import MANY_COLUMNS, alter, takes_up
 
@@ -72,6 +72,34 @@ def test_who_creates_it_again_is_told_to_restore_it(site, again):
     assert [node.tables() for node in site.running] == [["t"]] * 2
 
 
+def test_who_makes_it_anew_tells_no_other_that_it_was_dropped(site):
+    """A server that comes new, or has lost its disk, knows nothing of a database that ZooKeeper has
+    lost. The others, whose tables have rows, are not to drop it; and restore it.
+    """
+    started(site, "r1", "r2")
+    site.say(TABLE)
+    for name in ("r1", "r2"):
+        part(site, name, "t")
+    lose_zookeeper(site)
+    started(site, "r3")
+    site.start("r1", "r2")
+    for name in ("r1", "r2"):
+        with pytest.raises(
+            UserError, match="if ZooKeeper lost its data, SYSTEM RESTORE"
+        ) as told:
+            site.nodes[name].look()
+        assert "rmt restore does both" in str(told.value)
+    for name in ("r1", "r2"):
+        site.say("SYSTEM RESTORE REPLICA d.t", name)
+    for name in ("r1", "r2"):
+        site.running[:] = [site.nodes[one] for one in ("r1", "r2", "r3") if one != "r2"]
+        site.say("SYSTEM RESTORE DATABASE REPLICA d", name)
+    site.running[:] = [site.nodes[one] for one in ("r1", "r2", "r3")]
+    site.look()
+    assert [node.tables() for node in site.running] == [["t"]] * 3
+    assert [node.tables("d_broken_tables") for node in site.running] == [[]] * 3
+
+
 def test_a_database_that_was_dropped_here_is_not_restored(site):
     """Its tables may have been dropped by the others since."""
     started(site)
@@ -80,6 +108,14 @@ def test_a_database_that_was_dropped_here_is_not_restored(site):
     site.say("SYSTEM DROP DATABASE REPLICA '1|r2' FROM DATABASE d")
     with pytest.raises(UserError, match=r"'1\|r2' of /databases/d was dropped: DROP DATABASE"):
         site.say("SYSTEM RESTORE DATABASE REPLICA d", "r2")
+    site.start("r2")
+    site.say("DROP DATABASE d", "r2")
+    site.say(DATABASE, "r2")
+    site.look()
+    assert site.nodes["r2"].tables() == ["t"], "it has come back"
+    assert not [
+        one for one in site.below("/databases/d") if one.endswith("dropped_replicas/1|r2")
+    ]
 
 
 @pytest.mark.parametrize("order", [("r1", "r3"), ("r3", "r1")])

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.replica.life.drop import delete_tree, drop_replica
+from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.zookeeper.keeper import Keeper
+from rmt_pipeline.zookeeper.trees import delete_tree
 from tests.support.actions import ACTIONS, Action
 from tests.support.asked import Asking, differs, events, must_be_recorded, on_disk, outcome_of
 from tests.support.between_requests import BeforeRequest, GoneSince

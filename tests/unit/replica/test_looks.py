@@ -11,7 +11,6 @@ from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaDropped
 from rmt_pipeline.protocol.log.entry import MergeParts, result_of
 from rmt_pipeline.protocol.parts.name import PartName, merged
 from rmt_pipeline.protocol.queue.view import QueueView
-from rmt_pipeline.replica.life.drop import delete_tree
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.readable import readable_parts
 from rmt_pipeline.replica.replica import Memory, Replica
@@ -29,6 +28,7 @@ from rmt_pipeline.zookeeper.keeper import (
 )
 from rmt_pipeline.zookeeper.known import Queued
 from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, list_queue, parts_now, queue_snapshot
+from rmt_pipeline.zookeeper.trees import delete_tree
 from tests.support.local_replicas import Replicas
 
 

@@ -1,8 +1,7 @@
 """Parts that no replica has become empty ones, once every one was asked (spec §5.9, F5 to F8)."""
 
 import shutil
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,7 @@ from typing import Any
 import pytest
 
 from rmt_pipeline.protocol.errors import DiskFull
-from rmt_pipeline.protocol.log.codec import encode
-from rmt_pipeline.protocol.log.entry import GetPart, ReplaceRange
+from rmt_pipeline.protocol.log.entry import ReplaceRange
 from rmt_pipeline.protocol.nodes.records import LostPart
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import Assigned, optimize_partition
@@ -21,7 +19,6 @@ from rmt_pipeline.replica.claims import Holder
 from rmt_pipeline.replica.insert.result import Outcome
 from rmt_pipeline.replica.life.create import create_replica
 from rmt_pipeline.replica.life.drop import drop_replica
-from rmt_pipeline.replica.missing import PeerQueues
 from rmt_pipeline.replica.mutations.mutations import load_mutations
 from rmt_pipeline.replica.partitions.detached import WhyKept, why_kept
 from rmt_pipeline.replica.upkeep import lost
@@ -29,7 +26,7 @@ from rmt_pipeline.replica.upkeep.check import check_part
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
 from rmt_pipeline.store.layout import DetachedName, parse_detached
-from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Op, SetData
+from rmt_pipeline.zookeeper.keeper import Check, Create, Op, SetData
 from rmt_pipeline.zookeeper.known import KnownQueue
 from rmt_pipeline.zookeeper.paths import TablePaths
 from rmt_pipeline.zookeeper.snapshot import queue_snapshot, queued_entries
@@ -96,45 +93,6 @@ def test_a_part_that_nobody_has_becomes_an_empty_one_everywhere(replicas: Replic
         assert replicas.zookeeper.nodes[f"{ROOT}/replicas/{name}/queue"].children == set()
         assert replace_lost_parts(replicas[name]) == ()
     assert count(replicas) == b"1"
-
-
-def test_what_replicas_have_queued_is_read_once_for_many_parts(tmp_path: Path) -> None:
-    """And not once more for each part: of ten thousand, a clean-up read two million entries."""
-    with Replicas(tmp_path) as replicas:
-        parts = [replicas.insert("r1", number) for number in range(8)]
-        replicas.step("r2", "fetch")
-        for name in ("r1", "r2"):
-            for part in parts:
-                lose(replicas, name, part)
-        for name in ("r1", "r2"):
-            replicas.step(name, "fetch")
-        keeper, read = replicas["r1"].session, Counter[str]()
-        get_many = keeper.get_many
-
-        def counted(paths: Sequence[str]) -> Any:
-            read.update(path for path in paths if path.startswith(f"{ROOT}/replicas/r2/queue/"))
-            return get_many(paths)
-
-        keeper.get_many = counted
-        assert replace_lost_parts(replicas["r1"]) == tuple(parts)
-        assert len(read) == len(parts)
-        assert set(read.values()) == {1}
-
-
-def test_a_queue_that_another_replica_has_in_the_place_of_one_is_read(
-    replicas: Replicas,
-) -> None:
-    """Its nodes are named alike."""
-    queues, paths = PeerQueues(replicas["r1"]), replicas["r2"].paths
-    before_it = queues.entries(paths)
-    replicas.create_again("r2")
-    keeper = replicas.zookeeper.connect()
-    for node in keeper.children(paths.queue):
-        keeper.multi([Delete(f"{paths.queue}/{node}")])
-    other = encode(GetPart(create_time=1, source_replica="", part=PartName("all", 7, 7, 0)))
-    for node in before_it:
-        keeper.multi([Create(f"{paths.queue}/{node}", other)])
-    assert {one.part for one in queues.entries(paths).values()} == {PartName("all", 7, 7, 0)}
 
 
 def test_the_part_log_has_that_it_was_broken_and_that_it_is_lost(replicas: Replicas) -> None:

@@ -10,9 +10,9 @@ from rmt_pipeline.config import Address
 from rmt_pipeline.dagster.upkeep.checks import check_of
 from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import ReplicaDropped, Unavailable, UnknownTable
-from rmt_pipeline.replica.life.drop import delete_tree
 from rmt_pipeline.server.tables import Identity, Tables
 from rmt_pipeline.system import RandomIds, SystemClock
+from rmt_pipeline.zookeeper.trees import delete_tree
 from tests.support.local_session import TABLE, create, rows, session_with_two_tables
 
 

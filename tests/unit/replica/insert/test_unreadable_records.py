@@ -10,9 +10,9 @@ from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.replica.forget import what_to_move
 from rmt_pipeline.replica.insert.record import read_record
-from rmt_pipeline.replica.life.drop import delete_tree
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.keeper import SetData
+from rmt_pipeline.zookeeper.trees import delete_tree
 from tests.support.local_replicas import Replicas, partitioned
 from tests.support.restoring import Disaster
 

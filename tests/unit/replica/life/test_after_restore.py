@@ -35,7 +35,6 @@ from rmt_pipeline.replica.assign.merges import (
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.life import announce
-from rmt_pipeline.replica.life.drop import delete_tree
 from rmt_pipeline.replica.life.restore import restore
 from rmt_pipeline.replica.life.restoring import NothingToRestore
 from rmt_pipeline.replica.life.start import activate, start
@@ -53,6 +52,7 @@ from rmt_pipeline.replica.work import mutate
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, SetData
+from rmt_pipeline.zookeeper.trees import delete_tree
 from tests.support.executor import Executor
 from tests.support.local_session import rows, session_with_numbers
 from tests.support.lost_answers import faulty, logs

@@ -19,8 +19,8 @@ def test_it_says_why_nobody_serves_it_and_later_another_reason(replicas):
     for words in ("detached", "dropped"):
         note_detached(session, table, words)
         assert note(replicas) == words.encode()
-    forget_note(session, replicas["r1"].paths)
-    forget_note(session, replicas["r1"].paths)
+    forget_note(session, table)
+    forget_note(session, table)
     assert note(replicas) is None
 
 
@@ -94,3 +94,24 @@ def test_nothing_is_said_of_another_table_that_has_its_place(replicas):
         create_replica(replicas.zookeeper.connect(), dropped, b"r1")
     assert at > 1
     assert note(replicas) == DROPPED.encode(), "the dropped one is there"
+
+
+def test_who_takes_his_table_back_leaves_what_is_said_of_another_one_in_its_place(replicas):
+    """That one is dropped, too, or detached, and others are to know."""
+    replicas.stop("r1")
+    dropped, table = replicas["r1"].definition, replicas["r1"].table
+    other = replace(dropped, uuid="1" * 32)
+
+    def made_anew() -> None:
+        drop_replica(replicas.zookeeper.connect(), table, "r1")
+        create_replica(replicas.zookeeper.connect(), other, b"other")
+        note_detached(replicas.zookeeper.connect(), other, "detached")
+
+    for at in range(2):
+        note_detached(replicas.zookeeper.connect(), dropped, DROPPED)
+        session = BeforeRequest(replicas.zookeeper.connect(), at, made_anew)
+        forget_note(session, dropped)
+        assert session.has_come
+        assert note(replicas) == b"detached"
+        drop_replica(replicas.zookeeper.connect(), table, "r1")
+        create_replica(replicas.zookeeper.connect(), dropped, b"r1")

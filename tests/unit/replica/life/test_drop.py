@@ -1,5 +1,6 @@
 """A replica goes while somebody still writes below it."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from rmt_pipeline.protocol.errors import Conflict, UserError
 from rmt_pipeline.replica.life.drop import drop_dead_replica, drop_replica, remove_leftovers
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
 from rmt_pipeline.zookeeper.paths import TablePaths
+from tests.support.counting import Counting
 from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.local_replicas import Replicas, StillClock
 from tests.support.lost_answers import before, faulty
@@ -130,3 +132,25 @@ def test_who_finds_another_replica_of_the_name_leaves_it_and_holds_nothing(
         assert keeper.children(table.replicas) == ["r1", "r2"]
         drop_replica(replicas.zookeeper.connect(), table, "r2")
         assert keeper.children(table.replicas) == ["r1"]
+
+
+def test_many_nodes_are_removed_with_few_requests(tmp_path: Path) -> None:
+    """Two for each made a DROP of a table with thousands of parts and ids hold up all that its
+    server does for others.
+    """
+    many = 1000
+    with Replicas(tmp_path, ["r1"]) as replicas:
+        paths, table = replicas["r1"].paths, replicas["r1"].table
+        keeper = replicas.zookeeper.connect()
+        keeper.multi([Create(paths.part(f"all_{one}_{one}_0")) for one in range(many)])
+        keeper.multi([Create(table.block(f"all_{one}")) for one in range(many)])
+        keeper.multi([Create(table.insert(str(one))) for one in range(many)])
+        keeper.multi([Create(table.insert_batch(str(one), 0)) for one in range(many)])
+        counted = Counter[str]()
+        assert drop_replica(Counting(keeper, counted), table, "r1")  # type: ignore[arg-type]
+        assert not keeper.children("/tables")
+        multis = sum(
+            counts for name, counts in counted.items() if name.startswith("multi_many")
+        )
+        assert 4 * many < multis < 5.2 * many, "one for each node, sent together"
+        assert sum(counted.values()) - multis < 200

@@ -9,15 +9,24 @@ from typing import Any
 import pytest
 
 from rmt_pipeline.protocol.alter.commands import AddColumn, AlterCommand, DropColumn
-from rmt_pipeline.protocol.errors import MetadataMismatch, ReplicaRetired
+from rmt_pipeline.protocol.errors import (
+    Conflict,
+    MetadataMismatch,
+    OutcomeUnknown,
+    ReplicaRetired,
+)
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.alter.request import request_alter
 from rmt_pipeline.replica.life import latecomer
+from rmt_pipeline.replica.life.create import create_replica
 from rmt_pipeline.replica.life.drop import drop_dead_replica
 from rmt_pipeline.replica.life.restore import restore
 from rmt_pipeline.system import EventWaker
+from rmt_pipeline.zookeeper.keeper import Create, Op
+from tests.support.local_replicas import definition_of
+from tests.support.lost_answers import before, faulty
 from tests.support.restoring import Disaster
 
 
@@ -101,3 +110,33 @@ def test_who_stood_still_while_another_one_joined_sets_nothing_aside(
         restore(first, b"r2")
     two.work_off()
     assert two.values("r1") == two.values("r2") == Counter([1, 3])
+
+
+def comes(two: Disaster, name: str) -> None:
+    """Another replica of the table, just then."""
+    create_replica(two.zookeeper.connect(), definition_of(name), name.encode())
+
+
+@pytest.mark.parametrize("what", ["refused", "unanswered"])
+def test_what_a_try_has_set_aside_that_ended_with_an_error_is_told_by_that(
+    two: Disaster, what: str
+) -> None:
+    """The next try does not find it on the disk any more."""
+    first = two.connect("r2")
+
+    def joins(op: Op) -> bool:
+        return isinstance(op, Create) and op.path == first.paths.root
+
+    strike = (
+        before(first.session, joins, lambda: comes(two, "r3"))
+        if what == "refused"
+        else faulty(first.session, joins, landed=False)
+    )
+    with strike, pytest.raises((Conflict, OutcomeUnknown)) as raised:
+        restore(first, b"r2")
+    [name] = [one for one in first.store.detached() if one.startswith("ignored")]
+    part = name.removeprefix("ignored_")
+    told = f"{part} was left out: no other replica has it: its 1 rows are set aside"
+    assert told in str(raised.value)
+    first.session.exists("/")  # a session that lives on removes the lock that it left
+    assert two.restore("r2").joined

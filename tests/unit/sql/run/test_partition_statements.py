@@ -5,7 +5,7 @@ import re
 import pytest
 
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.protocol.errors import ReplicaIsActive, RmtError
 from rmt_pipeline.zookeeper.keeper import Create
 from rmt_pipeline.zookeeper.paths import TablePaths
 from tests.support.local_replicas import DirectPeers
@@ -335,6 +335,22 @@ def test_a_dead_replica_is_removed_from_all_tables_that_have_it(two_tables):
     keeper.multi([Create(replica.root), Create(replica.is_lost, b"0")])
     two_tables.execute("SYSTEM DROP REPLICA 'r2' FROM DATABASE default")
     assert keeper.exists(replica.root) is None
+
+
+def test_one_that_is_active_in_one_table_is_removed_from_the_others_and_that_is_told(
+    two_tables,
+):
+    keeper = two_tables.context.server.keeper()
+    for name in "st":
+        replica = TablePaths(f"/t/{name}").replica("r2")
+        keeper.multi([Create(replica.root), Create(replica.is_lost, b"0")])
+    keeper.multi([Create(TablePaths("/t/s").replica("r2").is_active, ephemeral=True)])
+    with pytest.raises(
+        ReplicaIsActive, match=r"of /t/s is active.* Of /t/t replica 'r2' is removed"
+    ):
+        two_tables.execute("SYSTEM DROP REPLICA 'r2'")
+    assert keeper.children("/t/s/replicas") == ["r1", "r2"]
+    assert keeper.children("/t/t/replicas") == ["r1"]
 
 
 def test_a_number_that_looks_like_a_date_is_not_taken_for_seconds(session):

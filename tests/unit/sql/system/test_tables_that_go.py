@@ -14,11 +14,11 @@ import pytest
 from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import ReplicaRetired
-from rmt_pipeline.replica.life.drop import delete_tree
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.sql.system.scope import TableLeftOut
 from rmt_pipeline.store import layout
 from rmt_pipeline.table import Table
+from rmt_pipeline.zookeeper.trees import delete_tree
 from tests.support.local_session import TABLE, create, rows, session_with_two_tables
 
 WITH_ROWS = (
