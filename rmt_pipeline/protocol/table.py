@@ -15,6 +15,8 @@ EngineKind = Literal[
     "CollapsingMergeTree",
     "VersionedCollapsingMergeTree",
 ]
+PLAIN_ENGINES = ("Memory", "Log", "TinyLog", "StripeLog")
+"""The original's engines of tables without a key, which are MergeTree tables of one copy here."""
 _CONSTRAINT = re.compile(r"((?:`(?:[^`\\]|\\.)*`|\w+) (?:CHECK|ASSUME)) (.+)", re.DOTALL)
 DefaultKind = Literal["", "DEFAULT", "MATERIALIZED", "ALIAS", "EPHEMERAL"]
 
@@ -100,7 +102,9 @@ class Engine:
     """
     typed_replica: str = field(default="", compare=False)
     typed_name: str = field(default="", compare=False)
-    """`MergeTree` if the user asked for such a table, which has a single replica; else ""."""
+    """`MergeTree` or the like if the user asked for such a table, which has a single replica; else
+    "".
+    """
 
     @property
     def name(self) -> str:
@@ -116,6 +120,11 @@ class Engine:
     def is_private(self) -> bool:
         """Whether the table has a single replica, at a path that the user did not choose."""
         return bool(self.typed_name)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the user asked for an engine that has neither keys nor settings."""
+        return self.typed_name in PLAIN_ENGINES
 
     @property
     def columns(self) -> frozenset[str]:

@@ -14,7 +14,7 @@ from rmt_pipeline.protocol.errors import (
     UnknownEngine,
     UserError,
 )
-from rmt_pipeline.protocol.table import Column, Engine, EngineKind
+from rmt_pipeline.protocol.table import PLAIN_ENGINES, Column, Engine, EngineKind
 from rmt_pipeline.sql.define.constants import evaluate_constants
 from rmt_pipeline.syntax.canonical import canonical
 from rmt_pipeline.syntax.nodes import Call, Literal, Name, Node
@@ -34,6 +34,7 @@ PRIVATE_REPLICA = "{server}"
 _KINDS: dict[str, EngineKind] = {f"Replicated{kind}": kind for kind in get_args(EngineKind)}
 ENGINES = {
     **dict.fromkeys((str(kind) for kind in _KINDS.values()), False),
+    **dict.fromkeys(PLAIN_ENGINES, False),
     **dict.fromkeys(_KINDS, True),
 }
 """The names of all engines, and whether they replicate."""
@@ -59,8 +60,11 @@ def modern(syntax: TableSyntax, session: SessionValues = ()) -> TableSyntax:
     """Return the table with clauses such as ORDER BY, which the engine's old form has as arguments:
     `([path, replica,] date, [sampling,] key, granularity[, columns of the engine])`.
 
-    Raises WrongEngineArguments if it is in neither form.
+    A table of an engine without keys has an empty ORDER BY. Raises WrongEngineArguments if it is in
+    neither form.
     """
+    if syntax.engine in PLAIN_ENGINES:
+        return _plain(syntax)
     if syntax.order_by is not None or syntax.primary_key is not None:
         return syntax
     kind, is_private = _kind(syntax.engine)
@@ -89,6 +93,16 @@ def modern(syntax: TableSyntax, session: SessionValues = ()) -> TableSyntax:
         sample_by=rest[1] if at == 3 else syntax.sample_by,
         settings=(*syntax.settings, granularity),
     )
+
+
+def _plain(syntax: TableSyntax) -> TableSyntax:
+    clauses = (syntax.order_by, syntax.primary_key, syntax.partition_by, syntax.sample_by)
+    if any(each is not None for each in clauses) or syntax.engine_arguments or syntax.settings:
+        raise WrongEngineArguments(
+            f"{syntax.engine} has neither arguments nor keys nor settings. Take MergeTree with an"
+            " ORDER BY for a table with a key"
+        )
+    return replace(syntax, order_by=())
 
 
 def _integer(node: Node) -> int | None:
@@ -120,7 +134,8 @@ def engine_of(
             f"{syntax.engine} takes{behind}: {', '.join(names) or 'nothing'};"
             f" it was given {', '.join(map(canonical, rest)) or 'nothing'}"
         )
-    engine = Engine(kind, path, replica, typed_name=kind if is_private else "")
+    typed_name = (syntax.engine or kind) if is_private else ""
+    engine = Engine(kind, path, replica, typed_name=typed_name)
     arguments = _Arguments(syntax.engine, columns)
     match kind:
         case "MergeTree" | "AggregatingMergeTree":
@@ -210,6 +225,8 @@ def _kind(name: str) -> tuple[EngineKind, bool]:
     """Return the kind of an engine, and whether the table has a single copy, which is so for names
     without Replicated. Raises UnknownEngine, NotImplementedStatement.
     """
+    if name in PLAIN_ENGINES:
+        return "MergeTree", True
     for prefix in ("", "Replicated"):
         kind = _KINDS.get(f"{prefix}{name}")
         if kind is not None:

@@ -72,6 +72,8 @@ def _engine(definition: TableDefinition) -> str:
 
 
 def _clauses(definition: TableDefinition) -> Iterator[str]:
+    if definition.engine.is_plain:
+        return
     if definition.partition_by:
         yield f"PARTITION BY {clause_text(definition.partition_by)}"
     if definition.primary_key is not None:

@@ -216,6 +216,9 @@ class _Part(NamedTuple):
 
 
 def _parts_of(table: Table) -> Iterator[_Part]:
+    """The parts of a table. As in the original there are none of an engine without keys."""
+    if table.definition_then.engine.is_plain:
+        return
     active = set[PartName]()
     with suppress(ReplicaDropped):
         active = {part.name for part in table.parts()}

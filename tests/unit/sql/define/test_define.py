@@ -124,7 +124,7 @@ def test_every_engine_is_understood_with_its_columns(engine, expected):
     ("engine", "error", "message"),
     [
         ("ReplicatedMergTree('/p', 'r')", UnknownEngine, "did you mean ReplicatedMergeTree"),
-        ("Log", UnknownEngine, "there is no engine Log"),
+        ("Set", UnknownEngine, "there is no engine Set"),
         ("ReplicatedGraphiteMergeTree('/p', 'r', 'x')", NotImplementedStatement, "Graphite"),
         ("ReplicatedMergeTree('/p')", UserError, "both a path in ZooKeeper and the name"),
         (

@@ -3,6 +3,7 @@
 import pytest
 
 from rmt_pipeline.protocol.errors import ReplicaAlreadyExists, UserError
+from rmt_pipeline.protocol.table import PLAIN_ENGINES
 from tests.support.local_session import create, rows
 
 COLUMNS = "(d Date, k Int64, v UInt8, s Int8)"
@@ -106,3 +107,31 @@ def test_two_tables_of_a_server_are_not_one_replica(session):
     with pytest.raises(ReplicaAlreadyExists, match="is this server's table"):
         session.execute(attach)
     assert rows(session, "SHOW TABLES") == [("o",)]
+
+
+@pytest.mark.parametrize("engine", PLAIN_ENGINES)
+def test_a_table_without_a_key_is_one_of_a_single_copy(session, engine):
+    create(session, f"CREATE TABLE p (k Int64, s Nullable(String)) ENGINE = {engine}")
+    session.execute("INSERT INTO p VALUES (2, NULL), (1, 'a')")
+    session.execute("INSERT INTO p VALUES (2, NULL), (1, 'a')")
+    assert rows(session, "SELECT * FROM p") == [(2, None), (1, "a")] * 2
+    shown = "SELECT engine, engine_full, sorting_key FROM system.tables WHERE name = 'p'"
+    assert rows(session, shown) == [(engine, engine, "")]
+    assert rows(session, "SELECT name FROM system.parts WHERE table = 'p'") == []
+    [(text,)] = rows(session, "SHOW CREATE TABLE p")
+    assert text.endswith(f"ENGINE = {engine}")
+    assert create(session, text.replace("default.p", "q")).engine.name == engine
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ENGINE = Memory ORDER BY k",
+        "ENGINE = Log PARTITION BY k",
+        "ENGINE = TinyLog(k)",
+        "ENGINE = StripeLog SETTINGS index_granularity = 5",
+    ],
+)
+def test_an_engine_without_keys_takes_none(session, text):
+    with pytest.raises(UserError, match="neither arguments nor keys nor settings"):
+        session.execute(f"CREATE TABLE p {COLUMNS} {text}")
