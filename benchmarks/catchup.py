@@ -25,7 +25,7 @@ from rmt_pipeline.replica.life.clone import clone_if_lost
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import recover_parts
 from rmt_pipeline.replica.work.carry import Tools
-from rmt_pipeline.replica.work.worker import Flush, work
+from rmt_pipeline.replica.work.loop import Flush, work
 from rmt_pipeline.system import EventWaker, SystemClock
 from rmt_pipeline.zookeeper.keeper import Create, Op, SetData
 from tests.support.parts import clone

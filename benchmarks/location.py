@@ -36,7 +36,7 @@ from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import instance
 from rmt_pipeline.processes.server import accepts
 from rmt_pipeline.replica.work.carry import Tools
-from rmt_pipeline.replica.work.worker import work
+from rmt_pipeline.replica.work.loop import work
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.table import Table
 

@@ -6,8 +6,8 @@ from rmt_pipeline.catalog.directory import require_owner
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.work.loop import WorkSummary
 from rmt_pipeline.replica.work.pools import Pool
-from rmt_pipeline.replica.work.worker import WorkSummary
 from rmt_pipeline.server.log import get_log
 from rmt_pipeline.server.loops import QueueLoops, run_pool, spark_sessions
 from rmt_pipeline.server.process import StopSwitch, stopped_by_signals

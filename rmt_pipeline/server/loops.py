@@ -23,10 +23,10 @@ from rmt_pipeline.processes.java import find_java
 from rmt_pipeline.protocol.errors import ReplicaDropped, RmtError
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.work.carry import Tools
+from rmt_pipeline.replica.work.loop import Flush, WorkSummary, work
 from rmt_pipeline.replica.work.net import SafetyNet
 from rmt_pipeline.replica.work.pools import Pool
 from rmt_pipeline.replica.work.step import PartDone
-from rmt_pipeline.replica.work.worker import Flush, WorkSummary, work
 from rmt_pipeline.server.log import get_log
 from rmt_pipeline.server.upkeep import UpkeepLoop
 from rmt_pipeline.system import EventWaker, RandomIds

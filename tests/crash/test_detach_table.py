@@ -19,7 +19,7 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.work.carry import Tools
-from rmt_pipeline.replica.work.worker import work
+from rmt_pipeline.replica.work.loop import work
 from rmt_pipeline.server.tables import Active
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.system import EventWaker

@@ -13,7 +13,7 @@ from rmt_pipeline.protocol.errors import ReplicaAlreadyExists, TableAlreadyExist
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.work.carry import Tools
-from rmt_pipeline.replica.work.worker import work
+from rmt_pipeline.replica.work.loop import work
 from rmt_pipeline.server.tables import Active
 from rmt_pipeline.system import EventWaker
 from tests.support.hosts import TABLE, World, dying, looked, served

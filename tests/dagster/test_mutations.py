@@ -11,7 +11,7 @@ from rmt_pipeline.dagster.record import ledger
 from rmt_pipeline.dagster.upkeep import checks
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.mutations.mutations import finalize_mutations, load_mutations
-from rmt_pipeline.replica.work.worker import Flush
+from rmt_pipeline.replica.work.loop import Flush
 from rmt_pipeline.table import Table
 from tests.support.site import Site
 

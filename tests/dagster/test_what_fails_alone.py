@@ -20,9 +20,9 @@ from rmt_pipeline.dagster.upkeep.clean_up import clean_up_job
 from rmt_pipeline.dagster.work import workers
 from rmt_pipeline.dagster.work.watching import MergeWatch, QueueWatch
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.work.loop import Flush, WorkSummary
 from rmt_pipeline.replica.work.pools import Pool
 from rmt_pipeline.replica.work.step import PartDone
-from rmt_pipeline.replica.work.worker import Flush, WorkSummary
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.store.disk import LocalDisk
 from tests.support.local_session import session_with_two_tables

@@ -1749,14 +1749,14 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "worker: what another session is at is begun again",
-        "rmt_pipeline/replica/work/worker.py",
+        "rmt_pipeline/replica/work/loop.py",
         "progress=progress, elsewhere=self._hands.made_elsewhere(living.session)",
         "progress=progress",
         BESIDE,
     ),
     LineMutant(
         "worker: the loop does the work itself",
-        "rmt_pipeline/replica/work/worker.py",
+        "rmt_pipeline/replica/work/loop.py",
         "            self._spawn(lambda: self._run(executor, batch))\n",
         "            self._run(executor, batch)\n",
         BESIDE,
@@ -2299,7 +2299,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "worker: each insert has the merge pool look",
-        f"{REPLICA}/work/worker.py",
+        f"{REPLICA}/work/loop.py",
         "            self._waker.wait_s(left_s)\n",
         "            self._waker.wait_s(left_s)\n            break\n",
         "tests/unit/replica/test_worker.py",
@@ -2559,7 +2559,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "worker: a merge waits long for a part that comes soon",
-        f"{REPLICA}/work/worker.py",
+        f"{REPLICA}/work/loop.py",
         "self._rest_s = MERGE_LOOK_SOON_S if look.step.left else",
         "self._rest_s =",
         "tests/unit/replica/test_worker.py",
@@ -3415,14 +3415,14 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "worker: an error of a look waits for what is carried out",
-        f"{REPLICA}/work/worker.py",
+        f"{REPLICA}/work/loop.py",
         "            if not self._hands.are_busy:\n                raise\n",
         "            if error:\n                raise\n",
         "tests/unit/replica/test_worker.py",
     ),
     LineMutant(
         "worker: what was done is forgotten when something breaks",
-        f"{REPLICA}/work/worker.py",
+        f"{REPLICA}/work/loop.py",
         "            if not done:\n",
         "            if True:\n",
         "tests/unit/replica/test_worker.py",

@@ -8,8 +8,8 @@ from rmt_pipeline.compute.merge.job import MergeJob, MergeOutcome
 from rmt_pipeline.exchange.peers import Fetched, FetchRequest
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.work.carry import Tools
+from rmt_pipeline.replica.work.loop import work
 from rmt_pipeline.replica.work.pools import Pool
-from rmt_pipeline.replica.work.worker import work
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
 from tests.simulation.scene import Scene

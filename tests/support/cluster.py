@@ -36,8 +36,8 @@ from rmt_pipeline.replica.replica import Memory, Replica
 from rmt_pipeline.replica.upkeep.check import check_part
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.work.carry import Tools
+from rmt_pipeline.replica.work.loop import Flush, work
 from rmt_pipeline.replica.work.pools import POOLS, Pool
-from rmt_pipeline.replica.work.worker import Flush, work
 from rmt_pipeline.store import layout
 from rmt_pipeline.store.frozen import Shadow
 from rmt_pipeline.store.part_store import PartStore

@@ -10,9 +10,9 @@ from rmt_pipeline.compute.merge.job import Merger
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.work.carry import Tools
+from rmt_pipeline.replica.work.loop import Flush, work
 from rmt_pipeline.replica.work.pools import Pool
 from rmt_pipeline.replica.work.step import PartDone
-from rmt_pipeline.replica.work.worker import Flush, work
 from rmt_pipeline.system import EventWaker, SystemClock
 from tests.support.waiting import LIMIT_S
 

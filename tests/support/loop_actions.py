@@ -9,9 +9,9 @@ from rmt_pipeline.protocol.nodes.records import Claim
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.mutations.mutations import create_mutation
+from rmt_pipeline.replica.work.loop import Flush, work
 from rmt_pipeline.replica.work.net import SafetyNet
 from rmt_pipeline.replica.work.pools import Pool
-from rmt_pipeline.replica.work.worker import Flush, work
 from rmt_pipeline.store.marks import Background
 from rmt_pipeline.zookeeper.keeper import Create, Delete
 from tests.support.actions import NOW, Action

@@ -22,7 +22,7 @@ from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.work.carry import Tools
-from rmt_pipeline.replica.work.worker import work
+from rmt_pipeline.replica.work.loop import work
 from rmt_pipeline.server import tasks
 from tests.support.cluster import SimWaker
 from tests.support.local_replicas import DirectPeers

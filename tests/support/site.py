@@ -15,8 +15,8 @@ from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.replica.upkeep.lag import lag_of
 from rmt_pipeline.replica.work.carry import Tools
+from rmt_pipeline.replica.work.loop import Flush, work
 from rmt_pipeline.replica.work.pools import POOLS
-from rmt_pipeline.replica.work.worker import Flush, work
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.table import Table
 from tests.support.waiting import until

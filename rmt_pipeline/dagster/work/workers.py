@@ -32,9 +32,9 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.replica.assign.explain import Explained, ExplainedRange, explain_merges
 from rmt_pipeline.replica.work.carry import Tools
+from rmt_pipeline.replica.work.loop import Flush, WorkSummary, work
 from rmt_pipeline.replica.work.pools import Pool
 from rmt_pipeline.replica.work.step import PartDone
-from rmt_pipeline.replica.work.worker import Flush, WorkSummary, work
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.table import Table
 

@@ -21,8 +21,8 @@ from rmt_pipeline.protocol.nodes.tasks import NamesBefore, Task, TaskOutcome
 from rmt_pipeline.protocol.settings.setting import BadSetting
 from rmt_pipeline.replica.wait import ANSWER_PAUSES_S, WAIT_SLICE_S
 from rmt_pipeline.replica.work.carry import Tools
+from rmt_pipeline.replica.work.loop import work
 from rmt_pipeline.replica.work.pools import POOLS
-from rmt_pipeline.replica.work.worker import work
 from rmt_pipeline.sql.formats.rows import Done, Rows
 from rmt_pipeline.sql.run import on_cluster, tables
 from rmt_pipeline.sql.run.on_cluster import FailedOnServer, StillDue

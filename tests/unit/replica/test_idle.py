@@ -18,15 +18,14 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.work.carry import Tools
+from rmt_pipeline.replica.work.loop import Flush, work
 from rmt_pipeline.replica.work.pools import Pool
 from rmt_pipeline.replica.work.worker import (
     OWN_CHANGES_S,
     OWN_INSERTS_REST_S,
     PATIENCE_MAX_S,
     SAFETY_NET_S,
-    Flush,
     Worker,
-    work,
 )
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData

@@ -22,9 +22,10 @@ from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.mutations.mutations import create_mutation
 from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.work import loop as loops
 from rmt_pipeline.replica.work import worker
+from rmt_pipeline.replica.work.loop import Flush, WorkSummary, work
 from rmt_pipeline.replica.work.step import PartDone
-from rmt_pipeline.replica.work.worker import Flush, WorkSummary, work
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper.keeper import SetData
 from tests.support.local_replicas import ClockWaker, Meanwhile, Replicas
@@ -50,7 +51,7 @@ def worked(
     )
 
 
-def fetches(replicas: Replicas, tools: worker.Tools, waker: Any) -> None:
+def fetches(replicas: Replicas, tools: loops.Tools, waker: Any) -> None:
     """Until something breaks."""
     work(
         lambda: replicas["r1"],
@@ -89,7 +90,7 @@ def test_a_replica_that_is_only_not_seen_yet_is_not_dropped(replicas, monkeypatc
             raise ReplicaDropped("there was nothing yet")
         return False
 
-    monkeypatch.setattr(worker.Executor, "glance", look)
+    monkeypatch.setattr(loops.Executor, "glance", look)
     worked(replicas, until=lambda: len(asked) > 2)
     assert replica.keeper.exists(replica.paths.queue) is not None
 
@@ -102,12 +103,12 @@ def test_while_there_is_trouble_the_pauses_grow(replicas, monkeypatch, kind: typ
         asked.append(replicas.clock.passed_s)
         raise kind("trouble")
 
-    monkeypatch.setattr(worker.Executor, "glance", look)
+    monkeypatch.setattr(loops.Executor, "glance", look)
     worked(replicas)
     assert 5 < len(asked) < 20
     pauses = [after - before for before, after in pairwise(asked)]
     assert pauses == sorted(pauses)
-    assert max(pauses) == worker.TROUBLE_WAIT_MAX_S
+    assert max(pauses) == loops.TROUBLE_WAIT_MAX_S
 
 
 def test_after_a_session_that_ended_the_next_one_is_asked_at_once(replicas, monkeypatch):
@@ -119,7 +120,7 @@ def test_after_a_session_that_ended_the_next_one_is_asked_at_once(replicas, monk
             raise ReplicaRetired("over")
         return False
 
-    monkeypatch.setattr(worker.Executor, "glance", look)
+    monkeypatch.setattr(loops.Executor, "glance", look)
     worked(replicas, until=lambda: len(asked) == 2)
     assert asked == [0.0, 0.0]
 
@@ -148,7 +149,7 @@ def test_hands_that_can_not_begin_give_back_what_was_claimed(replicas):
     def no_more_threads(_: Callable[[], None]) -> None:
         raise RuntimeError("can't start new thread")
 
-    tools = worker.Tools(
+    tools = loops.Tools(
         replicas.tools().peers,
         replicas.tools().merger,
         replicas.tools().mutator,
@@ -167,7 +168,7 @@ def test_what_breaks_beside_the_loop_is_raised_when_all_else_is_done(replicas, m
         raise AssertionError("nobody expects this")
         yield
 
-    monkeypatch.setattr(worker.Executor, "carry_out", breaks)
+    monkeypatch.setattr(loops.Executor, "carry_out", breaks)
     with pytest.raises(AssertionError, match="nobody expects this"):
         fetches(replicas, tools, EventWaker())
 
@@ -175,7 +176,7 @@ def test_what_breaks_beside_the_loop_is_raised_when_all_else_is_done(replicas, m
 def test_what_was_begun_is_done_before_an_error_of_the_loop_is_raised(replicas, monkeypatch):
     """Else somebody would close what it works with."""
     replicas.insert("r2", 1)
-    right, goes_on, done = worker.Executor.carry_out, threading.Event(), []
+    right, goes_on, done = loops.Executor.carry_out, threading.Event(), []
 
     def slowly(executor: Any, batch: Any) -> Any:
         assert goes_on.wait(LIMIT_S)
@@ -192,8 +193,8 @@ def test_what_was_begun_is_done_before_an_error_of_the_loop_is_raised(replicas, 
     def breaks(*_: object) -> None:
         raise AssertionError("nobody expects this")
 
-    monkeypatch.setattr(worker.Executor, "carry_out", slowly)
-    monkeypatch.setattr(worker.WorkSummary, "looked", breaks)
+    monkeypatch.setattr(loops.Executor, "carry_out", slowly)
+    monkeypatch.setattr(loops.WorkSummary, "looked", breaks)
     with pytest.raises(AssertionError, match="nobody expects this"):
         fetches(replicas, replicas.tools(), Waker())
     assert len(done) == 1
@@ -201,18 +202,18 @@ def test_what_was_begun_is_done_before_an_error_of_the_loop_is_raised(replicas, 
 
 def test_what_was_done_before_something_breaks_is_told(replicas, monkeypatch):
     replicas.insert("r2", 1)
-    right, tools = worker.Executor.carry_out, replicas.tools()
+    right, tools = loops.Executor.carry_out, replicas.tools()
     flushed: list[Flush] = []
 
     def breaks(executor: Any, batch: Any) -> Any:
         yield from right(executor, batch)
         raise AssertionError("nobody expects this")
 
-    monkeypatch.setattr(worker.Executor, "carry_out", breaks)
+    monkeypatch.setattr(loops.Executor, "carry_out", breaks)
     with pytest.raises(AssertionError, match="nobody expects this"):
         work(
             lambda: replicas["r1"],
-            worker.Tools(tools.peers, tools.merger, tools.mutator, spawn=lambda run: run()),
+            loops.Tools(tools.peers, tools.merger, tools.mutator, spawn=lambda run: run()),
             "fetch",
             waker=ClockWaker(replicas.clock),
             linger_s=None,
@@ -230,7 +231,7 @@ def test_an_error_of_a_look_holds_nothing_up_while_something_is_carried_out(
     still when that is done.
     """
     replicas.insert("r2", 1)
-    clock, tools, glance = replicas.clock, replicas.tools(), worker.Executor.glance
+    clock, tools, glance = replicas.clock, replicas.tools(), loops.Executor.glance
     begun: list[Callable[[], None]] = []
     asked: list[float] = []
 
@@ -251,7 +252,7 @@ def test_an_error_of_a_look_holds_nothing_up_while_something_is_carried_out(
     def until_done() -> WorkSummary:
         return work(
             lambda: replicas["r1"],
-            worker.Tools(tools.peers, tools.merger, tools.mutator, spawn=begun.append),
+            loops.Tools(tools.peers, tools.merger, tools.mutator, spawn=begun.append),
             "fetch",
             waker=Waker(clock),
             linger_s=None,
@@ -259,7 +260,7 @@ def test_an_error_of_a_look_holds_nothing_up_while_something_is_carried_out(
             should_stop=lambda: clock.passed_s > 7200,
         )
 
-    monkeypatch.setattr(worker.Executor, "glance", fails)
+    monkeypatch.setattr(loops.Executor, "glance", fails)
     if is_over:
         assert until_done().parts == 1
     else:
@@ -301,7 +302,7 @@ def test_a_look_that_failed_is_made_again_at_the_next_turn(replicas, monkeypatch
 
 
 def test_no_more_batches_are_begun_than_there_may_be_at_once(replicas, monkeypatch):
-    monkeypatch.setattr(worker, "BATCHES_MAX", 0)
+    monkeypatch.setattr(loops, "BATCHES_MAX", 0)
     replicas.insert("r2", 1)
     worked(replicas)
     assert "all_0_0_0" not in replicas.parts("r1")
@@ -310,16 +311,16 @@ def test_no_more_batches_are_begun_than_there_may_be_at_once(replicas, monkeypat
 def test_a_slow_look_is_not_followed_by_a_long_rest(replicas, monkeypatch):
     """Else an insert that comes during the look waits twice as long as the look takes."""
     replicas.insert("r2", 1)
-    right, begun = worker.Executor.look, []
+    right, begun = loops.Executor.look, []
 
     def slowly(*asked: Any) -> Any:
         replicas.clock.passed_s += 0.5
         return right(*asked)
 
     tools = replicas.tools()
-    busy = worker.Tools(tools.peers, tools.merger, tools.mutator, spawn=begun.append)
-    monkeypatch.setattr(worker.Executor, "look", slowly)
-    monkeypatch.setattr(worker._Loop, "finish", lambda _: None)
+    busy = loops.Tools(tools.peers, tools.merger, tools.mutator, spawn=begun.append)
+    monkeypatch.setattr(loops.Executor, "look", slowly)
+    monkeypatch.setattr(loops._Loop, "finish", lambda _: None)
     work(
         lambda: replicas["r1"],
         busy,
@@ -361,7 +362,7 @@ def merges(
     tools = replicas.tools()
     work(
         lambda: replicas["r2"],
-        worker.Tools(tools.peers, tools.merger, tools.mutator, spawn=lambda run: run()),
+        loops.Tools(tools.peers, tools.merger, tools.mutator, spawn=lambda run: run()),
         "merge",
         waker=Meanwhile(replicas.clock, steps),
         linger_s=None,
@@ -421,9 +422,9 @@ def test_a_merge_is_begun_before_the_next_one_is_looked_for(replicas, monkeypatc
 
 
 def test_inserts_wake_the_merge_pool_now_and_then_only(replicas, monkeypatch):
-    glances, right = [], worker.Executor.glance
+    glances, right = [], loops.Executor.glance
     monkeypatch.setattr(
-        worker.Executor, "glance", lambda *asked: glances.append(1) or right(*asked)
+        loops.Executor, "glance", lambda *asked: glances.append(1) or right(*asked)
     )
 
     def inserted(number: int) -> None:

@@ -5,8 +5,8 @@ import gc
 from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.protocol.events import ProfileEvent
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.work.loop import Flush
 from rmt_pipeline.replica.work.step import PartDone, events_of
-from rmt_pipeline.replica.work.worker import Flush
 from rmt_pipeline.server import loops
 from rmt_pipeline.server.loops import QueueLoops, log_flush
 from rmt_pipeline.store.disk import LocalDisk

@@ -7,7 +7,7 @@ from rmt_pipeline.compute.jobs.mutate import LocalMutator
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.work.carry import Tools
-from rmt_pipeline.replica.work.worker import work
+from rmt_pipeline.replica.work.loop import work
 from rmt_pipeline.store import part_log
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.part_log import PartEvent, PartLog
