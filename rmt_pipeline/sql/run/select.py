@@ -261,7 +261,7 @@ class _Sources:
         return self._known[key]
 
     def _system(self, database: str, name: str) -> Relation:
-        if name == "numbers" and database == SYSTEM_DATABASE:
+        if name in {"numbers", "numbers_mt"} and database == SYSTEM_DATABASE:
             return NUMBERS
         from rmt_pipeline.sql.system.information import (  # noqa: PLC0415  start-up
             INFORMATION_SCHEMA,

@@ -52,6 +52,7 @@ SYSTEM_TABLES: dict[str, SystemTable] = {
     "mutations": SystemTable(work.MUTATIONS, work.mutations),
     # Queries read it without making its rows, which have no end.
     "numbers": SystemTable((("number", "UInt64"),), lambda _: ()),
+    "numbers_mt": SystemTable((("number", "UInt64"),), lambda _: ()),
     "one": SystemTable((("dummy", "UInt8"),), _one),
     "part_log": SystemTable(system_parts.PART_LOG, system_parts.part_log),
     "parts": SystemTable(system_parts.PARTS, system_parts.parts, _OF_PARTS),

@@ -3,7 +3,13 @@
 import math
 
 from rmt_pipeline.protocol.errors import BadValue
-from rmt_pipeline.translate.base.casts import convert, enum_number, plain_condition, sort_sql
+from rmt_pipeline.translate.base.casts import (
+    convert,
+    enum_number,
+    nullable_like,
+    plain_condition,
+    sort_sql,
+)
 from rmt_pipeline.translate.base.function import true_or_false
 from rmt_pipeline.translate.base.supertypes import least_supertype
 from rmt_pipeline.translate.base.temporal import instant, is_nanoseconds, microseconds
@@ -167,6 +173,9 @@ def _of_kinds(
         pair = _strings(left, right)
     elif a.is_enum and b.is_enum:
         pair = Typed(enum_number(left), INT64), Typed(enum_number(right), INT64)
+    elif a.is_enum and b.is_numeric:
+        number = Typed(enum_number(left), nullable_like(DataType("Int16"), left))
+        pair = _numbers(number, right)
     elif a.date_like and b.date_like:
         pair = _times(left, right)
     elif a.is_time and b.is_integer:
