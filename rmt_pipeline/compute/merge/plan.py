@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -120,12 +119,11 @@ def has_statistics(shape: Shape) -> bool:
 
 def unit_source(source: SourcePart, definition: TableDefinition) -> UnitSource:
     """The part as units read it, with the table's current columns."""
-    manifest = source.manifest
-    directory = PurePosixPath(source.directory)
+    manifest, directory = source.manifest, source.directory
     files = sorted(manifest.files)  # data-00000, data-00001, …: key order
     return UnitSource(
         source.name,
-        tuple(UnitFile(str(directory / file.name), file.size, file.hash) for file in files),
+        tuple(UnitFile(f"{directory}/{file.name}", file.size, file.hash) for file in files),
         stored_as(definition, manifest.columns, manifest.metadata_version),
     )
 

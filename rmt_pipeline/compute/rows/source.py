@@ -25,6 +25,8 @@ from rmt_pipeline.types.escapes import quote_name
 # did not overflow. It is read as a dictionary: then codes are sorted, hashed and written, not text.
 DICTIONARY_BYTES_PER_VALUE_MAX = 4.0
 
+READ_WHOLE_BYTES_MAX = 16 << 10  # of a file; a merge may have thousands of them
+
 SortKey = tuple[Any, ...]
 
 
@@ -72,6 +74,18 @@ def open_parquet(
             pre_buffer=False,
             page_checksum_verification=True,
         )
+
+
+def _read_whole(part: str, file: UnitFile) -> pq.ParquetFile | None:
+    """A small file, read into memory, so that it need not be opened a second time for its rows,
+    which takes longer than to read them; None for a larger one. Raises BrokenSource.
+    """
+    if file.size > READ_WHOLE_BYTES_MAX:
+        return None
+    with naming_the_part(part, file.path):
+        with open(file.path, "rb", buffering=0) as opened:  # noqa: PTH123  a plain path
+            content = pa.BufferReader(opened.read())
+        return pq.ParquetFile(content, pre_buffer=False, page_checksum_verification=True)
 
 
 def stretches(sources: Sequence[UnitSource], column: str) -> list[RowGroupStatistics]:
@@ -180,7 +194,8 @@ class PartReader:
             self._stored_names = {name: name for name in columns}
         of_file = {stored: name for name, stored in self._stored_names.items()}
         for file in source.files:
-            opened = open_parquet(source.part, file.path)
+            in_memory = _read_whole(source.part, file)
+            opened = in_memory or open_parquet(source.part, file.path)
             metadata = opened.metadata
             groups = []
             for group in range(metadata.num_row_groups):
@@ -193,13 +208,14 @@ class PartReader:
                 name: of_file[name] for name in opened.schema_arrow.names if name in of_file
             }
             if groups:
-                self._files.append((file.path, metadata, groups, names))
-            opened.close()
+                self._files.append((file.path, metadata, groups, names, in_memory))
+            if in_memory is None:
+                opened.close()
 
     def dictionary_columns(self) -> frozenset[str]:
         """The string columns that have a small dictionary in every row group of this source."""
         found: frozenset[str] | None = None
-        for _, metadata, groups, _ in self._files:
+        for _, metadata, groups, _, _ in self._files:
             for group in groups:
                 small = _small_dictionaries(metadata, group)
                 found = small if found is None else found & small
@@ -211,9 +227,12 @@ class PartReader:
         coded = [
             self._stored_names[name] for name in dictionaries if name in self._stored_names
         ]
-        for path, metadata, groups, names in self._files:
-            file = open_parquet(self.part, path, coded, metadata)
-            with file, naming_the_part(self.part, path):
+        for path, metadata, groups, names, in_memory in self._files:
+            opened = None if coded else in_memory
+            with (
+                opened or open_parquet(self.part, path, coded, metadata) as file,
+                naming_the_part(self.part, path),
+            ):
                 for batch in file.iter_batches(
                     rows, row_groups=groups, columns=list(names), use_threads=False
                 ):
