@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.dagster import ReaderConfig, RmtIOManager
+from rmt_pipeline.dagster import ReaderConfig
 from rmt_pipeline.dagster.reader import ReadFile
 from rmt_pipeline.dagster.record.ledger import Recorder
 from rmt_pipeline.sql.run.session import Session
@@ -130,9 +130,7 @@ def test_a_bad_file_fails_its_day_only_and_an_option_of_the_reader_mends_it(
             [asset],
             instance=instance,
             partition_key=day,
-            resources={
-                "io_manager": RmtIOManager(server="r1", config_path=str(site.config.path))
-            },
+            resources={"io_manager": site.io_manager()},
             run_config={"ops": {"visits": {"config": options}}},
             raise_on_error=False,
         )
@@ -205,9 +203,7 @@ def backfill(
             "dagster/asset_partition_range_start": first,
             "dagster/asset_partition_range_end": last,
         },
-        resources={
-            "io_manager": RmtIOManager(server=server, config_path=str(site.config.path))
-        },
+        resources={"io_manager": site.io_manager(server)},
     )
 
 

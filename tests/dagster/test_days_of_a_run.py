@@ -12,7 +12,6 @@ import pytest
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import ReaderConfig, RmtIOManager, names
 from rmt_pipeline.dagster import io_manager as io_managers
-from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.table import Table
 from tests.support.site import Site
 
@@ -23,12 +22,12 @@ DAYS = [f"2026-01-0{day}" for day in (5, 6, 7, 8)]
 
 @pytest.fixture
 def io_manager(site: Site) -> Iterator[RmtIOManager]:
-    Session(site.r1).execute(
+    create = (
         "CREATE TABLE stored (day Date, id UInt64) "
         "ENGINE = ReplicatedMergeTree('/t/stored', '{replica}') PARTITION BY day ORDER BY id"
     )
-    yield RmtIOManager(server="r1", config_path=str(site.config.path))
-    site.r1.drop_table("default", "stored")
+    with site.having("stored", create):
+        yield site.io_manager()
 
 
 def store(

@@ -1,6 +1,5 @@
 """Assets that are stored in a table and loaded from it, against a real server."""
 
-import datetime as dt
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,48 +10,35 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from dagster._core.definitions.data_version import DATA_VERSION_TAG, CachingStaleStatusResolver
-from dagster._core.definitions.job_base import InMemoryJob
-from dagster._core.execution.api import execute_run
+from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.loader import LoadingContextForTest
 
 from rmt_pipeline.compute.inputs.conform import conform
 from rmt_pipeline.dagster import ReaderConfig, RmtIOManager, names
-from rmt_pipeline.dagster.record.ledger import Recorder
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.replica.insert.quorum import TooFewLiveReplicas
-from rmt_pipeline.replica.partitions.overwrite import RowsOutside
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.sql.run.session import Session
 from tests.support.local_work import working
 from tests.support.site import Site
+from tests.support.stored_assets import (
+    CREATE,
+    DAYS,
+    materialize,
+    metadata,
+    rows_of,
+    stored,
+    stored_rows,
+    versions,
+)
 
 pytestmark = [pytest.mark.dagster, pytest.mark.zookeeper]
-
-DAYS = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-02-01")
-CREATE = (
-    "CREATE TABLE stored (day Date, id UInt64, amount Decimal(9, 2)) "
-    "ENGINE = ReplicatedMergeTree('/t/{uuid}', '{replica}') PARTITION BY toYYYYMM(day) ORDER BY id"
-)
 
 
 @pytest.fixture
 def io_manager(site: Site) -> Iterator[RmtIOManager]:
-    session = Session(site.r1)
-    session.execute(CREATE.replace("{uuid}", "stored"))
-    yield RmtIOManager(server="r1", config_path=str(site.config.path))
-    site.r1.drop_table("default", "stored")
-
-
-def rows_of(day: str, count: int = 3) -> pa.Table:
-    date = dt.date.fromisoformat(day)
-    return pa.table(
-        {
-            "day": [date] * count,
-            "id": pa.array(range(count), pa.uint64()),
-            "amount": pa.array([f"{number}.50" for number in range(count)]),
-        }
-    )
+    with site.having("stored", CREATE.replace("{uuid}", "stored")):
+        yield site.io_manager()
 
 
 def as_kind(kind: str, rows: pa.Table) -> Any:
@@ -64,34 +50,6 @@ def as_kind(kind: str, rows: pa.Table) -> Any:
         "duckdb": lambda: duckdb.from_arrow(rows),
         "list": rows.to_pylist,
     }[kind]()
-
-
-def materialize(
-    io_manager: RmtIOManager,
-    assets: list[dg.AssetsDefinition],
-    instance: dg.DagsterInstance,
-    **options: Any,
-) -> dg.ExecuteInProcessResult:
-    return dg.materialize(
-        assets, resources={"io_manager": io_manager}, instance=instance, **options
-    )
-
-
-def stored(given: Any) -> dg.AssetsDefinition:
-    @dg.asset(name="stored", partitions_def=DAYS, metadata={"partition_expr": "day"})
-    def asset(context: dg.AssetExecutionContext) -> Any:
-        return given(context.partition_keys)
-
-    return asset
-
-
-def metadata(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
-    [event] = [
-        each.materialization
-        for each in result.get_asset_materialization_events()
-        if each.asset_key == dg.AssetKey("stored")
-    ]
-    return {name: value.value for name, value in event.metadata.items()}
 
 
 @pytest.mark.parametrize("kind", ["pyarrow", "reader", "pandas", "polars", "duckdb", "list"])
@@ -311,14 +269,6 @@ def test_a_run_that_is_slowed_down_says_so(site: Site, io_manager: RmtIOManager)
     )
 
 
-def versions(instance: dg.DagsterInstance, asset: str = "stored") -> list[str]:
-    """Of the materializations of 5 January, the oldest first."""
-    of_the_day = dg.AssetRecordsFilter(dg.AssetKey(asset), asset_partitions=["2026-01-05"])
-    found = instance.fetch_materializations(of_the_day, limit=9)
-    events = [record.asset_materialization for record in reversed(found.records)]
-    return [event.tags[DATA_VERSION_TAG] for event in events if event is not None]
-
-
 def test_a_data_version_is_of_the_rows_and_not_of_the_run(io_manager: RmtIOManager) -> None:
     """What is downstream is stale when the rows of its partition are others, and only then."""
 
@@ -356,47 +306,6 @@ def test_a_data_version_that_an_asset_says_itself_stays(io_manager: RmtIOManager
         assert versions(instance) == ["mine"]
 
 
-def replacing(given: Any, **metadata: Any) -> dg.AssetsDefinition:
-    metadata = {"partition_expr": "day", "rmt/write": "replace"} | metadata
-
-    @dg.asset(name="stored", partitions_def=DAYS, metadata=metadata)
-    def asset(context: dg.AssetExecutionContext) -> Any:
-        return given(context.partition_keys)
-
-    return asset
-
-
-def stored_rows(site: Site) -> list[tuple[str, int]]:
-    found = site.r1.table("stored").dataset().to_table(["day", "id"]).to_pylist()
-    return sorted((str(row["day"]), row["id"]) for row in found)
-
-
-def test_a_day_that_was_corrected_takes_the_place_of_what_it_was(
-    site: Site, io_manager: RmtIOManager
-) -> None:
-    span = {
-        "dagster/asset_partition_range_start": "2026-01-05",
-        "dagster/asset_partition_range_end": "2026-01-06",
-    }
-    with dg.instance_for_test() as instance:
-        both = replacing(lambda days: {day: rows_of(day) for day in days})
-        materialize(io_manager, [both], instance, tags=span)
-        assert len(stored_rows(site)) == 6
-        fewer = replacing(lambda days: rows_of(days[0], 1))
-        first, again = (
-            metadata(materialize(io_manager, [fewer], instance, partition_key="2026-01-05"))
-            for _ in range(2)
-        )
-        assert stored_rows(site) == [("2026-01-05", 0), *(("2026-01-06", n) for n in range(3))]
-        once = replacing(lambda days: pa.concat_tables(rows_of(day, 2) for day in days))
-        materialize(io_manager, [once], instance, tags=span)
-    assert (first["rows replaced"], first["dagster/row_count"]) == (3, 1)
-    assert (again["rows replaced"], again["rows duplicate"]) == (0, 1)
-    assert stored_rows(site) == [
-        (day, number) for day in ("2026-01-05", "2026-01-06") for number in range(2)
-    ]
-
-
 def test_each_partition_of_a_run_has_its_own_figures(
     site: Site, io_manager: RmtIOManager
 ) -> None:
@@ -420,142 +329,6 @@ def test_each_partition_of_a_run_has_its_own_figures(
     assert {found["parts"] for found in told.values()} == {1}
     plan = site.r1.table("stored").plan_undo(str(told["2026-01-06"]["insert id"]))
     assert (plan.refusal, plan.rows) == ("", 6)
-
-
-def test_rows_of_another_day_replace_nothing(site: Site, io_manager: RmtIOManager) -> None:
-    with dg.instance_for_test() as instance:
-        day = replacing(lambda days: rows_of(days[0]))
-        materialize(io_manager, [day], instance, partition_key="2026-01-05")
-        strange = replacing(lambda _: rows_of("2026-01-07"))
-        with pytest.raises(RowsOutside, match="2026-01-05"):
-            materialize(io_manager, [strange], instance, partition_key="2026-01-05")
-    assert stored_rows(site) == [("2026-01-05", number) for number in range(3)]
-
-
-def test_an_asset_without_partitions_replaces_the_table(
-    site: Site, io_manager: RmtIOManager
-) -> None:
-    days = iter(("2026-01-05", "2026-02-06"))
-
-    @dg.asset(name="stored", metadata={"rmt/write": "replace"})
-    def asset() -> pa.Table:
-        return rows_of(next(days), 2)
-
-    with dg.instance_for_test() as instance:
-        for _ in range(2):
-            materialize(io_manager, [asset], instance)
-    assert stored_rows(site) == [("2026-02-06", 0), ("2026-02-06", 1)]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        ({"rmt/write": "merge"}, "one of append, replace, upsert, not merge"),
-        ({"rmt/write": "upsert"}, "is a MergeTree, which keeps every row"),
-        ({"partition_expr": None}, "metadata needs partition_expr"),
-        ({"rmt/quorum": 2}, "knows no quorum"),
-    ],
-)
-def test_what_an_asset_says_of_replacing_is_looked_at_first(
-    site: Site, io_manager: RmtIOManager, wrong: dict[str, Any], words: str
-) -> None:
-    asset = replacing(lambda days: rows_of(days[0]), **wrong)
-    with dg.instance_for_test() as instance, pytest.raises(UserError, match=words):
-        materialize(io_manager, [asset], instance, partition_key="2026-01-05")
-    assert stored_rows(site) == []
-
-
-@pytest.fixture
-def replacing_table(site: Site) -> Iterator[None]:
-    """`upserted`, which keeps of the rows with one id the one that was inserted last."""
-    create = CREATE.replace("stored", "upserted").replace("{uuid}", "upserted")
-    Session(site.r1).execute(create.replace("MergeTree", "ReplacingMergeTree"))
-    yield
-    site.r1.drop_table("default", "upserted")
-
-
-@pytest.mark.usefixtures("replacing_table")
-def test_an_upsert_takes_the_place_of_what_has_its_key_also_when_it_was_there_before(
-    site: Site, io_manager: RmtIOManager
-) -> None:
-    amounts = iter(["1.00", "2.00", "1.00"])
-    seen: list[list[dict[str, Any]]] = []
-
-    @dg.asset(partitions_def=DAYS, metadata={"rmt/write": "upsert", "partition_expr": "day"})
-    def upserted(context: dg.AssetExecutionContext) -> pa.Table:
-        rows = rows_of(context.partition_key, 1)
-        return rows.set_column(2, "amount", pa.array([next(amounts)]))
-
-    @dg.asset(partitions_def=DAYS)
-    def downstream(upserted: list) -> None:  # type: ignore[type-arg]
-        seen.append(upserted)
-
-    with dg.instance_for_test() as instance:
-        for _ in range(3):
-            materialize(
-                io_manager, [upserted, downstream], instance, partition_key="2026-01-05"
-            )
-        first, second, third = versions(instance, "upserted")
-    assert first == third != second, "of the rows that are read"
-    assert [[str(row["amount"]) for row in rows] for rows in seen] == [
-        ["1.00"],
-        ["2.00"],
-        ["1.00"],
-    ]
-
-
-@pytest.mark.usefixtures("replacing_table")
-@pytest.mark.parametrize("second", ["1.25", "2.25"])
-def test_an_upsert_that_is_executed_again_stores_what_it_computes_then(
-    site: Site, io_manager: RmtIOManager, second: str
-) -> None:
-    """The same rows take their own place."""
-    amounts = iter(["1.25", second])
-
-    @dg.asset(metadata={"rmt/write": "upsert"})
-    def upserted() -> pa.Table:
-        return rows_of("2026-01-05", 1).set_column(2, "amount", pa.array([next(amounts)]))
-
-    definitions = dg.Definitions(
-        assets=[upserted],
-        resources={"io_manager": io_manager},
-        executor=dg.in_process_executor,
-    )
-    job = definitions.resolve_implicit_global_asset_job_def()
-    with dg.instance_for_test() as instance:
-        first = job.execute_in_process(instance=instance)
-        again = instance.create_run_for_job(
-            job, parent_run_id=first.run_id, root_run_id=first.run_id
-        )
-        assert execute_run(InMemoryJob(job), again, instance).success
-    found = Session(site.r1).execute("SELECT toString(amount) FROM upserted FINAL")
-    assert [row for batch in found.batches for row in batch[0].to_pylist()] == [second]
-
-
-@pytest.mark.usefixtures("replacing_table")
-def test_each_attempt_of_an_upsert_stores_its_own_rows(
-    site: Site, io_manager: RmtIOManager, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first has stored its rows, and fails afterwards."""
-    amounts = iter(["1.25", "2.25"])
-    parts = Recorder.parts
-    fails = [True]
-
-    def record(recorder: Recorder, done: Any) -> Any:
-        if fails.pop() if fails else False:
-            raise OSError("no answer")
-        return parts(recorder, done)
-
-    monkeypatch.setattr(Recorder, "parts", record)
-
-    @dg.asset(metadata={"rmt/write": "upsert"}, retry_policy=dg.RetryPolicy(max_retries=1))
-    def upserted() -> pa.Table:
-        return rows_of("2026-01-05", 1).set_column(2, "amount", pa.array([next(amounts)]))
-
-    with dg.instance_for_test() as instance:
-        materialize(io_manager, [upserted], instance)
-    found = Session(site.r1).execute("SELECT toString(amount) FROM upserted FINAL")
-    assert [row for batch in found.batches for row in batch[0].to_pylist()] == ["2.25"]
 
 
 def test_days_that_do_not_follow_one_another_are_read_without_those_between(

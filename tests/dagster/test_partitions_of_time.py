@@ -7,7 +7,6 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from rmt_pipeline.dagster import RmtIOManager
 from rmt_pipeline.dagster.rows.partitions import windows_of
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.sql.run.session import Session
@@ -79,7 +78,7 @@ def test_a_partition_is_read_and_replaced_whatever_its_zone_and_century(
 
     try:
         session.execute(f"INSERT INTO timed VALUES {values}")
-        manager = RmtIOManager(server="r1", config_path=str(site.config.path))
+        manager = site.io_manager()
         with dg.instance_for_test() as instance:
             for selection in ([downstream], [timed, downstream]):
                 dg.materialize(
@@ -127,7 +126,7 @@ def test_a_partition_of_two_dimensions_is_read_and_replaced(site: Site) -> None:
             "INSERT INTO placed VALUES ('2026-01-05', 'a', 1), ('2026-01-05', 'b''', 2), "
             "('2026-01-06', 'a', 3), ('2026-01-06', 'b''', 4)"
         )
-        manager = RmtIOManager(server="r1", config_path=str(site.config.path))
+        manager = site.io_manager()
         with dg.instance_for_test() as instance:
             for selection in ([downstream], [placed, downstream]):
                 dg.materialize(
@@ -161,7 +160,7 @@ def test_a_dimension_without_an_expression_is_asked_for(site: Site) -> None:
         raise AssertionError("it has nothing to read")
 
     try:
-        manager = RmtIOManager(server="r1", config_path=str(site.config.path))
+        manager = site.io_manager()
         with (
             dg.instance_for_test() as instance,
             pytest.raises(UserError, match="day and place"),

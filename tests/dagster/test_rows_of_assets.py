@@ -23,15 +23,13 @@ NOTES = (
 
 @pytest.fixture
 def io_manager(site: Site) -> RmtIOManager:
-    return RmtIOManager(server="r1", config_path=str(site.config.path))
+    return site.io_manager()
 
 
 @pytest.fixture
 def notes(site: Site) -> Iterator[Session]:
-    session = Session(site.r1)
-    session.execute(NOTES)
-    yield session
-    site.r1.drop_table("default", "notes")
+    with site.having("notes", NOTES) as session:
+        yield session
 
 
 def store_notes(io_manager: RmtIOManager, instance: dg.DagsterInstance, given: Any) -> Any:

@@ -12,7 +12,6 @@ import pytest
 
 from rmt_pipeline.dagster import RmtIOManager
 from rmt_pipeline.dagster.rows import tokens, write
-from rmt_pipeline.sql.run.session import Session
 from tests.support.site import Site
 
 pytestmark = [pytest.mark.dagster, pytest.mark.zookeeper]
@@ -20,12 +19,12 @@ pytestmark = [pytest.mark.dagster, pytest.mark.zookeeper]
 
 @pytest.fixture
 def io_manager(site: Site) -> Iterator[RmtIOManager]:
-    Session(site.r1).execute(
+    create = (
         "CREATE TABLE stored (id UInt64) "
         "ENGINE = ReplicatedMergeTree('/t/stored', '{replica}') ORDER BY id"
     )
-    yield RmtIOManager(server="r1", config_path=str(site.config.path))
-    site.r1.drop_table("default", "stored")
+    with site.having("stored", create):
+        yield site.io_manager()
 
 
 def _of_earlier_builds(rows: pa.Table) -> tuple[str, ...]:

@@ -1,8 +1,6 @@
 """What a run fails with that would come again: it says what to do, and is not tried again."""
 
 import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import dagster as dg
@@ -12,12 +10,10 @@ import pytest
 from dagster._core.storage.tags import TAGS_TO_MAYBE_OMIT_ON_RETRY
 
 from rmt_pipeline.catalog.catalog import Catalog
-from rmt_pipeline.dagster import RmtIOManager
 from rmt_pipeline.dagster.failures import NOT_AGAIN_TAG, RETRY_TAG
 from rmt_pipeline.dagster.location import definition_of
 from rmt_pipeline.dagster.replicas import DIFFERENCE, declared_otherwise, replica_asset
 from rmt_pipeline.protocol.errors import DiskFull, UnknownTable
-from rmt_pipeline.sql.run.session import Session
 from tests.support.site import Site
 
 pytestmark = [pytest.mark.dagster, pytest.mark.zookeeper]
@@ -79,17 +75,8 @@ def executed(
     }
 
 
-@contextmanager
-def dropped(site: Site, name: str) -> Iterator[None]:
-    """The table is there in the block, and nowhere after it."""
-    try:
-        yield
-    finally:
-        site.r1.drop_table("default", name)
-
-
 def io_manager(site: Site) -> dict[str, Any]:
-    return {"io_manager": RmtIOManager(server="r1", config_path=str(site.config.path))}
+    return {"io_manager": site.io_manager()}
 
 
 @pytest.mark.parametrize("key", [["total"], ["nowhere", "total"]])
@@ -135,13 +122,12 @@ def test_an_input_without_a_table_is_told_so(site: Site) -> None:
 def test_an_asset_that_can_t_be_stored_is_not_tried_again(
     site: Site, returned: object, metadata: dict[str, str], words: str
 ) -> None:
-    Session(site.r1).execute(CREATE.format("kept", "kept"))
 
     @dg.asset(partitions_def=DAYS, metadata=metadata)
     def kept() -> Any:
         return returned
 
-    with dropped(site, "kept"):
+    with site.having("kept", CREATE.format("kept", "kept")):
         said, again = ended([kept], partition_key="2026-01-05", resources=io_manager(site))
     assert words in said
     assert again == "false"
@@ -169,7 +155,7 @@ def test_a_table_that_the_run_creates_itself_may_be_there_at_the_next_try(site: 
 
     replica = replica_asset(definition_of(CREATE.format("total", "total")), "r1")
     resources = {**io_manager(site), "engine": site.engine}
-    with dropped(site, "total"):
+    with site.having("total"):
         said, again = ended([total, replica], resources=resources)
         there = site.r1.table("total").definition.full_name
     assert "materialize total/r1_replica" in said
@@ -236,7 +222,7 @@ def test_a_declaration_that_was_changed_since_is_told_from_what_is_there(site: S
     declared = [f"{CREATE.format('kept', 'kept')} {CLAUSES}"]
     declared.append(declared[0].replace("id UInt64", "id UInt64, note String"))
     found = []
-    with dropped(site, "kept"), dg.instance_for_test() as instance:
+    with site.having("kept"), dg.instance_for_test() as instance:
         for one in (declared[0], declared[0], declared[1]):
             result = dg.materialize(
                 [replica_asset(definition_of(one), "r1")],

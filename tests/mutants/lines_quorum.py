@@ -6,6 +6,7 @@ REPLICA = "rmt_pipeline/replica"
 FATE = f"{REPLICA}/quorum.py"
 WAIT = f"{REPLICA}/insert/quorum.py"
 TESTS = "tests/unit/replica/insert/test_quorum.py"
+READS = "tests/unit/replica/insert/test_sequential_reads.py"
 LATE = (
     "tests/unit/replica/insert/test_quorum_meanwhile.py"
     "::test_who_publishes_late_is_not_counted_for_the_insert_that_came_after"
@@ -144,7 +145,7 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
         f"{REPLICA}/readable.py",
         "            if part not in waiting\n",
         "            if True\n",
-        f"{TESTS}::test_nor_one_that_waits_beside_others",
+        f"{READS}::test_nor_one_that_waits_beside_others",
     ),
     LineMutant(
         "quorum: half a replica has the part of an insert",

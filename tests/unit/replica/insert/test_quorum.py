@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from rmt_pipeline.exchange.peers import Fetched, FetchRequest
-from rmt_pipeline.protocol.errors import MissingPart, OutcomeUnknown, Unavailable
+from rmt_pipeline.protocol.errors import OutcomeUnknown
 from rmt_pipeline.protocol.nodes.formats import AddedParts, QuorumEntry, QuorumStatus
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.table import TableSettings
-from rmt_pipeline.replica import quorum, readable
+from rmt_pipeline.replica import quorum
 from rmt_pipeline.replica.assign.merges import Assigned, Nothing, optimize_partition
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.insert.quorum import (
@@ -22,43 +22,13 @@ from rmt_pipeline.replica.insert.quorum import (
 from rmt_pipeline.replica.insert.result import Outcome, QuorumNotReached
 from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.pull_log import pull_log
-from rmt_pipeline.replica.readable import ReplicaIsNotInQuorum
-from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.store.part_store import PartStore
 from tests.support.local_replicas import ROOT, DirectPeers, Replicas, by_tens
 from tests.support.lost_answers import before
+from tests.support.quorums import ALONE, BRIEFLY, QUORUM, children, has_rows, insert, sends_one
 
-QUORUM = f"{ROOT}/quorum"
 ONE = PartName("all", 0, 0, 0)
-BRIEFLY = {"insert_quorum": "2", "insert_quorum_timeout": "1000"}
-ALONE = {**BRIEFLY, "insert_quorum_parallel": "0"}
-
-
-@pytest.fixture
-def three(tmp_path: Path) -> Iterator[Replicas]:
-    with Replicas(tmp_path, ["r1", "r2", "r3"]) as opened:
-        yield opened
-
-
-@pytest.fixture
-def two(tmp_path: Path) -> Iterator[Replicas]:
-    with Replicas(tmp_path) as opened:
-        yield opened
-
-
-def children(replicas: Replicas, path: str) -> set[str]:
-    return set(replicas.zookeeper.nodes[f"{QUORUM}/{path}"].children)
-
-
-def insert(replicas: Replicas, value: int = 1, at: str = "r1", **settings: str):
-    asked = {**BRIEFLY, **settings}
-    return replicas.table(at).insert([{"n": value}], settings=asked)
-
-
-def has_rows(replicas: Replicas, name: str) -> list[int]:
-    table = replicas.table(name).dataset().to_table()
-    return sorted(table.column("n").to_pylist())
 
 
 # --- reached ----------------------------------------------------------------------------------
@@ -544,22 +514,6 @@ def test_an_insert_that_waits_alone_counts_one_after_the_other(three: Replicas) 
     assert has_rows(three, "r2") == has_rows(three, "r3") == [1]
 
 
-def sends_one(monkeypatch: pytest.MonkeyPatch, wanted: PartName) -> None:
-    """The other parts are gone from whoever sends them."""
-    right = DirectPeers.fetch
-
-    def fetch(
-        self: DirectPeers, requests: Sequence[FetchRequest], store: PartStore
-    ) -> Iterator[Sequence[Fetched]]:
-        for together in right(self, requests, store):
-            yield [
-                (request, staged if request.part == wanted else Unavailable("gone"))
-                for request, staged in together
-            ]
-
-    monkeypatch.setattr(DirectPeers, "fetch", fetch)
-
-
 def test_who_has_one_of_its_parts_is_not_counted_for_the_others(
     two: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -648,153 +602,3 @@ def test_one_that_was_dropped_and_had_the_rows_makes_nobody_wait_longer(
     assert quorum.clean_quorums(three["r1"]) == 0
     three.step("r2", "fetch")
     assert quorum.read_quorums(three["r1"]).parts() == frozenset()
-
-
-# --- reading what is on enough ----------------------------------------------------------------
-
-SEQUENTIAL = {"select_sequential_consistency": "1"}
-
-
-def sequentially(replicas: Replicas, name: str) -> list[int]:
-    table = replicas.table(name).dataset(SEQUENTIAL).to_table()
-    return sorted(table.column("n").to_pylist())
-
-
-def reached(replicas: Replicas, value: int) -> None:
-    replicas.meanwhile.append(lambda: replicas.step("r2", "fetch"))
-    assert insert(replicas, value, **ALONE).rows == 1
-
-
-def test_a_sequential_reader_sees_no_row_that_waits(two: Replicas) -> None:
-    reached(two, 1)
-    with pytest.raises(QuorumNotReached):
-        insert(two, 2, **ALONE)
-    assert has_rows(two, "r1") == [1, 2]
-    assert sequentially(two, "r1") == [1]
-    two.step("r2", "fetch")
-    assert sequentially(two, "r1") == sequentially(two, "r2") == [1, 2]
-
-
-def test_nor_one_that_waits_beside_others(two: Replicas) -> None:
-    with pytest.raises(QuorumNotReached):
-        insert(two, 1)
-    assert sequentially(two, "r1") == []
-
-
-def test_a_sequential_reader_is_told_when_the_rows_are_elsewhere(three: Replicas) -> None:
-    reached(three, 1)
-    with pytest.raises(ReplicaIsNotInQuorum, match="all_0_0_0"):
-        sequentially(three, "r3")
-    assert has_rows(three, "r3") == []
-    three.step("r3", "fetch")
-    assert sequentially(three, "r3") == [1]
-
-
-def test_nor_one_that_has_the_last_rows_and_lacks_earlier_ones(
-    three: Replicas, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """1. Row 1 is on r1 and r2; r3 is still fetching it. 2. Row 2 comes, and r3 is faster with it
-    than r2. 3. Who reads at r3 must not be told that row 2 is all there is.
-    """
-    reached(three, 1)
-    right = PartStore.verify
-
-    def slow(store: PartStore, part: PartName) -> Any:
-        if part == ONE:
-            raise MissingPart("it takes long", part=part)
-        return right(store, part)
-
-    def overtaken() -> None:
-        with monkeypatch.context() as patched:
-            patched.setattr(PartStore, "verify", slow)
-            three.step("r3", "fetch")
-
-    three.meanwhile.append(overtaken)
-    assert insert(three, 2, **ALONE).rows == 1
-    assert has_rows(three, "r3") == [2]
-    with pytest.raises(ReplicaIsNotInQuorum, match="all_0_0_0"):
-        sequentially(three, "r3")
-    three.clock.sleep_s(100.0)
-    three.step("r3", "fetch")
-    assert sequentially(three, "r3") == [1, 2]
-
-
-def test_nor_one_that_inserted_the_last_rows_and_has_not_heard_of_earlier_ones(
-    three: Replicas,
-) -> None:
-    three.meanwhile.append(lambda: three.step("r3", "fetch"))
-    assert insert(three, 1, "r2", **ALONE).rows == 1
-    three.meanwhile.append(lambda: three.step("r3", "fetch"))
-    assert insert(three, 2, "r1", **ALONE).rows == 1
-    assert has_rows(three, "r1") == [2]
-    with pytest.raises(ReplicaIsNotInQuorum, match="all_0_0_0"):
-        sequentially(three, "r1")
-    three.step("r1", "fetch")
-    assert sequentially(three, "r1") == [1, 2]
-
-
-def test_what_comes_while_a_sequential_reader_looks_is_not_read(
-    two: Replicas, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """1. He sees that nothing waits. 2. A row comes that waits. 3. He lists the parts."""
-    right = readable.readable_parts
-
-    def then(replica: Replica) -> readable.ReadableParts:
-        monkeypatch.setattr(readable, "readable_parts", right)
-        with pytest.raises(QuorumNotReached):
-            insert(two, 1)
-        return right(replica)
-
-    monkeypatch.setattr(readable, "readable_parts", then)
-    assert sequentially(two, "r1") == []
-    assert has_rows(two, "r1") == [1]
-
-
-def test_rows_that_asked_for_no_quorum_are_not_waited_for(two: Replicas) -> None:
-    """As in the original: what came after the last row that reached one may not be elsewhere."""
-    reached(two, 1)
-    two.insert("r1", 2)
-    assert sequentially(two, "r1") == [1]
-
-
-def test_merged_with_later_rows_those_that_reached_it_are_read_still(two: Replicas) -> None:
-    """In the original they are gone from sequential reads until the next one reaches it."""
-    reached(two, 1)
-    two.insert("r1", 2)
-    two.step("r1", "fetch")
-    assert isinstance(
-        optimize_partition(two["r1"], "all", final=True, skip_merged=False), Assigned
-    )
-    two.step("r1")
-    assert sequentially(two, "r1") == [1, 2]
-
-
-def test_what_was_dropped_is_asked_of_nobody(two: Replicas) -> None:
-    reached(two, 1)
-    two.table("r1").truncate(settings={"alter_sync": "0"})
-    two.step("r1", "fetch")
-    assert sequentially(two, "r1") == []
-    assert two.zookeeper.nodes[f"{QUORUM}/last_part"].data == AddedParts().encode()
-
-
-def test_a_drop_by_which_others_reach_their_quorum_is_asked_of_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """1. A row of partition 0 has reached its quorum: sequential readers want it.
-    2. An insert into 0 and 5 waits: only the part of 5 is on enough replicas.
-    3. Partition 0 is dropped. With it goes what the insert waited for, so that the part of 5 is
-       wanted now; and neither part of 0.
-    """
-    with Replicas(tmp_path, define=by_tens) as two:
-        reached(two, 1)
-        there = PartName("5", 0, 0, 0)
-        sends_one(monkeypatch, there)
-        two.meanwhile.append(lambda: two.step("r2", "fetch"))
-        with pytest.raises(QuorumNotReached):
-            two.table("r1").insert([{"n": 2}, {"n": 52}], settings=ALONE)
-        assert two.parts("r2") == ["0_0_0_0", str(there)]
-        two.table("r1").drop_partitions(["0"], settings={"alter_sync": "0"})
-        two.step("r1", "fetch")
-        assert f"{QUORUM}/status" not in two.zookeeper.nodes
-        assert two.zookeeper.nodes[f"{QUORUM}/last_part"].data == AddedParts((there,)).encode()
-        assert sequentially(two, "r1") == [52]

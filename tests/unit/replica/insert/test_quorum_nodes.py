@@ -14,9 +14,7 @@ from rmt_pipeline.zookeeper.paths import TablePaths
 from rmt_pipeline.zookeeper.snapshot import awaiting_quorum
 from tests.support.between_requests import BeforeRequest
 from tests.support.local_replicas import Replicas
-from tests.unit.replica.insert.test_quorum import children, insert, two
-
-__all__ = ["two"]  # a fixture
+from tests.support.quorums import children, insert
 
 T = TablePaths("/t")
 ONE, TWO, BEFORE = (PartName("all", n, n, 0) for n in (5, 6, 4))
