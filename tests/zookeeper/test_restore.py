@@ -10,7 +10,7 @@ from rmt_pipeline.context import ServerContext
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from rmt_pipeline.replica.reading import ReadWithoutZooKeeper
 from rmt_pipeline.sql.run.session import Session
-from tests.support.serving import Served, config_at
+from tests.support.serving import SHORT_S, Served, config_at
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.zookeeper
@@ -39,7 +39,8 @@ def said(config, server: str, statement: str) -> str:
 def test_the_rows_of_both_are_there_once_and_the_table_works_on(tmp_path):
     port, data = free_port(), tmp_path / "zookeeper"
     with EmbeddedZooKeeper(data, port) as zookeeper:
-        config = config_at(tmp_path, zookeeper.hosts)
+        # Its servers' sessions of before the loss have to end; a new ZooKeeper does not know them.
+        config = config_at(tmp_path, zookeeper.hosts, session_timeout_s=3 * SHORT_S)
         with (
             Served(config, "r1", work=True) as first,
             Served(config, "r2", work=True) as second,
