@@ -283,7 +283,7 @@ def test_a_port_in_use_is_named_with_its_key(config):
         socket.create_server(("127.0.0.1", port)),
         pytest.raises(AddressInUse, match=rf"port {port} .*\[servers\.r1\] listen"),
     ):
-        Served(config).__enter__()
+        serve_until(StopSwitch(), config, "r1")
 
 
 def test_the_directory_of_another_server_is_refused(config, tmp_path, zookeeper_server):
