@@ -317,10 +317,8 @@ def test_a_database_is_dropped_with_its_tables(session):
     session.execute("CREATE TABLE d.t (a Int8) ENGINE = ReplicatedMergeTree ORDER BY a")
     session.execute("DROP DATABASE d SYNC")
     assert ask(session, "EXISTS DATABASE d") == ["0"]
-    path = "/clickhouse/tables/01"
-    names = ask(session, f"SELECT name FROM system.zookeeper WHERE path = '{path}'")
-    assert "default" in names
-    assert "d" not in names
+    path = "/clickhouse/tables/01/d"
+    assert ask(session, f"SELECT name FROM system.zookeeper WHERE path = '{path}'") == []
 
 
 def test_a_replica_that_the_catalog_forgot_is_attached_with_its_rows(session):
