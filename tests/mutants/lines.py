@@ -31,6 +31,7 @@ RESTORE = "tests/unit/replica/life/test_restore.py"
 GIVEN_UP = "tests/unit/replica/life/test_restore_given_up.py"
 IN_PART = "tests/unit/replica/life/test_restore_in_part.py"
 ACROSS = "tests/unit/replica/partitions/test_across_dropped.py"
+ALTERED = "tests/unit/replica/partitions/test_from_an_altered_table.py"
 BETWEEN = "tests/unit/replica/test_between_requests.py -k clone"
 CLONE = "tests/unit/replica/test_clone.py"
 AGAIN = "tests/unit/replica/life/test_created_again.py"
@@ -3154,9 +3155,23 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "fetch partition: parts of other columns come",
         f"{REPLICA}/partitions/from_path.py",
-        "        if not is_current(there,",
-        "        if not there and not is_current(there,",
+        "        if not means_the_same(manifest,",
+        "        if not there and not means_the_same(manifest,",
         f"{FETCHES}::test_a_part_as_it_was_before_an_alter_is_refused",
+    ),
+    LineMutant(
+        "replace: a part that lacks a column goes where that has another default",
+        f"{REPLICA}/partitions/from_table.py",
+        "    return as_written and _defaults(there) == _defaults(here)\n",
+        "    return as_written\n",
+        f"{ALTERED}::test_a_part_that_only_its_own_table_can_read_is_refused",
+    ),
+    LineMutant(
+        "replace: a part goes with columns that were renamed or dropped since",
+        f"{REPLICA}/partitions/from_table.py",
+        "    return as_written and _defaults(there) == _defaults(here)\n",
+        "    return _defaults(there) == _defaults(here)\n",
+        f"{ALTERED}::test_a_part_that_only_its_own_table_can_read_is_refused",
     ),
     LineMutant(
         "detached: the name of a fetched part proves that its rows are here",

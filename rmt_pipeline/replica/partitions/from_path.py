@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 
-from rmt_pipeline.compute.rows.conform import is_current
 from rmt_pipeline.exchange.peers import FetchRequest, Peers
 from rmt_pipeline.protocol.errors import (
     NoReplicaHasPart,
@@ -48,6 +47,7 @@ from rmt_pipeline.replica.life.create import at_version
 from rmt_pipeline.replica.partitions.drop import Living, require_partition
 from rmt_pipeline.replica.partitions.from_table import (
     column_difference,
+    means_the_same,
     stored_types,
     why_behind,
 )
@@ -461,7 +461,7 @@ class _Work:
         if error is not None:
             self.failed.add(listed.replica.name)
             return error
-        if not is_current(there, manifest.columns, manifest.metadata_version):
+        if not means_the_same(manifest, there, replica.definition):
             raise CannotFetch(
                 f"{part} of {self.source.root} has its columns as they were before an ALTER "
                 "there: let its mutations finish (system.mutations), or OPTIMIZE it FINAL, "

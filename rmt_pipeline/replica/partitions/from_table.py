@@ -11,9 +11,9 @@ never half done. Repeated after it has happened, it finds nothing left to move.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rmt_pipeline.compute.rows.conform import is_current
+from rmt_pipeline.compute.rows.conform import is_current, is_read_as_it_is
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.alter.history import stored_columns
+from rmt_pipeline.protocol.alter.history import stored_as, stored_columns
 from rmt_pipeline.protocol.errors import (
     MissingPart,
     Unavailable,
@@ -55,6 +55,7 @@ from rmt_pipeline.replica.partitions.swap import (
 )
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.wait import POLL_S, wait_for_others
+from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.keeper import Check, Op
@@ -271,12 +272,11 @@ class Between:
 
 
 def _clone(here: Replica, there: Replica, part: PartName) -> StagedPart:
-    """Stage a part of the source here, as hard links. Raises CannotReplace if an ALTER of its table
-    has yet to rewrite it, because only that table knows what its columns were called; MissingPart,
-    Corruption.
+    """Stage a part of the source here, as hard links. Raises CannotReplace if only its table knows
+    what an ALTER has made of its columns since it was written; MissingPart, Corruption.
     """
     manifest = there.store.verify_changed(part)
-    if not is_current(there.definition, manifest.columns, manifest.metadata_version):
+    if not means_the_same(manifest, there.definition, here.definition):
         raise CannotReplace(
             f"{part} of {there} has its columns as they were before an ALTER; let the mutations of "
             "the table finish (system.mutations), or OPTIMIZE it FINAL, and try again"
@@ -289,6 +289,25 @@ def _clone(here: Replica, there: Replica, part: PartName) -> StagedPart:
     )
     staging = here.store.begin("replace", str(part))
     return here.store.clone_into(staging, part, told, of=there.store)
+
+
+def means_the_same(manifest: Manifest, there: TableDefinition, here: TableDefinition) -> bool:
+    """Whether a part of `there` has the same rows in `here`, a table of the same columns: its
+    columns have the names and types that they had when it was written. Those that were added since
+    need not be in it, if both tables have the same defaults.
+    """
+    part, version = manifest.columns, manifest.metadata_version
+    if is_current(there, part, version):
+        return True
+    types, kept = stored_types(there), stored_as(there, part, version)
+    as_written = len(kept) == len(part) and all(
+        one.name == one.column and is_read_as_it_is(one.type, types[one.column]) for one in kept
+    )
+    return as_written and _defaults(there) == _defaults(here)
+
+
+def _defaults(definition: TableDefinition) -> list[tuple[str, str, str]]:
+    return [(one.name, one.default_kind, one.default) for one in definition.columns]
 
 
 def wait_for_swapped(

@@ -1,7 +1,6 @@
 """REPLACE, ATTACH … FROM and MOVE PARTITION on two replicas, step by step (P39, §9.6, §16.5)."""
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 
 from rmt_pipeline.protocol.errors import Conflict, OutcomeUnknown, Unavailable
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.protocol.table import Column, ColumnChange, Engine
+from rmt_pipeline.protocol.table import Column, Engine
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.insert.result import InsertCancelled, Outcome, QuorumNotReached
 from rmt_pipeline.replica.partitions import drop as dropping
@@ -29,12 +28,6 @@ from tests.support.partitioned import insert, on_disk, rows, swaps, work
 from tests.support.two_tables import NOW, SOON, Two, filled, source_of
 
 COLUMNS = (Column("p", "UInt8"), Column("n", "UInt64"))
-
-
-@pytest.fixture
-def two(tmp_path) -> Iterator[Two]:
-    with Replicas(tmp_path / "s", define=source_of) as s:
-        yield Two(s, Replicas(tmp_path / "t", define=partitioned, beside=s))
 
 
 def inodes(store, part):
@@ -659,53 +652,6 @@ def test_rows_that_wait_for_their_quorum_do_not_move(two):
     work(two.s)
     two.move()
     assert (1, 12) in rows(two.t, "r1")
-
-
-def by_p(two):
-    """`n` is no key of the tables: it may get another name."""
-    for replica in (two.s["r1"], two.s["r2"], two.t["r1"], two.t["r2"]):
-        replica.definition = replace(replica.definition, order_by=("p",))
-    filled(two)
-
-
-def renamed(replicas, name):
-    """ALTER TABLE … RENAME COLUMN n TO m has been applied to this replica."""
-    was = replicas[name].definition
-    replicas[name].definition = replace(
-        was,
-        columns=(Column("p", "UInt8"), Column("m", "UInt64")),
-        metadata_version=was.metadata_version + 1,
-        history=(*was.history, ColumnChange(was.metadata_version + 1, "n", "m")),
-    )
-
-
-def test_a_table_that_is_altered_while_the_source_is_waited_for_is_compared_again(
-    two, monkeypatch
-):
-    """Else parts would come that say that they are of the new columns, and have the old ones."""
-    by_p(two)
-    waits = from_table.wait_until_here
-
-    def late(*asked):
-        parts = waits(*asked)
-        renamed(two.t, "r1")
-        return parts
-
-    monkeypatch.setattr(from_table, "wait_until_here", late)
-    with pytest.raises(CannotReplace, match="columns"):
-        two.replace()
-
-
-def test_others_give_a_part_the_columns_that_it_was_linked_with(two):
-    """An ALTER between the links and the commit: the log says the version of the links."""
-    by_p(two)
-    with before(two.t["r1"].keeper, allocates, lambda: renamed(two.t, "r1")):
-        two.replace()
-    renamed(two.t, "r2")
-    work(two.t)
-    for name in ("r1", "r2"):
-        found = two.t.table(name).dataset().to_table().to_pylist()
-        assert sorted((row["p"], row["m"]) for row in found) == [(1, 10), (1, 11), (2, 2)]
 
 
 def test_parts_that_are_covered_anew_all_the_time_are_not_looked_at_for_ever(two, monkeypatch):

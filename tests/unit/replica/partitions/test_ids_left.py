@@ -2,8 +2,6 @@
 what they take can be inserted again as soon as they are answered.
 """
 
-from collections.abc import Iterator
-
 import pytest
 
 from rmt_pipeline.protocol import limits
@@ -16,10 +14,9 @@ from rmt_pipeline.replica.life.drop import drop_dead_replica
 from rmt_pipeline.replica.partitions import drop as dropping
 from rmt_pipeline.replica.partitions import ids_left, swap
 from rmt_pipeline.zookeeper.keeper import SetData
-from tests.support.local_replicas import Replicas, partitioned
 from tests.support.lost_answers import faulty, logs
 from tests.support.partitioned import dicts, insert, merge, rows, work
-from tests.support.two_tables import NOW, Two, source_of
+from tests.support.two_tables import NOW
 
 LAST = QuerySettings(
     alter_sync=0, receive_timeout=0, allow_replace_partition_from_empty_source=True
@@ -32,13 +29,6 @@ GONE = ((1, 1), (1, 2))
 def nothing_fits(monkeypatch):
     monkeypatch.setattr(ids_left, "what_to_forget_at_once", lambda *_: None)
     monkeypatch.setattr(ids_left, "fit_together", lambda _: False)
-
-
-@pytest.fixture
-def two(tmp_path) -> Iterator[Two]:
-    """The rows that go are in `s`, which has other rows, too."""
-    with Replicas(tmp_path / "s", define=source_of) as s:
-        yield Two(s, Replicas(tmp_path / "t", define=partitioned, beside=s))
 
 
 def drop_partition(two):

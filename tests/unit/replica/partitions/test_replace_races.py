@@ -3,7 +3,7 @@ matters: what it brings is what the source had at one moment, on every replica. 
 after other commands.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -12,18 +12,12 @@ from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.mutations.mutations import create_mutation
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.zookeeper.keeper import Op
-from tests.support.local_replicas import Replicas, partitioned
+from tests.support.local_replicas import Replicas
 from tests.support.lost_answers import allocates, before
 from tests.support.partitioned import clean_up, insert, rows, swaps, work
-from tests.support.two_tables import NOW, Two, filled, source_of
+from tests.support.two_tables import NOW, Two, filled
 
 Meanwhile = Callable[[Replicas], object]
-
-
-@pytest.fixture
-def two(tmp_path) -> Iterator[Two]:
-    with Replicas(tmp_path / "s", define=source_of) as s:
-        yield Two(s, Replicas(tmp_path / "t", define=partitioned, beside=s))
 
 
 def merged(s: Replicas) -> None:
