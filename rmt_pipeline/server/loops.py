@@ -173,9 +173,7 @@ class QueueLoops:
         }
         ended = [key for key in self._loops if key not in wanted]
         known = self._known_tables() if ended else frozenset()
-        for (
-            key
-        ) in ended:  # parts of a table that was dropped or detached are not needed any more
+        for key in ended:  # nobody needs parts of a table that was dropped or detached any more
             self._loops.pop(key).stop(cancel=key.table not in known)
         for key in wanted:
             if key in self._loops:
