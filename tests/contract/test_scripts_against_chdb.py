@@ -143,7 +143,6 @@ CREATE TABLE a (k Int64, d Date, o UInt8, `order` UInt8, t DateTime TTL d + INTE
     ENGINE = ReplicatedMergeTree PRIMARY KEY k ORDER BY (k, d, o)
     TTL d + INTERVAL 10 YEAR DELETE WHERE o > 5;
 INSERT INTO a VALUES (1, today(), 2, 3, now()), (1, today(), 1, 3, now());
-ALTER TABLE a ADD COLUMN v DEFAULT '10';
 ALTER TABLE a ADD COLUMN v2;
 ALTER TABLE a MODIFY ORDER BY (k, d);
 ALTER TABLE a MODIFY ORDER BY (k, o);

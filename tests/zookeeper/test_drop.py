@@ -15,15 +15,15 @@ class Writer:
         self.keeper, self.other = sessions.connect(), sessions.connect()
         self.times = times
 
-    def children(self, path):
-        names = self.keeper.children(path)
-        if path == "/t" and self.times:
+    def children_many(self, paths):
+        names = self.keeper.children_many(paths)
+        if "/t" in paths and self.times:
             self.times -= 1
             self.other.multi([Create(f"/t/late-{self.times}")])
         return names
 
-    def multi(self, ops):
-        return self.keeper.multi(ops)
+    def multi_many(self, batches):
+        return self.keeper.multi_many(batches)
 
 
 def test_what_is_written_below_a_node_while_it_goes_goes_too(sessions):
@@ -35,6 +35,6 @@ def test_what_is_written_below_a_node_while_it_goes_goes_too(sessions):
 
 def test_a_writer_that_never_stops_is_named(sessions):
     writer = Writer(sessions, times=1_000)
-    writer.other.multi([Create("/t")])
+    writer.other.multi([Create("/t"), Create("/t/a")])
     with pytest.raises(Conflict, match="/t can't be removed: another process keeps writing"):
         delete_tree(writer, "/t")

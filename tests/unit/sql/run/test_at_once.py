@@ -9,7 +9,6 @@ import pytest
 from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import RmtError, UnknownDatabase, UnknownTable
-from rmt_pipeline.replica.life import create as life
 from rmt_pipeline.sql.define.table import define_table
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.syntax.statements.nodes import CreateTable
@@ -47,17 +46,15 @@ def before(
     monkeypatch.setattr(of, name, late)
 
 
-@pytest.mark.parametrize(
-    ("of", "name"), [(life, "create_replica"), (Catalog, "add")], ids=["nodes", "catalog"]
-)
 def test_a_table_that_another_client_makes_meanwhile_exists(
-    session: Session, other: Session, monkeypatch: pytest.MonkeyPatch, of: Any, name: str
+    session: Session, other: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Once one of them holds the name, the other one waits (`Catalog.making`)."""
     statement = parse(NUMBERS)
     assert isinstance(statement, CreateTable)
     definition = define_table(statement.table, statement.syntax, "default")
     server = session.context.server
-    before(monkeypatch, of, name, lambda: create(other, NUMBERS))
+    before(monkeypatch, Catalog, "making", lambda: create(other, NUMBERS))
     assert not server.create_table(definition, if_not_exists=True)
     theirs = server.catalog.definition("default", "t")
     with pytest.raises(RmtError, match="already exists"):
