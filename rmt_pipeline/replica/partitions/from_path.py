@@ -47,7 +47,7 @@ from rmt_pipeline.replica.life.create import at_version
 from rmt_pipeline.replica.partitions.drop import Living, require_partition
 from rmt_pipeline.replica.partitions.from_table import (
     column_difference,
-    means_the_same,
+    difference_of,
     stored_types,
     why_behind,
 )
@@ -461,11 +461,12 @@ class _Work:
         if error is not None:
             self.failed.add(listed.replica.name)
             return error
-        if not means_the_same(manifest, there, replica.definition):
+        difference = difference_of(manifest, there, replica.definition)
+        if difference:
             raise CannotFetch(
-                f"{part} of {self.source.root} has its columns as they were before an ALTER "
-                "there: let its mutations finish (system.mutations), or OPTIMIZE it FINAL, "
-                "and repeat the FETCH. Nothing was fetched"
+                f"{part} of {self.source.root} {difference}; let the mutations there finish "
+                "(system.mutations), or OPTIMIZE it FINAL, and repeat the FETCH. Nothing was "
+                "fetched"
             )
         version = replica.definition.metadata_version
         self.held.keep(outcome, part, replace(manifest, metadata_version=version))

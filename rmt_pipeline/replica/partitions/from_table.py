@@ -276,10 +276,11 @@ def _clone(here: Replica, there: Replica, part: PartName) -> StagedPart:
     what an ALTER has made of its columns since it was written; MissingPart, Corruption.
     """
     manifest = there.store.verify_changed(part)
-    if not means_the_same(manifest, there.definition, here.definition):
+    difference = difference_of(manifest, there.definition, here.definition)
+    if difference:
         raise CannotReplace(
-            f"{part} of {there} has its columns as they were before an ALTER; let the mutations of "
-            "the table finish (system.mutations), or OPTIMIZE it FINAL, and try again"
+            f"{part} of {there} {difference}; let the mutations of the table finish "
+            "(system.mutations), or OPTIMIZE it FINAL, and try again"
         )
     told = replace(
         manifest,
@@ -291,23 +292,33 @@ def _clone(here: Replica, there: Replica, part: PartName) -> StagedPart:
     return here.store.clone_into(staging, part, told, of=there.store)
 
 
-def means_the_same(manifest: Manifest, there: TableDefinition, here: TableDefinition) -> bool:
-    """Whether a part of `there` has the same rows in `here`, a table of the same columns: its
-    columns have the names and types that they had when it was written. Those that were added since
-    need not be in it, if both tables have the same defaults.
+def difference_of(manifest: Manifest, there: TableDefinition, here: TableDefinition) -> str:
+    """Why a part of `there` would not have the same rows in `here`, a table of the same columns, in
+    words; "" if it has them. Its columns need the names and types that they had when it was
+    written. Those that were added since need not be in it, if both tables have the same defaults.
     """
     part, version = manifest.columns, manifest.metadata_version
     if is_current(there, part, version):
-        return True
+        return ""
     types, kept = stored_types(there), stored_as(there, part, version)
     as_written = len(kept) == len(part) and all(
         one.name == one.column and is_read_as_it_is(one.type, types[one.column]) for one in kept
     )
-    return as_written and _defaults(there) == _defaults(here)
+    if not as_written:
+        return "has its columns as they were before an ALTER"
+    theirs, mine = _defaults(there), _defaults(here)
+    for name in theirs | mine:  # an ALIAS, too: a default may have it in its expression
+        if theirs.get(name) != mine.get(name):
+            return (
+                f"is from before an ADD COLUMN, and column {name} has "
+                f"{theirs.get(name) or 'no default'} there and {mine.get(name) or 'no default'} "
+                "here"
+            )
+    return ""
 
 
-def _defaults(definition: TableDefinition) -> list[tuple[str, str, str]]:
-    return [(one.name, one.default_kind, one.default) for one in definition.columns]
+def _defaults(definition: TableDefinition) -> dict[str, str]:
+    return {one.name: f"{one.default_kind} {one.default}".strip() for one in definition.columns}
 
 
 def wait_for_swapped(

@@ -654,7 +654,9 @@ def test_a_part_as_it_was_before_an_alter_is_refused(replicas, source):
     record = AlterRecord(1, "r1", "id", "DROP COLUMN n", (ColumnChange(1, "n"),))
     text, _ = keeper.get(table.metadata)
     keeper.multi([SetData(table.metadata, text), Create(table.alter(1), record.encode())])
-    with pytest.raises(RmtError, match="has its columns as they were before an ALTER there"):
+    with pytest.raises(
+        RmtError, match="as they were before an ALTER; let the mutations there finish"
+    ):
         replicas.table("r1").fetch_partition(PATH, "1")
     assert detached(replicas) == replicas.stores["r1"].staged() == []
 
