@@ -434,6 +434,8 @@ class ServerContext:
         that. Raises TableAlreadyExists, MetadataMismatch, ReplicaAlreadyExists.
         """
         name = called or definition.name
+        if if_not_exists and not self.catalog.is_free(definition.database, name):
+            return False  # whoever may be giving it away: nothing is waited for, nor written
         try:
             with self._making((definition.database, name)):
                 self._create_table(definition, called)

@@ -4,11 +4,12 @@ import errno
 import fcntl
 import os
 import re
-from collections.abc import Iterator
+import resource
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 from urllib.parse import unquote
 
 from rmt_pipeline.protocol.errors import (
@@ -20,6 +21,7 @@ from rmt_pipeline.protocol.errors import (
 )
 
 FILE_NAME_BYTES_MAX = 255  # of every Linux file system
+T = TypeVar("T")
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_]")
 
 
@@ -112,6 +114,40 @@ def held_file(file: Path, full_name: str) -> Iterator[IO[bytes] | None]:
                 f"table {full_name} is being dropped by another process; try again in a moment"
             ) from None
         yield opened
+
+
+def made_and_held(file: Path) -> IO[bytes] | None:
+    """Make a file and lock it, which whoever holds it removes; None while somebody else holds it.
+    The lock ends when the file is closed, or with the process. Raises DiskFull, BadConfiguration.
+    """
+    while True:
+        try:
+            opened = open_one_more(lambda: file.open("ab"))
+        except OSError as error:
+            raise unwritable(file, error) from error
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            opened.close()
+            return None
+        if is_at(opened.fileno(), file):  # else who held it before has removed it
+            return opened
+        opened.close()
+
+
+def open_one_more(open_it: Callable[[], T]) -> T:
+    """Open something, and raise the soft limit of open files if it is reached: what holds thousands
+    of files, as a query over thousands of parts does, needs more of them than the usual limit of
+    1024. The hard limit, which the administrator has set, stays.
+    """
+    try:
+        return open_it()
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return open_it()
 
 
 def is_at(descriptor: int, path: Path | str) -> bool:

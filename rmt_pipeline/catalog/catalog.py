@@ -42,6 +42,7 @@ from rmt_pipeline.files import (
     escape_file_name,
     held_file,
     is_at,
+    made_and_held,
     sync_directory,
     unwritable,
 )
@@ -170,23 +171,16 @@ class Catalog(CatalogContents):
         """
         of_it = hashlib.sha256(repr((database, name)).encode()).hexdigest()
         file = self._staged(f"making_{of_it}")
-        while True:
+        held = made_and_held(file)
+        if held is None:
+            yield False
+            return
+        with held:
             try:
-                held = file.open("ab")
-            except OSError as error:
-                raise unwritable(file, error) from error
-            with held:
-                try:
-                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    yield False
-                    return
-                if is_at(held.fileno(), file):  # else who held it before has removed it
-                    try:
-                        yield True
-                    finally:
-                        file.unlink(missing_ok=True)
-                    return
+                yield True
+            finally:
+                with suppress(OSError):  # what was made is no failure because of that
+                    file.unlink()
 
     def require_room(self, definition: TableDefinition) -> None:
         """Raises DiskFull, or BadConfiguration if this account may not write, as `add` would."""

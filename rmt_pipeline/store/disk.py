@@ -23,7 +23,6 @@ import errno
 import fcntl
 import os
 import re
-import resource
 import shutil
 import sys
 import threading
@@ -35,7 +34,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from rmt_pipeline.files import is_at
+from rmt_pipeline.files import is_at, open_one_more
 from rmt_pipeline.protocol.errors import DiskFull
 
 if TYPE_CHECKING:
@@ -550,7 +549,7 @@ class LocalDisk:
 
     def lock(self, path: str, *, shared: bool) -> Lock | None:
         try:
-            descriptor = _open_one_more(self.local_path(path))
+            descriptor = open_one_more(lambda: os.open(self.local_path(path), os.O_RDONLY))
         except (FileNotFoundError, NotADirectoryError):
             return None
         lock, is_ours = FileLock(descriptor), False
@@ -715,19 +714,3 @@ def _sync(path: str, flags: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _open_one_more(path: str) -> int:
-    """Open a file for locking, and raise the soft limit of open files if it is reached.
-
-    A query that pins thousands of parts may need more descriptors than the usual soft limit of
-    1024. The hard limit, which the administrator has set, stays.
-    """
-    try:
-        return os.open(path, os.O_RDONLY)
-    except OSError as error:
-        if error.errno != errno.EMFILE:
-            raise
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return os.open(path, os.O_RDONLY)

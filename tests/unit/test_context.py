@@ -2,7 +2,9 @@
 name in claims.
 """
 
+import errno
 import os
+import resource
 import socket
 import uuid
 from collections.abc import Callable, Iterator
@@ -267,3 +269,64 @@ def test_who_makes_a_table_waits_for_who_is_giving_its_name_away(session, server
             add(server.catalog, "d")
     assert made.result() is False
     assert server.keeper().exists("/tables/other") is None
+
+
+def descriptors() -> list[int]:
+    """The open files of this process."""
+    return [int(one.name) for one in Path("/proc/self/fd").iterdir()]
+
+
+def test_who_waits_for_a_name_holds_no_file_for_each_look(session, server):
+    """It looks twelve hundred times. In a server nothing else could be opened meanwhile."""
+    opened: list[int] = []
+
+    class Clock(StillClock):
+        def sleep_s(self, seconds: float) -> None:
+            opened.append(len(descriptors()))
+            super().sleep_s(seconds)
+
+    second = ServerContext(server.config, "r1", clock=Clock())
+    second.use(server.keeper())
+    with server.catalog.making("default", "d") as is_ours:
+        assert is_ours
+        with pytest.raises(Conflict):
+            second.create_table(defined(session, "d", "d"))
+    assert len(opened) > 1000
+    assert max(opened) < min(opened) + 20
+
+
+def test_more_tables_are_renamed_at_once_than_the_usual_limit_of_open_files(server):
+    """The new name of each is held meanwhile."""
+    for number in range(200):
+        add(server.catalog, f"t{number}")
+    moves = [(("default", f"t{one}"), ("default", f"u{one}")) for one in range(200)]
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(descriptors()) + 50, limits[1]))
+    try:
+        server.rename_tables(*moves)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert server.catalog.has("default", "u199")
+
+
+def test_a_table_that_is_there_is_not_waited_for(session, server):
+    """Nor is anything written, as at each start of a code location: the disk may be full."""
+    second = ServerContext(server.config, "r1", clock=StillClock())
+    second.use(server.keeper())
+    with server.catalog.making("default", "a") as is_ours:
+        assert is_ours
+        assert not second.create_table(defined(session, "a", "a"), if_not_exists=True)
+
+
+def test_what_was_made_is_no_failure_because_its_name_can_not_be_given_back(
+    server, monkeypatch
+):
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with server.catalog.making("default", "d") as is_ours:
+        assert is_ours
+        monkeypatch.setattr(Path, "unlink", fails)
+    monkeypatch.undo()
+    with server.catalog.making("default", "d") as is_ours:
+        assert is_ours
