@@ -4,6 +4,7 @@
     <path>/metadata/<table>           the table's record: what the table is now
     <path>/replicas/<shard|replica>   the replica's server; log_ptr; active, ephemeral
     <path>/dropped_replicas/<shard|replica>   SYSTEM DROP DATABASE REPLICA has removed this one
+    <path>/restored                   for servers of earlier builds
 
 A table is in `metadata` from the multi that puts its CREATE into the log to the one with its DROP.
 So a replica that has missed statements needs none of them: it makes its tables as the records say.
@@ -60,7 +61,7 @@ def make_database(keeper: Keeper, database: DatabasePaths, name: str) -> None:
         ensure_ancestors(keeper, database.root)
         require_apart(keeper, database.root)  # one may have come since: now none comes any more
     _finish_removal(keeper, database)
-    below = (database.queue.root, database.metadata, database.replicas)
+    below = (database.queue.root, database.metadata, database.replicas, database.restored)
     mark = DATABASE_MARK + name.encode()
     made: list[Op] = [Create(database.root, mark), *(Create(path) for path in below)]
     with suppress(Refused):  # the root exists: the next read shows what it is
@@ -170,8 +171,8 @@ def drop_database_replica(keeper: Keeper, database: DatabasePaths, replica: str)
     if replica not in names:  # '' would remove all of them
         known = ", ".join(names) or "none"
         raise UserError(f"{database.root} has no replica {replica!r}; it has: {known}")
-    with suppress(Refused):  # it is there, or the database goes just now
-        keeper.multi([Create(database.dropped_replicas)])
+    with suppress(Refused):  # it is there, or the database goes, which this must not keep
+        keeper.multi([Check(database.replicas), Create(database.dropped_replicas)])
     note = database.dropped_replica(replica)
     noted: list[Op] = [Create(note)] if keeper.exists(note) is None else []
     nodes = [database.log_ptr(replica), database.replica(replica)]
@@ -277,8 +278,8 @@ def _locked(
 
 def _remove_all(keeper: Keeper, database: DatabasePaths) -> None:
     """Remove the database's nodes; the lock goes together with the root."""
-    earlier = f"{database.root}/restored"  # earlier builds noted there what was lost
-    for path in (database.queue.root, database.metadata, database.dropped_replicas, earlier):
+    noted = (database.dropped_replicas, database.restored)
+    for path in (database.queue.root, database.metadata, *noted):
         delete_tree(keeper, path)
     keeper.multi([Delete(database.dropping), Delete(database.root)])
 

@@ -292,6 +292,11 @@ class DatabasePaths:
     dropped_replica = _Each("dropped_replicas")
     """There if another server than its own has dropped this replica. Ours."""
 
+    restored = _Below("restored")
+    """For servers of earlier builds: without it they take a replica that is not there for dropped,
+    and say to drop the database.
+    """
+
     def log_ptr(self, name: str) -> str:
         """The node with the number of the last statement that this replica is done with, whether it
         succeeded or not.

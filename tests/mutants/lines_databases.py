@@ -271,6 +271,13 @@ DATABASE_MUTANTS: tuple[LineMutant, ...] = (
         f"{LOST}::test_a_database_that_was_dropped_here_is_not_restored",
     ),
     LineMutant(
+        "database: who drops a replica keeps a database that goes",
+        DATABASE,
+        "[Check(database.replicas), Create(database.dropped_replicas)]",
+        "[Create(database.dropped_replicas)]",
+        f"{NODES}::test_who_drops_a_replica_keeps_no_database_that_goes",
+    ),
+    LineMutant(
         "database: SYSTEM DROP DATABASE REPLICA takes the path of a table",
         DATABASE,
         "    if root is not None and not root[0].startswith(DATABASE_MARK):",

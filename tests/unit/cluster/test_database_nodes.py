@@ -1,6 +1,8 @@
 """The nodes of a Replicated database in ZooKeeper, while several processes make and remove them."""
 
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -33,6 +35,7 @@ from rmt_pipeline.zookeeper.paths import DatabasePaths, TablePaths
 from tests.support.fake_keeper import FakeKeeper, FakeZooKeeper
 from tests.support.local_replicas import StillClock, definition_of
 from tests.support.lost_answers import before, faulty
+from tests.support.waiting import LIMIT_S
 
 PATHS = DatabasePaths("/databases/d")
 ONE, TWO = "1|r1", "1|r2"
@@ -90,6 +93,34 @@ def test_a_replica_that_was_made_anew_meanwhile_is_not_dropped(zookeeper, keeper
     with before(keeper, removes, made_anew), pytest.raises(Conflict, match="or made again"):
         drop_database_replica(keeper, PATHS, TWO)
     assert keeper.get(PATHS.replica(TWO))[0] == b"r9"
+
+
+def test_who_drops_a_replica_keeps_no_database_that_goes(zookeeper, keeper):
+    """1. Q is about to note that r2 is dropped. 2. Both servers drop the database, and what was
+    noted is removed. 3. Q goes on.
+    """
+    other, reached, goes_on = zookeeper.connect(), threading.Event(), threading.Event()
+
+    def stands_still() -> None:
+        reached.set()
+        assert goes_on.wait(LIMIT_S)
+
+    def notes(op: Op) -> bool:
+        return isinstance(op, Create) and op.path == PATHS.dropped_replicas
+
+    def dropped() -> None:
+        with before(other, notes, stands_still):
+            drop_database_replica(other, PATHS, TWO)
+
+    with ThreadPoolExecutor() as threads:
+        told = threads.submit(dropped)
+        assert reached.wait(LIMIT_S)
+        assert not remove_replica(keeper, PATHS, ONE, "r1")
+        with before(keeper, ends, lambda: (goes_on.set(), told.exception())):
+            assert remove_replica(keeper, PATHS, TWO, "r2")
+    assert keeper.exists(PATHS.root) is None
+    with pytest.raises(Conflict):
+        told.result()
 
 
 def test_a_replica_of_a_table_is_none_of_a_database(zookeeper, keeper):

@@ -100,6 +100,22 @@ def test_who_makes_it_anew_tells_no_other_that_it_was_dropped(site):
     assert [node.tables("d_broken_tables") for node in site.running] == [[]] * 3
 
 
+def test_a_server_of_an_earlier_build_does_not_take_itself_for_dropped(site):
+    """While the servers are upgraded one after the other, and ZooKeeper loses everything. It would
+    say to drop the database, with its rows.
+    """
+    started(site, "r1", "r2")
+    site.say(TABLE)
+    lose_zookeeper(site)
+    site.start("r1")
+    with pytest.raises(UserError):
+        site.look()
+    site.say("SYSTEM RESTORE DATABASE REPLICA d", "r1")
+    keeper = site.servers.zookeeper.connect()
+    assert keeper.exists("/databases/d/replicas/1|r2") is None
+    assert keeper.exists("/databases/d/restored") is not None, "it takes itself for lost"
+
+
 def test_a_database_that_was_dropped_here_is_not_restored(site):
     """Its tables may have been dropped by the others since."""
     started(site)
