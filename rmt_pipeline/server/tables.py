@@ -31,7 +31,7 @@ from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.life.detach import DROPPED, note_detached
 from rmt_pipeline.replica.life.drop import remove_dropped, resume_drop
-from rmt_pipeline.replica.life.start import Started, start
+from rmt_pipeline.replica.life.start import Started, inactive_if_it_fails, start
 from rmt_pipeline.replica.readable import note_active
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.rewound import remember_log, remember_replicas
@@ -40,6 +40,7 @@ from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import Clock, IdSource
 from rmt_pipeline.zookeeper.keeper import Delete, Keeper, Refused, SetData
+from rmt_pipeline.zookeeper.paths import ReplicaPaths
 from rmt_pipeline.zookeeper.strays import Stray
 
 RETRY_SOON_S = 0.5  # after a conflict, or without an answer: it may be over at once
@@ -406,9 +407,10 @@ class Tables:
                 incarnation=self.identity.incarnation,
                 address=self.identity.address_of(table.definition),
             )
-            remember_log(replica)
-            remember_replicas(replica)
-            note_active(replica)
+            with inactive_if_it_fails(replica):
+                remember_log(replica)
+                remember_replicas(replica)
+                note_active(replica)
         except RmtError as error:
             self._failed(table, error)
             return
@@ -466,24 +468,24 @@ class Tables:
             table.renamed = False
 
     def _leave(self, table: ServedTable, keeper: Keeper | None) -> None:
-        """Remove our `is_active` of a table that is not served any more. If there is no answer, the
-        session does it later: else others would wait for this replica for as long as it lives. Its
-        other nodes are not touched here: those of a dropped table are removed by the DROP, those of
-        a detached one stay.
+        """Remove our `is_active` of a table that is not served any more, or could not be served. If
+        there is no answer, the session does it later: else others would wait for this replica for
+        as long as it lives. Its other nodes are not touched here: those of a dropped table are
+        removed by the DROP, those of a detached one stay.
         """
-        replica = table.replica
-        if replica is None or keeper is None:
+        if keeper is None:
             return
+        is_active = ReplicaPaths(table.definition.engine.root).is_active
         try:
-            stat = keeper.exists(replica.paths.is_active)
+            stat = keeper.exists(is_active)
             if stat is not None and stat.ephemeral_owner == keeper.session_id:
-                keeper.multi([Delete(replica.paths.is_active, stat.version)])
+                keeper.multi([Delete(is_active, stat.version)])
         except Refused:
             return  # the DROP was faster
         except RmtError as error:
-            mine = Stray(replica.paths.is_active, self.identity.incarnation)
-            keeper.strays.leave([mine])
-            log.debug("is_active was not removed", table=str(replica), error=str(error))
+            keeper.strays.leave([Stray(is_active, self.identity.incarnation)])
+            name = table.definition.full_name
+            log.debug("is_active was not removed", table=name, error=str(error))
 
     def _replica(self, table: ServedTable, keeper: Keeper) -> Replica:
         definition = table.definition

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 ROW_GROUP_ROWS = 1 << 17
 ROW_GROUP_BYTES = 128 << 20
 COMPRESSION = "zstd"
-UNCOMPRESSED_BYTES_MAX = (
-    4 << 10
-)  # of an insert's rows in memory: their file fits into one block
-# of the disk as it is, and is written and read in two thirds of the time
+UNCOMPRESSED_BYTES_MAX = 4 << 10
+"""Of an insert's rows in memory: their file fits into one block of the disk as it is, and is
+written and read in two thirds of the time.
+"""
 BATCH_ROWS = 1 << 16
 
 WRITER = f"parquet 2, pyarrow {pa.__version__}"

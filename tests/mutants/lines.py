@@ -2435,14 +2435,37 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "start: who can't begin stays active",
         f"{REPLICA}/life/start.py",
-        "    except Exception:\n        # No inserts",
-        "    except UnicodeError:\n        # No inserts",
+        "    except Exception:\n        with suppress(RmtError):\n",
+        "    except UnicodeError:\n        with suppress(RmtError):\n",
         "tests/unit/replica/life/test_start.py::test_who_can_not_begin_is_not_active",
+    ),
+    LineMutant(
+        "start: who can't set aside what failed stays active",
+        f"{REPLICA}/life/start.py",
+        "    with inactive_if_it_fails(replica):\n        set_aside_failed(replica)",
+        "    set_aside_failed(replica)\n    with inactive_if_it_fails(replica):\n        pass",
+        "tests/unit/replica/life/test_start.py::test_who_can_not_begin_is_not_active",
+    ),
+    LineMutant(
+        "server: a table of which nothing can be noted stays active",
+        "rmt_pipeline/server/tables.py",
+        "            with inactive_if_it_fails(replica):\n",
+        "            if replica:\n",
+        "tests/unit/server/test_is_active.py"
+        "::test_a_table_of_which_nothing_can_be_noted_on_the_disk_is_not_active",
+    ),
+    LineMutant(
+        "server: a table that could not begin stays active when it is detached",
+        "rmt_pipeline/server/tables.py",
+        "        if keeper is None:\n            return\n        is_active =",
+        "        if keeper is None or not table.replica:\n            return\n        is_active =",
+        "tests/unit/server/test_is_active.py"
+        "::test_a_table_that_could_not_begin_is_not_active_when_it_is_detached",
     ),
     LineMutant(
         "server: a table that is detached without an answer stays active",
         "rmt_pipeline/server/tables.py",
-        "            keeper.strays.leave([mine])\n",
+        "            keeper.strays.leave([Stray(is_active, self.identity.incarnation)])\n",
         "",
         "tests/unit/server/test_is_active.py"
         "::test_a_table_that_is_detached_without_an_answer_is_not_active_for_long",
@@ -3443,10 +3466,17 @@ MUTANTS: tuple[LineMutant, ...] = (
         "tests/unit/replica/test_worker.py",
     ),
     LineMutant(
+        "worker: what breaks behind what was done waits until something else happens",
+        f"{REPLICA}/work/loop.py",
+        "        if self._hands.have_done:\n            return",
+        "        if not worker:\n            return",
+        "tests/unit/replica/test_worker.py",
+    ),
+    LineMutant(
         "drop: a part that is there does not keep the record of its insert",
         f"{REPLICA}/partitions/inside.py",
-        "        or not any(one.intersecting(block) for one in parts)\n",
-        "        or parts\n",
+        "is_dropped(block) or not any(one.intersecting(block) for one in parts)\n",
+        "is_dropped(block) or parts\n",
         f"{DROP_PART}::test_a_part_of_an_insert_in_several_blocks_is_dropped_and_does_not_come_twice",
     ),
     LineMutant(

@@ -5,7 +5,8 @@
 Every step may be repeated. A server that dies in between begins here again.
 """
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from rmt_pipeline.protocol.errors import ReplicaDropped, ReplicaIsAlreadyActive, RmtError
@@ -54,20 +55,28 @@ def start(
     require_log_as_seen(replica)
     set_aside_failed(replica)  # before another replica asks us for one of them
     activate(replica, identity, incarnation, address)
-    set_aside_failed(replica)  # and those that failed just before we were active
-    try:
+    with inactive_if_it_fails(replica):
+        set_aside_failed(replica)  # and those that failed just before we were active
         # a restore began before we were active, or is refused because we are
         require_not_restoring(replica)
         mark_lost_if_log_is_gone(replica)
         cloned = clone_if_lost(replica)
         recovered = recover_parts(replica)
+    return Started(cloned, recovered)
+
+
+@contextmanager
+def inactive_if_it_fails(replica: Replica) -> Iterator[None]:
+    """Wraps what an active replica does before it works. If that fails it is not active any more:
+    no inserts until a person has decided, all replicas are there, or the disk works again; and
+    nobody is to wait for a replica that does not work.
+    """
+    try:
+        yield
     except Exception:
-        # No inserts until a person has decided, all replicas are there, or the disk works again;
-        # and nobody is to wait for a replica that does not work.
         with suppress(RmtError):
             _deactivate(replica)
         raise
-    return Started(cloned, recovered)
 
 
 def _check_exists(replica: Replica) -> None:

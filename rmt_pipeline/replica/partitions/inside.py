@@ -11,7 +11,7 @@ from rmt_pipeline.protocol.errors import Corruption, RmtError
 from rmt_pipeline.protocol.log.entry import LogEntry, drop_range_of
 from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.parts.set import PartSet, contained_in
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import idle_ones
 from rmt_pipeline.store.layout import StagedName, parse_staged
@@ -44,12 +44,11 @@ def in_no_part(
     """Return those of these blocks, which were all committed, that were dropped: they are in none
     of the `parts` that the replica has or will have, or in one that an entry of its queue drops.
     """
-    dropping = [one for one in map(drop_range_of, queue) if one is not None]
+    is_dropped = contained_in(filter(None, map(drop_range_of, queue)))
     return [
         block
         for block in blocks
-        if any(one.contains(block) for one in dropping)
-        or not any(one.intersecting(block) for one in parts)
+        if is_dropped(block) or not any(one.intersecting(block) for one in parts)
     ]
 
 

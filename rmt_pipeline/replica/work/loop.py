@@ -358,6 +358,9 @@ class _Loop:
                 raise
 
     def _wait(self, worker: Worker, longest_s: float) -> None:
+        if self._hands.have_done:
+            return  # an error that belongs to no entry: it may have come with what was told, and
+            # nobody wakes us for it once more
         self._waker.wait_s(min(worker.idle_s(), longest_s))
         if self._pool == "merge":
             self._rest(worker)

@@ -223,6 +223,37 @@ def test_what_was_done_before_something_breaks_is_told(replicas, monkeypatch):
     assert [str(done.part) for flush in flushed for done in flush.parts] == ["all_0_0_0"]
 
 
+def test_what_breaks_behind_what_was_done_is_raised_at_once(replicas, monkeypatch):
+    """Both woke the loop before it waited, once. Nobody wakes it again, for minutes."""
+    replicas.insert("r2", 1)
+    right, tools, begun = loops.Executor.carry_out, replicas.tools(), []
+    waits: list[float] = []
+
+    class Waker(EventWaker):
+        def wait_s(self, seconds: float) -> bool:
+            waits.append(seconds)
+            if begun:
+                begun.pop()()
+            return True
+
+    def breaks(executor: Any, batch: Any) -> Any:
+        yield from right(executor, batch)
+        raise AssertionError("nobody expects this")
+
+    monkeypatch.setattr(loops.Executor, "carry_out", breaks)
+    with pytest.raises(AssertionError, match="nobody expects this"):
+        work(
+            lambda: replicas["r1"],
+            loops.Tools(tools.peers, tools.merger, tools.mutator, spawn=begun.append),
+            "fetch",
+            waker=Waker(),
+            linger_s=None,
+            on_flush=lambda _: None,
+            should_stop=lambda: len(waits) > 3,
+        )
+    assert len(waits) == 1
+
+
 @pytest.mark.parametrize("is_over", [True, False])
 def test_an_error_of_a_look_holds_nothing_up_while_something_is_carried_out(
     replicas, monkeypatch, is_over

@@ -10,7 +10,7 @@ from structlog.testing import CapturingLogger
 
 from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.config import Address
-from rmt_pipeline.protocol.errors import AccessDenied
+from rmt_pipeline.protocol.errors import AccessDenied, DiskFull
 from rmt_pipeline.server import supervisor as supervisor_module
 from rmt_pipeline.server import tables as tables_module
 from rmt_pipeline.server.status import Counters
@@ -142,16 +142,22 @@ def test_failures_of_two_sessions_are_not_one_that_lasts(session, monkeypatch):
     assert looks == [4]
 
 
+def served(session) -> tuple[Tables, StillClock]:
+    """The tables as a server has them that has just come into the session."""
+    server, clock = session.context.server, StillClock()
+    identity = Identity("r1", "2", Address("127.0.0.1", 1))
+    tables = Tables(server.catalog, clock, RandomIds(), identity, lambda: None)
+    tables.follow_catalog(server.keeper())
+    return tables, clock
+
+
 @pytest.mark.parametrize("landed", [False, True])
 def test_a_table_that_is_detached_without_an_answer_is_not_active_for_long(session, landed):
     """Else others wait for its replica for as long as the session lives, and nobody notes that it
     is detached.
     """
-    server, clock = session.context.server, StillClock()
+    server, (tables, _) = session.context.server, served(session)
     keeper = server.keeper()
-    identity = Identity("r1", "2", Address("127.0.0.1", 1))
-    tables = Tables(server.catalog, clock, RandomIds(), identity, lambda: None)
-    tables.follow_catalog(keeper)
     tables.look(keeper)
     assert keeper.exists(ACTIVE) is not None
     server.catalog.detach("default", "t")
@@ -164,6 +170,48 @@ def test_a_table_that_is_detached_without_an_answer_is_not_active_for_long(sessi
     tables.look(keeper)
     assert keeper.exists(ACTIVE) is None
     assert keeper.get(f"{ACTIVE.rpartition('/')[0]}/detached")[0] == b"detached"
+
+
+@pytest.mark.parametrize("error", [DiskFull("no space"), OSError(errno.EIO, "the disk")])
+@pytest.mark.parametrize("note", ["remember_log", "remember_replicas", "note_active"])
+def test_a_table_of_which_nothing_can_be_noted_on_the_disk_is_not_active(
+    session, monkeypatch, note, error
+):
+    """Its server does not serve it: others would wait for it, and clients insert here."""
+
+    def fails(_: object) -> None:
+        raise error
+
+    keeper, (tables, clock) = session.context.server.keeper(), served(session)
+    with monkeypatch.context() as failing:
+        failing.setattr(tables_module, note, fails)
+        tables.look(keeper)
+    assert tables.replicas() == []
+    assert keeper.exists(ACTIVE) is None
+    clock.passed_s += tables.next_look_s()
+    tables.look(keeper)
+    assert len(tables.replicas()) == 1
+    assert keeper.exists(ACTIVE) is not None
+
+
+def test_a_table_that_could_not_begin_is_not_active_when_it_is_detached(session, monkeypatch):
+    """That it is not was not answered. It would be for as long as the session lives."""
+    server, (tables, _) = session.context.server, served(session)
+    keeper = server.keeper()
+
+    def leaves(op: Op) -> bool:
+        return isinstance(op, Delete) and op.path == ACTIVE
+
+    def fails(_: object) -> None:
+        raise DiskFull("no space")
+
+    monkeypatch.setattr(tables_module, "remember_log", fails)
+    with faulty(keeper, leaves, landed=False, after=1):  # of an earlier process
+        tables.look(keeper)
+    assert keeper.exists(ACTIVE) is not None
+    server.catalog.detach("default", "t")
+    tables.follow_catalog(keeper)
+    assert keeper.exists(ACTIVE) is None
 
 
 def test_a_detached_table_of_which_nothing_can_be_told_keeps_no_other_from_that(

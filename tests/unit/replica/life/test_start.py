@@ -16,6 +16,7 @@ from rmt_pipeline.replica.alter.request import request_alter
 from rmt_pipeline.replica.life import start as starts
 from rmt_pipeline.replica.life.start import start
 from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.replica import Replica
 from tests.support.between_requests import BetweenAnswers
 from tests.support.local_replicas import ClockWaker, Replicas, definition_of, in_memory
 
@@ -82,21 +83,25 @@ def test_who_has_other_columns_than_his_replica_is_not_started(tmp_path: Path) -
         assert starting.keeper.exists(starting.paths.is_active) is None
 
 
+@pytest.mark.parametrize("step", ["set_aside_failed", "recover_parts"])
 @pytest.mark.parametrize(
     "error", [OSError(errno.EIO, "the disk"), DiskFull("no space"), KeyError()]
 )
 def test_who_can_not_begin_is_not_active(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, step: str
 ) -> None:
     """It works nothing: others would wait for it as for one that does, and clients insert here."""
+    right = getattr(starts, step)
 
-    def fails(_: object) -> None:
+    def fails(of: Replica) -> object:
+        if of.session.exists(of.paths.is_active) is None:
+            return right(of)
         raise error
 
     with Replicas(tmp_path, ["r1"]) as replicas:
         replicas.stop("r1")
         with monkeypatch.context() as failing:
-            failing.setattr(starts, "recover_parts", fails)
+            failing.setattr(starts, step, fails)
             with pytest.raises(type(error)):
                 replicas.come_back("r1")
         replica = replicas["r1"]

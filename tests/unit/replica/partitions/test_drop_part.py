@@ -6,13 +6,16 @@ import pytest
 
 from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.inserts.ids import insert_id_of_token
+from rmt_pipeline.protocol.log.entry import DropPart
 from rmt_pipeline.protocol.nodes.records import InsertRecord, PartitionRows
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.insert.record import read_record
 from rmt_pipeline.replica.insert.result import Outcome
 from rmt_pipeline.replica.partitions.drop import NoSuchPart, PartIsLocked
+from rmt_pipeline.replica.partitions.inside import in_no_part
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.zookeeper.keeper import Create
 from tests.support.local_replicas import Replicas, partitioned
@@ -132,3 +135,18 @@ def test_who_is_behind_does_not_take_a_block_that_is_to_come_for_one_that_went(
     assert left is not None
     assert came.block_min in {line.first for line in left.lines}
     assert parts[0] not in map(PartName.parse, replicas.parts("r2"))
+
+
+def test_of_many_blocks_and_drops_each_is_looked_up(monkeypatch):
+    """Of an insert of thousands of blocks, all of which are being dropped one by one."""
+    blocks = [PartName("1", number, number, 0) for number in range(500)]
+    queue = [DropPart(create_time=0, source_replica="r1", part=one) for one in blocks[:400]]
+    right, asked = PartName.contains, [0]
+
+    def counted(one: PartName, other: PartName) -> bool:
+        asked[0] += 1
+        return right(one, other)
+
+    monkeypatch.setattr(PartName, "contains", counted)
+    assert in_no_part(blocks, (PartSet(blocks[:450]),), queue) == blocks[:400] + blocks[450:]
+    assert asked[0] <= 10 * len(blocks)
