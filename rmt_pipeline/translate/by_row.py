@@ -9,6 +9,7 @@ import math
 import re
 import struct
 import uuid
+from binascii import unhexlify
 from collections.abc import Callable, Iterator
 from ipaddress import AddressValueError, IPv6Address
 
@@ -77,7 +78,10 @@ def _sip_128(data: bytes) -> bytes:
 
 # Addresses.
 
-_MAC = re.compile(rb"(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}")
+_MAC = re.compile(rb"(?:([0-9A-Fa-f]{2}).)" * 5 + rb"([0-9A-Fa-f]{2})", re.DOTALL)
+_MAKER = re.compile(rb"(?:([0-9A-Fa-f]{2}).)" * 2 + rb"([0-9A-Fa-f]{2})", re.DOTALL)
+_UUID = re.compile(rb"(.{8}).(.{4}).(.{4}).(.{4}).(.{12})", re.DOTALL)
+"""The original passes over what stands between the digits."""
 
 
 def _mac_text(digits: bytes) -> bytes:
@@ -86,23 +90,27 @@ def _mac_text(digits: bytes) -> bytes:
 
 
 def _mac_number(text: bytes) -> int:
-    return int(text.replace(b":", b""), 16) if _MAC.fullmatch(text) else 0
+    found = _MAC.fullmatch(text)
+    return int(b"".join(found.groups()), 16) if found else 0
 
 
 def _mac_maker(text: bytes) -> int:
-    return _mac_number(text) >> 24
+    """Of the whole address, or of its first half."""
+    found = _MAC.fullmatch(text) or _MAKER.fullmatch(text)
+    return int(b"".join(found.groups()[:3]), 16) if found else 0
 
 
 def _ipv6_bytes(text: bytes) -> bytes:
     try:
-        return IPv6Address(text.decode()).packed
+        return bytes(16) if b"%" in text else IPv6Address(text.decode()).packed
     except AddressValueError:
         return bytes(16)
 
 
 def _uuid_bytes(text: bytes) -> bytes:
+    found = _UUID.fullmatch(text)
     try:
-        return uuid.UUID(text.decode()).bytes
+        return unhexlify(b"".join(found.groups())) if found else bytes(16)
     except ValueError:
         return bytes(16)
 
@@ -144,12 +152,14 @@ def _parameter_names(url: bytes) -> list[bytes]:
 
 
 def _names_and_values(url: bytes) -> Iterator[tuple[bytes, bytes]]:
-    behind = re.split(rb"[?#]", url, maxsplit=1)[1:]
-    for found in _PARAMETER.finditer(behind[0] if behind else b""):
+    [behind] = re.split(rb"[?#]", url, maxsplit=1)[1:] or [b""]
+    found = _PARAMETER.match(behind)
+    while found is not None:  # where none begins, none begins further on, either
         yield found[1], found[2] or b""
+        found = _PARAMETER.match(behind, found.end())
 
 
-_SECOND_LEVEL = (b"com", b"net", b"org", b"co")
+_SECOND_LEVEL = (b"com", b"net", b"org", b"co", b"biz", b"edu", b"gov", b"mil")
 
 
 def _significant(domain: bytes) -> bytes:

@@ -28,6 +28,7 @@ from rmt_pipeline.protocol.settings.setting import checked
 from rmt_pipeline.protocol.settings.table import find_table_setting
 from rmt_pipeline.protocol.table import Column, TableDefinition, nested_group
 from rmt_pipeline.replica.alter.check import columns_used, keeps_rows
+from rmt_pipeline.sql.define.engine import without_keys
 from rmt_pipeline.sql.define.partition import partition_id_of
 from rmt_pipeline.sql.define.table import column_of, constraint_texts, flattened, index_texts
 from rmt_pipeline.syntax.expression import parse_expression
@@ -54,6 +55,8 @@ _MAKES_NAMES = (
     *(AddDeclared, DropDeclared, LeaveDeclared),
 )
 """Commands that change the names which later commands of the same ALTER can use."""
+_OF_CLAUSES = (ModifyKeySyntax, ModifyTtlSyntax, ModifySettings, ResetSettings)
+"""Commands that change what stands behind the engine."""
 
 
 def alter_commands(
@@ -66,6 +69,8 @@ def alter_commands(
     """
     commands: list[AlterCommand] = []
     now = definition
+    if now.engine.is_plain and any(isinstance(one, _OF_CLAUSES) for one in given):
+        raise without_keys(now.engine.name)
     for syntax in given:
         several = _one_by_one(syntax, now, flatten_nested=flatten_nested)
         for one in _users_first(several, now):

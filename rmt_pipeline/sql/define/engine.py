@@ -96,13 +96,19 @@ def modern(syntax: TableSyntax, session: SessionValues = ()) -> TableSyntax:
 
 
 def _plain(syntax: TableSyntax) -> TableSyntax:
-    clauses = (syntax.order_by, syntax.primary_key, syntax.partition_by, syntax.sample_by)
-    if any(each is not None for each in clauses) or syntax.engine_arguments or syntax.settings:
-        raise WrongEngineArguments(
-            f"{syntax.engine} has neither arguments nor keys nor settings. Take MergeTree with an"
-            " ORDER BY for a table with a key"
-        )
+    keys = (syntax.order_by, syntax.primary_key, syntax.partition_by, syntax.sample_by)
+    others = (syntax.engine_arguments, syntax.ttl, syntax.settings)
+    if any(each is not None for each in keys) or any(others):
+        raise without_keys(syntax.engine)
     return replace(syntax, order_by=())
+
+
+def without_keys(engine: str) -> WrongEngineArguments:
+    """The error for an engine of PLAIN_ENGINES that is to have what these have not."""
+    return WrongEngineArguments(
+        f"{engine} has neither arguments nor keys nor a TTL nor settings. Take MergeTree with an"
+        " ORDER BY for a table with a key"
+    )
 
 
 def _integer(node: Node) -> int | None:

@@ -221,6 +221,8 @@ def column_of(column: ColumnSyntax, typed: Sequence[Column]) -> Column:
             # Raises if the default can't be cast to the column's type.
             cast = cast_node(column.default, parse_type(data_type))
             compile_node(cast, typed, allow_nondeterministic=True)
+    if not data_type:
+        raise UserError(f"column {column.name} needs a type: it has no default that has one")
     return Column(
         column.name,
         data_type,

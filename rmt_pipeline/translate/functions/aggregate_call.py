@@ -11,6 +11,7 @@ from rmt_pipeline.translate.base.typed import (
     constant_sql,
     from_stored,
     nullable_type,
+    number_sql,
     struct_sql,
 )
 from rmt_pipeline.types.data_type import DataType
@@ -94,7 +95,9 @@ def exact_quantile(call: AggregateCall, listed: str, value: Typed) -> Typed:
     level = quantile_level(call.name, call.parameters)
     if value.type.is_float:  # NaN is no number
         listed = f"list_filter({listed}, lambda {ELEMENT}: NOT isnan({ELEMENT}))"
-    place = f"least(CAST(floor({level} * len({listed})) AS BIGINT) + 1, len({listed}))"
+    place = (
+        f"least(CAST(floor({number_sql(level)} * len({listed})) AS BIGINT) + 1, len({listed}))"
+    )
     key = sort_sql(from_stored(ELEMENT, value.plain))
     if key is None:
         sql = f"list_extract(list_sort({listed}), {place})"

@@ -152,7 +152,10 @@ class _Combined:
 
     def _with_array(self, before: str, value: Typed) -> str:
         """Return SQL of the hash `before`, "" for none, and an array after it."""
-        length = let(f"len({value.sql})", "v", _finalised(value, "CAST(v AS UBIGINT)").sql)
+        size = "CAST(v AS UBIGINT)"
+        narrow = self.result.plain == UINT32
+        mixed = _int_hash_32([Typed(size, UINT64)]) if narrow else _finalised(value, size)
+        length = let(f"len({value.sql})", "v", mixed.sql)
         first = self.of_two(before, length) if before else length
         element = self.build([from_stored("e", value.plain.elements[0])]).sql
         hashes = f"list_prepend({first}, list_transform({value.sql}, lambda e: {element}))"

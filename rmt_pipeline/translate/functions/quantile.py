@@ -14,6 +14,7 @@ from rmt_pipeline.translate.base.typed import (
     from_stored,
     let,
     nullable_type,
+    number_sql,
     struct_sql,
     to_stored,
 )
@@ -152,10 +153,11 @@ _UP_TO_TIMING = "least(floor({level} * {total}) + 1, {total})"
 def _at_weight(listed: str, level: float, up_to: str) -> str:
     """Return SQL of the first value with which the weights come to that share of all of them."""
     total = "list_sum(list_transform(v, lambda e: e.up_to))"
-    wanted = up_to.format(level=level, total=total)
+    wanted = up_to.format(level=number_sql(level), total=total)
     more = struct_sql((("key", "e.key"), ("value", "e.value"), ("up_to", "a.up_to + e.up_to")))
-    first = f"list_reduce(v, lambda a, e: CASE WHEN a.up_to >= {wanted} THEN a ELSE {more} END)"
-    return let(listed, "v", f"CASE WHEN len(v) > 0 THEN {first}.value END")
+    first = "list_reduce(v, lambda a, e: CASE WHEN a.up_to >= w THEN a ELSE " + more + " END)"
+    found = let(wanted, "w", f"{first}.value")  # once, and not for each value again
+    return let(listed, "v", f"CASE WHEN len(v) > 0 THEN {found} END")
 
 
 def _quantile_weighted(up_to: str) -> AggregateBuild:

@@ -47,6 +47,22 @@ def test_a_column_that_is_added_without_a_type_has_that_of_its_default() -> None
     ]
 
 
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        ("c EPHEMERAL", "column c needs a type"),
+        ("c DEFAULT NULL", "no column can hold it"),
+        ("c ALIAS [NULL]", "no column can hold it"),
+        ("c MATERIALIZED []", "no column can hold it"),
+    ],
+)
+def test_a_column_without_a_type_has_a_default_that_a_column_can_hold(
+    column: str, words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        alter(f"ADD COLUMN {column}")
+
+
 def test_a_name_that_goes_is_remembered_with_the_version_it_went_with() -> None:
     altered = alter("DROP COLUMN n, RENAME COLUMN k2 TO n", order_by=("a",))
     changes = (ColumnChange(4, "n"), ColumnChange(4, "k2", "n"))

@@ -242,6 +242,8 @@ def test_a_key_may_be_nullable_when_the_table_says_so():
         ("k Int64, x Int64 CODEC(Squeeze)", UserError, "there is no codec Squeeze"),
         ("k Int64, x Nullable(Int64) NOT NULL", BadTypeOfField, "NOT NULL"),
         ("k EPHEMERAL 1", UserError, "at least one column that is stored"),
+        ("k Int64, x EPHEMERAL", UserError, "column x needs a type"),
+        ("k Int64, x DEFAULT NULL", UnknownType, "no column can hold it"),
     ],
 )
 def test_a_column_that_cannot_be_is_refused(columns, error, message):

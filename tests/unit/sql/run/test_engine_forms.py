@@ -130,8 +130,25 @@ def test_a_table_without_a_key_is_one_of_a_single_copy(session, engine):
         "ENGINE = Log PARTITION BY k",
         "ENGINE = TinyLog(k)",
         "ENGINE = StripeLog SETTINGS index_granularity = 5",
+        "ENGINE = Memory TTL d + INTERVAL 1 DAY",
     ],
 )
 def test_an_engine_without_keys_takes_none(session, text):
-    with pytest.raises(UserError, match="neither arguments nor keys nor settings"):
+    with pytest.raises(UserError, match="neither arguments nor keys nor a TTL nor settings"):
         session.execute(f"CREATE TABLE p {COLUMNS} {text}")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "MODIFY TTL d + INTERVAL 1 DAY",
+        "ADD COLUMN n Int8, MODIFY ORDER BY n",
+        "MODIFY SETTING old_parts_lifetime = 5",
+        "RESET SETTING old_parts_lifetime",
+    ],
+)
+def test_nor_does_it_get_one_that_its_statement_would_not_show(session, command):
+    create(session, f"CREATE TABLE p {COLUMNS} ENGINE = Memory")
+    with pytest.raises(UserError, match="neither arguments nor keys nor a TTL nor settings"):
+        session.execute(f"ALTER TABLE p {command}")
+    assert [name for (name, *_) in rows(session, "DESCRIBE TABLE p")] == ["d", "k", "v", "s"]
