@@ -492,6 +492,8 @@ class LocalDisk:
                     there.remove_tree(name)
                 else:
                     there.remove_file(name)
+        else:  # the link is all that leads there
+            raise OSError(errno.EBUSY, "others keep changing it", there.root)
         Path(self.root).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # a mount point, which stays
             os.rmdir(there.root)

@@ -547,54 +547,6 @@ def test_a_really_full_disk_is_named_with_the_bytes_wanted(tmp_path: Path) -> No
         LocalDisk(tmp_path).write("data", [b"12345"])
 
 
-def test_a_table_behind_a_link_is_removed_with_its_rows(tmp_path: Path) -> None:
-    """Somebody has moved it to a disk of its own. Else its DROP never ended."""
-    there, root = tmp_path / "disk" / "t", tmp_path / "t"
-    there.mkdir(parents=True)
-    root.symlink_to(there)
-    store = PartStore(LocalDisk(root), ids=CountedIds())
-    put(store, str(PART))
-    (there / "stray file").touch()
-    (there / "stray link").symlink_to(tmp_path / "disk")
-    store.destroy()
-    store.destroy()
-    assert [one.name for one in tmp_path.iterdir()] == ["disk"]
-    assert not there.exists()
-
-
-def test_a_table_whose_disk_is_not_mounted_is_not_removed(tmp_path: Path) -> None:
-    """Its rows would be there when the disk is."""
-    there, root = tmp_path / "disk" / "t", tmp_path / "t"
-    there.mkdir(parents=True)
-    root.symlink_to(there)
-    store = PartStore(LocalDisk(root), ids=CountedIds())
-    put(store, str(PART))
-    (tmp_path / "disk").rename(tmp_path / "unmounted")
-    with pytest.raises(FileNotFoundError):
-        store.destroy()
-    (tmp_path / "unmounted").rename(tmp_path / "disk")
-    assert store.has(PART)
-    store.destroy()
-    assert not there.exists()
-
-
-def test_a_table_at_a_mount_point_is_removed_but_for_the_mount_point(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root, rmdir = tmp_path / "t", os.rmdir
-
-    def busy(path: Any, **more: Any) -> None:
-        if str(path) == str(root):
-            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), path)
-        rmdir(path, **more)
-
-    store = PartStore(LocalDisk(root), ids=CountedIds())
-    put(store, str(PART))
-    monkeypatch.setattr(os, "rmdir", busy)
-    store.destroy()
-    assert [*root.iterdir()] == []
-
-
 def test_files_are_absolute_paths_in_key_order(tmp_path: Path) -> None:
     store = PartStore(LocalDisk(tmp_path), "db/t", ids=CountedIds())
     files = {"data-00001.parquet": b"b", "data-00000.parquet": b"a"}
