@@ -16,8 +16,10 @@ from examples.flights.laptop import Everything, write_config
 from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster.engine import EngineResource
+from rmt_pipeline.dagster.io_manager import RmtIOManager
 from rmt_pipeline.replica.replica import Replica
 from tests.support.site import Site
+from tests.support.stored_assets import CREATE
 from tests.support.waiting import LASTING_S, until
 
 os.environ["DAGSTER_DISABLE_TELEMETRY"] = "yes"
@@ -81,3 +83,10 @@ def nothing_to_do(site: Site) -> None:
 
         until(is_active, lambda: "the server did not make its table active")
     site.work_off()
+
+
+@pytest.fixture
+def io_manager(site: Site) -> Iterator[RmtIOManager]:
+    """With its table `stored`."""
+    with site.having("stored", CREATE.replace("{uuid}", "stored")):
+        yield site.io_manager()

@@ -35,12 +35,6 @@ from tests.support.stored_assets import (
 pytestmark = [pytest.mark.dagster, pytest.mark.zookeeper]
 
 
-@pytest.fixture
-def io_manager(site: Site) -> Iterator[RmtIOManager]:
-    with site.having("stored", CREATE.replace("{uuid}", "stored")):
-        yield site.io_manager()
-
-
 def as_kind(kind: str, rows: pa.Table) -> Any:
     return {
         "pyarrow": lambda: rows,

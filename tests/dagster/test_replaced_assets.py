@@ -29,12 +29,6 @@ from tests.support.stored_assets import (
 pytestmark = [pytest.mark.dagster, pytest.mark.zookeeper]
 
 
-@pytest.fixture
-def io_manager(site: Site) -> Iterator[RmtIOManager]:
-    with site.having("stored", CREATE.replace("{uuid}", "stored")):
-        yield site.io_manager()
-
-
 def test_a_day_that_was_corrected_takes_the_place_of_what_it_was(
     site: Site, io_manager: RmtIOManager
 ) -> None:

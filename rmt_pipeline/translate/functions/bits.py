@@ -78,13 +78,13 @@ def _rotate(name: str, *, to_left: bool) -> Build:
         plain = value.plain
         if plain.is_signed:
             raise TypeProblem(f"{name} takes an unsigned integer, not {value.type.text}")
-        whole = f"{1 << plain.bits}::HUGEINT"
+        whole = f"{1 << plain.bits}::UHUGEINT"
         count = f"({integer(arguments[1])} % {plain.bits})"
         left = count if to_left else f"(({plain.bits} - {count}) % {plain.bits})"
-        power = f"CAST(pow(2, CAST({left} AS INTEGER)) AS HUGEINT)"
+        power = f"CAST(pow(2, CAST({left} AS INTEGER)) AS UHUGEINT)"
         rotated = f"v * {power} % {whole} + v // ({whole} // {power})"
         wide = f"CAST({_pattern(value, name)} AS UHUGEINT)"
-        sql = let(wide, "v", rotated.replace("HUGEINT", "UHUGEINT"))
+        sql = let(wide, "v", rotated)
         return Typed(f"CAST({sql} AS {plain.duckdb})", nullable_like(value.plain, *arguments))
 
     return build
